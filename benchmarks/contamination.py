@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from common import buffers, head, megabytes, options, read_texts, row
 
-from dataaudit.scan.corpus.protected.held_out import MatchBatch, index_held_out
-from dataaudit.scan.corpus.protected.index import ProtectedIndex
-from dataaudit.scan.corpus.protected.items import ITSELF, Items, Judged, index_items
+from dataaudit.scan.corpus.protected.eval_items import ITSELF, ItemIndex, Judged, index_items
+from dataaudit.scan.corpus.protected.eval_sets import ItemFields, read_items
+from dataaudit.scan.corpus.protected.index_file import ProtectedIndex
 from dataaudit.scan.corpus.protected.matching import Matcher
-from dataaudit.scan.corpus.protected.sets import ItemFields, read_items
+from dataaudit.scan.corpus.protected.ngram_index import MatchBatch, index_held_out
 from dataaudit.scan.kernels.items import Finder
 from dataaudit.scan.kernels.markup import normal_words
 from dataaudit.scan.kernels.words import split_words
@@ -115,7 +115,7 @@ def planted(hosts: list[str], text: str, *, inside: bool) -> str:
     return " ".join([*words[:place], text, *words[place:]])
 
 
-def recall(matcher: Matcher, items: Items, texts: Pairs, hosts: list[str], *, inside: bool) -> list[str]:
+def recall(matcher: Matcher, items: ItemIndex, texts: Pairs, hosts: list[str], *, inside: bool) -> list[str]:
     """Return the shares of questions and answers that are found, and found verbatim."""
     found = search(matcher, [planted(hosts, f"{question}\n{answer}", inside=inside) for question, answer in texts])
     tiers = {(item, part): tier for document, _, item, part, tier, *_ in found.items.tolist() if item == document}
@@ -141,7 +141,7 @@ def batches(texts: list[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def indexed(pairs: list[list[tuple[str, str | None]]]) -> tuple[Matcher, Items]:
+def indexed(pairs: list[list[tuple[str, str | None]]]) -> tuple[Matcher, ItemIndex]:
     """Return what finds the questions and answers of some sets."""
     items = index_items([[(question, [answer] if answer else []) for question, answer in own] for own in pairs])
     return Matcher(ProtectedIndex(held_out=index_held_out([], 10), items=items)), items

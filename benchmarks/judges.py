@@ -125,7 +125,7 @@ def pieces(texts: list[str], model: JudgeModel) -> list[str]:
         windows = [
             windows_of(text, tokenizer, window=480, max_windows=model.max_windows, seed=model.seed) for text in texts
         ]
-        return [tokenizer.decode(tokens, skip_special_tokens=True) for own in windows for tokens in own.tokens]
+        return [tokenizer.decode(tokens, skip_special_tokens=True) for own, _ in windows for tokens in own]
 
 
 def pii(labelled: Path, model_name: str | None) -> None:

@@ -40,9 +40,8 @@ from dataaudit.metrics.near_dup.candidates import (
 )
 from dataaudit.metrics.near_dup.clusters import Corpus, cluster
 from dataaudit.metrics.near_dup.stage import BANDS, SKETCHES, NearDup
-from dataaudit.scan.link.joins import LINK_FILES, JoinFunction
-from dataaudit.scan.link.keyed import NUM_BYTES, write_keyed
-from dataaudit.scan.link.places import key_array
+from dataaudit.scan.cross_shard.joins import LINK_FILES, JoinFunction
+from dataaudit.scan.cross_shard.keyed import NUM_BYTES, key_array, write_keyed
 
 BAND_COUNT, SHARED, PART = 21, 8, 200_000
 ROWS_PER_PARTITION = 2_000_000

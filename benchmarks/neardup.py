@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from common import has, head, megabytes, options, read_texts, row
 
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.kernels.minhash import fold, shingle_hashes, sketch
 from dataaudit.scan.kernels.words import split_words
 

@@ -13,9 +13,8 @@ from unittest.mock import patch
 
 from dataaudit.api import build
 from dataaudit.engine import build as engine
-from dataaudit.engine import bundles
-from dataaudit.engine import work as worker
-from dataaudit.engine.units import ScanSettings
+from dataaudit.engine import join, scan
+from dataaudit.engine.runner import ScanSettings
 from dataaudit.scan import annotators as annotating
 from dataaudit.scan import annotators as language_annotator
 from dataaudit.scan import annotators as token_annotator
@@ -35,11 +34,10 @@ START = "start: encoders, detectors"
 STEPS = (
     (annotating, "text_digests", "text_digests"),
     (word_annotator, "split_words", "words"),
-    (worker, "row_digests", "row_digests"),
-    (bundles, "row_digests", "row_digests"),
-    (worker, "write_keyed", "write_keyed"),
-    (bundles, "scan_part", "rest of the scan"),
-    (bundles, "scan_together", "rest of the scan"),
+    (scan, "row_digests", "row_digests"),
+    (join, "write_keyed", "write_keyed"),
+    (scan, "scan_part", "rest of the scan"),
+    (scan, "scan_together", "rest of the scan"),
     (token_annotator, "load_encoder", START),
     (language_annotator, "load_languages", START),
 )
@@ -104,19 +102,18 @@ def profile(config: dict[str, Any], work: Path) -> dict[str, Any]:
     """Build in this process, in an empty folder; return CPU milliseconds for each megabyte of text, by step."""
     clock = Clock()
 
-    def scan(settings: ScanSettings) -> bundles.Scan:
-        return bundles.Scan(replace(settings, stages=tuple(TimedStage(stage, clock) for stage in settings.stages)))
+    def timed_scan(settings: ScanSettings) -> scan.Scan:
+        return scan.Scan(replace(settings, stages=tuple(TimedStage(stage, clock) for stage in settings.stages)))
 
     with ExitStack() as stack:
         for place, name, step in STEPS:
             stack.enter_context(patch.object(place, name, clock.timed(step, getattr(place, name))))
-        for place in (base, bundles):
+        for place in (base, scan):
             stack.enter_context(patch.object(place, "merge", clock.timed("merging partials", base.merge)))
-        for place in (worker, bundles):
-            stack.enter_context(patch.object(place, "read_part", clock.stream("read", worker.read_part)))
+        stack.enter_context(patch.object(scan, "read_part", clock.stream("read", scan.read_part)))
         for kind, method, step in METHODS:
             stack.enter_context(patch.object(kind, method, clock.timed(step, getattr(kind, method))))
-        stack.enter_context(patch.object(engine, "Scan", scan))
+        stack.enter_context(patch.object(engine, "Scan", timed_scan))
         with clock.step(AROUND):
             built = build(config, work / "manifest", workers=0, isolate=False, state=work / "state")
     size = built.manifest.core.totals.bytes / 1e6

@@ -35,13 +35,14 @@ from common import exponents, options
 from many_shards import paragraphs, state_files, write_shards
 
 from dataaudit.engine import build as building
-from dataaudit.engine.packs import Item, read_pack, stored_name
+from dataaudit.engine.plan_probe import probe_file
+from dataaudit.engine.runner import READING, Outcome, ProbeUnit, ScanSettings, ScanUnit
+from dataaudit.engine.scan import join_small, scan_part
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, Outcome, ProbeUnit, ScanSettings, ScanUnit
-from dataaudit.engine.work import join_small, probe_file, scan_part
+from dataaudit.engine.store_entries import Item, read_pack, stored_name
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import REQUIRED
-from dataaudit.scan.link.keyed import Stored, is_keyed, keyed_pieces, read_keyed
+from dataaudit.scan.cross_shard.keyed import Stored, is_keyed, keyed_pieces, read_keyed
 
 TEMPLATES = 64
 _BITS = 21
@@ -180,11 +181,11 @@ def print_nothing(_: str) -> None:
 
 def run_one(texts: Path, shards: int, workers: int, work: Path, stages: Sequence[str]) -> dict[str, Any]:
     """Build one manifest in this process, of some stages or all of them; return its costs."""
-    from dataaudit.engine import probing
+    from dataaudit.engine import plan_probe as probing
     from dataaudit.engine.cluster import ClusterChoice
+    from dataaudit.engine.inputs import prepare
     from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
-    from dataaudit.engine.setup import prepare
     from dataaudit.scan.corpus.shards import Discovery, Shard
 
     folder = work / "shards"

@@ -101,13 +101,13 @@ class Log:
 
     def stretches(self) -> Stretches:
         """Return what the residual test reads."""
-        columns = {name: one.astype(np.int64) for name, one in self.columns.items() if name not in ("loss", "epoch")}
+        columns = {name: one.astype(np.int64) for name, one in self.columns.items() if name != "loss"}
         zero = np.zeros(len(self["step"]), dtype=np.int64)
         return Stretches(**columns, rank=zero, offset=zero, loss=self["loss"].astype(np.float64))
 
     def documents(self) -> Documents:
         """Return the residuals of its documents."""
-        return document_residuals(self.stretches(), self["epoch"].astype(np.int64), BLOCK_ROWS)
+        return document_residuals(self.stretches(), BLOCK_ROWS)
 
     def save(self, path: Path) -> None:
         """Write it."""

@@ -36,8 +36,13 @@ from spike_rules import RULES, alarms
 
 from dataaudit.scan.kernels.intervals import clopper_pearson
 from dataaudit.training.attribution.attribute import attribute
-from dataaudit.training.attribution.event_permutation import alpha_of_look, event_test, exposure_of, read_without_a_gap
-from dataaudit.training.attribution.evidence import event_test_of
+from dataaudit.training.attribution.event_permutation import (
+    alpha_of_look,
+    event_test,
+    event_test_of,
+    exposure_of,
+    read_without_a_gap,
+)
 from dataaudit.training.attribution.findings import Attribution, EventTestFound
 from dataaudit.training.attribution.residual_outliers import residual_test
 from dataaudit.training.attribution.spikes import GAP

@@ -22,9 +22,8 @@ from common import head, options, row
 from scipy.stats import beta
 from spike_rules import cusum, six_deviations
 
-from dataaudit.training.attribution.predicted_losses import Segments
 from dataaudit.training.attribution.spikes import GAP, SpikeDetector, Verdict
-from dataaudit.training.attribution.step_detector import SCALES, StepDetector
+from dataaudit.training.attribution.step_detector import SCALES, Segments, StepDetector
 
 FIRST = 100
 """Step from which alarms count."""

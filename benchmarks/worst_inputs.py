@@ -34,7 +34,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 from common import head, options, row
 
 from dataaudit import api
-from dataaudit.engine import work as worker
+from dataaudit.engine import scan as worker
 
 SUSPICIOUS = 1.4
 NOISE_SECONDS = 0.02

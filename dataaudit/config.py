@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.redact import without_secrets
 from dataaudit.base.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, nearest
 
@@ -337,7 +337,7 @@ def _without_secrets(value: Any) -> Any:
 def load_config(path: Path) -> AuditConfig:
     """Read and check a YAML config."""
     try:
-        raw = read_regular(path).decode("utf-8")
+        raw = read_safely(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read the config file {path}: {reason}") from None

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from dataaudit import __version__
 from dataaudit.base import text as t
-from dataaudit.base.errors import DataAuditError, DetectorError, ExitCode, Guarded
+from dataaudit.base.errors import CatchErrors, DataAuditError, DetectorError, ExitCode
 from dataaudit.base.extras import EXTRAS, absent, install_line
 from dataaudit.base.render.terminal import facts, page, section, terminal_width
 from dataaudit.config import LanguageConfig
@@ -29,7 +29,7 @@ from dataaudit.scan.corpus.tokens import TokenizerFile, inspect_risks, resolve_t
 from dataaudit.scan.corpus.tokens.spec import DEFAULT_NAME
 from dataaudit.scan.detectors import language_detectors
 from dataaudit.scan.detectors.base import DetectorModel
-from dataaudit.scan.detectors.language import find_cld2
+from dataaudit.scan.detectors.language_detectors import find_cld2
 from dataaudit.scan.detectors.toxicity import find_screen
 
 State = Literal["ok", "missing", "broken", "note"]
@@ -55,9 +55,9 @@ _ACCEPTED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """What was checked, and its result."""
 
     group: str
     name: str
@@ -100,13 +100,8 @@ def _line(check: Check) -> tuple[str, str]:
 
 
 def _program() -> Iterator[Check]:
-    yield Check(group="Program", name="dataaudit", state="ok", found=__version__)
-    yield Check(
-        group="Program",
-        name="python",
-        state="ok",
-        found=f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-    )
+    yield Check("Program", "dataaudit", "ok", __version__)
+    yield Check("Program", "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
 def _libraries(*, builds: bool) -> Iterator[Check]:
@@ -119,10 +114,10 @@ def _libraries(*, builds: bool) -> Iterator[Check]:
         group = "Libraries that affect numbers" if name in NUMERIC_LIBRARIES else "Libraries"
         problem = _problem(requirement, name)
         if problem is None:
-            yield Check(group=group, name=name, state="ok", found=version(name))
+            yield Check(group, name, "ok", version(name))
         else:
             advice = f"run `pip install '{requirement.name}{requirement.specifier}'`"
-            yield Check(group=group, name=name, state="broken", found=problem, advice=advice)
+            yield Check(group, name, "broken", problem, advice)
 
 
 def _problem(requirement: Requirement, name: str) -> str | None:
@@ -134,7 +129,7 @@ def _problem(requirement: Requirement, name: str) -> str | None:
         return f"{found} is installed, {requirement.specifier} is needed"
     if name in _DATA_ONLY:
         return None
-    with Guarded() as call:
+    with CatchErrors() as call:
         importlib.import_module(_MODULES.get(name, name.replace("-", "_")))
     return f"{found} is installed, but importing it fails: {call.kind}" if call.error is not None else None
 
@@ -162,19 +157,14 @@ def _tokenizers(state: Path) -> Iterator[Check]:
                 accepted.append(name)
             except DataAuditError as error:
                 if name == "default":
-                    yield Check(group=group, name=name, state="broken", found=error.message, advice=error.hint)
+                    yield Check(group, name, "broken", error.message, error.hint)
         if file is not None:
             about = f"{file.name}, {file.vocab_size:,} ids, sha256 {file.sha256[:12]}..."
-            yield Check(group=group, name="default", state="ok", found=about)
+            yield Check(group, "default", "ok", about)
             risks = inspect_risks(file, cache_dir=user_cache() or cache)
-            yield Check(
-                group=group,
-                name="encoder",
-                state="ok" if risks.supported else "note",
-                found=encoder_text(risks.reason),
-            )
-            yield Check(group=group, name="names", state="note", found=", ".join(accepted))
-    yield Check(group=group, name="also", state="note", found=_ACCEPTED)
+            yield Check(group, "encoder", "ok" if risks.supported else "note", encoder_text(risks.reason))
+            yield Check(group, "names", "note", ", ".join(accepted))
+    yield Check(group, "also", "note", _ACCEPTED)
 
 
 def _detectors() -> Iterator[Check]:
@@ -196,16 +186,13 @@ def _detectors() -> Iterator[Check]:
             try:
                 model = find()
             except DataAuditError as error:
-                yield Check(group=_DETECTORS, name=name, state="broken", found=error.message, advice=error.hint)
+                yield Check(_DETECTORS, name, "broken", error.message, error.hint)
                 continue
             default = ", the default" if detector == LanguageConfig().detector else ""
             known = f"{len(model.languages) - 1} languages, {model.version}, sha256 {model.sha256[:12]}..."
-            yield Check(group=_DETECTORS, name=name, state="ok", found=f"`{detector}`{default}: {known}")
+            yield Check(_DETECTORS, name, "ok", f"`{detector}`{default}: {known}")
     yield Check(
-        group=_DETECTORS,
-        name="large model",
-        state="note",
-        found="lid.176.bin is used when `language.model` of a config names its file",
+        _DETECTORS, "large model", "note", "lid.176.bin is used when `language.model` of a config names its file"
     )
 
 
@@ -215,10 +202,10 @@ def _screen() -> Check:
     try:
         model = find_screen()
     except DetectorError as error:
-        return Check(group=_CONTENT, name=name, state="broken", found=error.message, advice=error.hint)
+        return Check(_CONTENT, name, "broken", error.message, error.hint)
     languages = ", ".join(model.languages) or "any language"
     about = f"`{model.name}` {model.version}, {languages}, sha256 {model.sha256[:12]}..."
-    return Check(group=_CONTENT, name=name, state="ok", found=about)
+    return Check(_CONTENT, name, "ok", about)
 
 
 def _judges_of_toxicity() -> Check:
@@ -226,9 +213,9 @@ def _judges_of_toxicity() -> Check:
     name, folder = "detoxify models", _hub_folder()
     names = sorted(path.name for path in folder.glob("*.ckpt")) if folder.is_dir() else []
     if names:
-        return Check(group=_CONTENT, name=name, state="ok", found=f"{', '.join(names)} in {folder}")
+        return Check(_CONTENT, name, "ok", f"{', '.join(names)} in {folder}")
     advice = "a build whose config names a published judge fetches it there; `toxicity.judge` also takes a file"
-    return Check(group=_CONTENT, name=name, state="note", found=f"none in {folder}", advice=advice)
+    return Check(_CONTENT, name, "note", f"none in {folder}", advice)
 
 
 def _judges_of_names() -> Check:
@@ -238,13 +225,13 @@ def _judges_of_names() -> Check:
         {f"{entry_point.name} {entry_point.dist.version if entry_point.dist else ''}".strip() for entry_point in models}
     )
     if names:
-        return Check(group=_CONTENT, name="spacy models", state="ok", found=", ".join(names))
+        return Check(_CONTENT, "spacy models", "ok", ", ".join(names))
     return Check(
-        group=_CONTENT,
-        name="spacy models",
-        state="missing",
-        found="none; names, places and organisations are not searched for without one",
-        advice="`python -m spacy download en_core_web_sm`, then `pii.model: en_core_web_sm` in a config, or a folder",
+        _CONTENT,
+        "spacy models",
+        "missing",
+        "none; names, places and organisations are not searched for without one",
+        "`python -m spacy download en_core_web_sm`, then `pii.model: en_core_web_sm` in a config, or a folder",
     )
 
 
@@ -262,20 +249,14 @@ def _extras() -> Iterator[Check]:
         missing += [] if missing else [f"the module {name} is not found" for name in absent(extra)]
         if missing:
             shown = f"{', '.join(missing[:_SHOWN])}{f' and {len(missing) - _SHOWN} more' if missing[_SHOWN:] else ''}"
-            yield Check(
-                group="Optional",
-                name=extra,
-                state="missing",
-                found=f"{about.purpose}: {shown}",
-                advice=f"`{install_line(extra)}`",
-            )
+            yield Check("Optional", extra, "missing", f"{about.purpose}: {shown}", f"`{install_line(extra)}`")
         else:
             found = (
                 "all installed"
                 if needed[_SHOWN:]
                 else ", ".join(f"{requirement.name} {version(requirement.name)}" for requirement in needed)
             )
-            yield Check(group="Optional", name=extra, state="ok", found=f"{about.purpose}: {found}")
+            yield Check("Optional", extra, "ok", f"{about.purpose}: {found}")
 
 
 def _absent(requirement: Requirement) -> str:
@@ -290,14 +271,14 @@ def _absent(requirement: Requirement) -> str:
 def _machine(*, builds: bool) -> Iterator[Check]:
     cores = os.cpu_count() or 1
     if not builds:
-        yield Check(group="Machine", name="cores", state="note", found=f"{cores}")
+        yield Check("Machine", "cores", "note", f"{cores}")
         return
     from dataaudit.engine.cluster import usable_machine
 
     usable_cores, memory = usable_machine()
     usable = f", {usable_cores} usable by this process" if cores != usable_cores else ""
-    yield Check(group="Machine", name="cores", state="note", found=f"{cores}{usable}")
-    yield Check(group="Machine", name="memory", state="note", found=f"{t.size(memory)} usable")
+    yield Check("Machine", "cores", "note", f"{cores}{usable}")
+    yield Check("Machine", "memory", "note", f"{t.size(memory)} usable")
 
 
 def _disk(state: Path) -> Iterator[Check]:
@@ -305,7 +286,7 @@ def _disk(state: Path) -> Iterator[Check]:
     folder = state.absolute()
     while not folder.is_dir():
         folder = folder.parent
-    yield Check(group="Disk", name="folder", state="note", found=str(folder))
+    yield Check("Disk", "folder", "note", str(folder))
     try:
         free = shutil.disk_usage(folder).free
         with tempfile.TemporaryDirectory(dir=folder, prefix=".dataaudit-doctor-") as name:
@@ -316,14 +297,14 @@ def _disk(state: Path) -> Iterator[Check]:
             swapped = exchange(left, right) and (right / "mark").exists()
     except OSError as error:
         found = f"cannot be written: {error.strerror}"
-        yield Check(group="Disk", name="writable", state="note", found=found, advice="name another with --state")
+        yield Check("Disk", "writable", "note", found, "name another with --state")
         return
-    yield Check(group="Disk", name="writable", state="ok", found=f"{t.size(free)} free")
+    yield Check("Disk", "writable", "ok", f"{t.size(free)} free")
     yield Check(
-        group="Disk",
-        name="publishing",
-        state="ok" if swapped else "note",
-        found="a manifest is replaced in one step"
+        "Disk",
+        "publishing",
+        "ok" if swapped else "note",
+        "a manifest is replaced in one step"
         if swapped
         else "a manifest is replaced in two renames: for a moment a reader finds none",
     )
@@ -331,7 +312,7 @@ def _disk(state: Path) -> Iterator[Check]:
 
 def _requirements(extra: str) -> list[Requirement]:
     """Return what an extra asks for on this machine; the base requirements for an empty name."""
-    found = []
+    listed = []
     for line in requires("dataaudit") or ():
         requirement = Requirement(line)
         marker = requirement.marker
@@ -340,8 +321,8 @@ def _requirements(extra: str) -> list[Requirement]:
         else:
             wanted = marker.evaluate({"extra": extra}) and (not extra or not marker.evaluate({"extra": ""}))
         if wanted:
-            found.append(requirement)
-    return found
+            listed.append(requirement)
+    return listed
 
 
 def _plain(name: str) -> str:

@@ -56,16 +56,16 @@ def explain(name: str | None, *, as_json: bool) -> str:
         return _listed(known, as_json=as_json)
     wanted = _plain(name)
     both = (part.get(item, []) for item in (wanted, wanted.removeprefix("baseline_")) for part in (known, mentioned))
-    found = next((own for own in both if own), None)
-    if found is None:
+    matches = next((own for own in both if own), None)
+    if matches is None:
         close = difflib.get_close_matches(wanted, known, n=_NEAREST)
         meant = f" (did you mean {' or '.join(f'`{item}`' for item in close)}?)" if close else ""
         raise ConfigError(f"nothing is explained under `{t.clean(name, 60)}`{meant}", "`dataaudit explain` lists all.")
-    found = [section for section in found if section.text.startswith("#")] or found
+    matches = [section for section in matches if section.text.startswith("#")] or matches
     if as_json:
-        sections = [{"page": section.page, "titles": list(section.titles), "text": section.text} for section in found]
+        sections = [{"page": section.page, "titles": list(section.titles), "text": section.text} for section in matches]
         return t.as_json({"name": wanted, "sections": sections})
-    return _shown(found)
+    return _shown(matches)
 
 
 def names() -> tuple[dict[str, list[Section]], dict[str, list[Section]]]:
@@ -105,15 +105,15 @@ def _sections(page: str, text: str) -> Iterator[tuple[list[str], Section]]:
 
 def _headings(lines: list[str]) -> Iterator[tuple[int, str, str]]:
     """Yield each heading with its level and the text of its section, up to the next heading of that level or above."""
-    fenced, places = False, []
-    for place, line in enumerate(lines):
+    fenced, starts = False, []
+    for start, line in enumerate(lines):
         fenced ^= bool(_FENCE.match(line))
         match = None if fenced else _HEADING.fullmatch(line)
         if match:
-            places.append((place, len(match[1]), match[2]))
-    for index, (place, number, title) in enumerate(places):
-        end = next((other for other, level, _ in places[index + 1 :] if level <= number), len(lines))
-        yield number, title, "\n".join(lines[place:end]).strip() + "\n"
+            starts.append((start, len(match[1]), match[2]))
+    for index, (start, number, title) in enumerate(starts):
+        end = next((other for other, level, _ in starts[index + 1 :] if level <= number), len(lines))
+        yield number, title, "\n".join(lines[start:end]).strip() + "\n"
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[list[str], str]]:

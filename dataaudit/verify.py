@@ -97,7 +97,7 @@ def _check(
         return _Verdict(folder=folder, id=None, tables=0, rows=0, files=0, problems=(problem,), data=None)
     problems = verify(manifest)
     problems += contradictions(manifest) if not problems else []
-    signed, found, attested = None, None, None
+    signed, of_data, attested = None, None, None
     if signer is not None:
         attested = check_attestation(manifest, signer)
         problems += [Problem("attestation", attested.problem)] if attested.problem else []
@@ -106,8 +106,8 @@ def _check(
         problems += more
     records = manifest.core.tables.values()
     if data and not any(problem.code.startswith(("table", "file_bytes", "file_list")) for problem in problems):
-        found = _check_data(manifest, root, quiet=quiet)
-        problems += found.problems
+        of_data = _check_data(manifest, root, quiet=quiet)
+        problems += of_data.problems
     return _Verdict(
         folder=folder,
         id=manifest.id,
@@ -115,7 +115,7 @@ def _check(
         rows=sum(record.rows for record in records),
         files=len(manifest.run.files),
         problems=tuple(problems),
-        data=found,
+        data=of_data,
         signed=signed,
         attested=attested,
     )
@@ -144,7 +144,7 @@ def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> 
             if row["format"] == "datasets" or (path is not None and not row["sha256"]):
                 not_checkable.append(name)
             elif path is None:
-                pass  # its URI leads out of the root: a problem of the manifest, told already
+                pass  # its URI leads out of the root: a problem of the manifest, listed already
             elif problem := _check_file(path, row, f"shard {name}", digests):
                 problems.append(problem)
             else:
@@ -156,7 +156,7 @@ def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> 
 
 def _check_file(path: str, row: dict[str, Any], name: str, digests: dict[str, str]) -> Problem | None:
     """Hold a file against its size and digest in the table of shards; what it hashes is kept in ``digests``."""
-    from dataaudit.engine.work import hash_file
+    from dataaudit.engine.scan import hash_file
 
     try:
         size = _size_of(path)
@@ -177,8 +177,8 @@ def _size_of(path: str) -> int | None:
     """Return the bytes of a file; None of what is no file."""
     if isinstance(path, RemotePath):
         return stat_remote(path).size
-    found = os.stat(path)
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    status = os.stat(path)
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _json(verdict: _Verdict, code: ExitCode) -> str:
@@ -215,8 +215,8 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
     if verdict.id is not None:
         checked = f"{t.plural(verdict.tables, 'table')}, {t.plural(verdict.rows, 'row')}"
         pairs.append(("tables", f"{checked}: schema, digests and ledger checked, numbers computed again"))
-        held = f"{t.plural(verdict.files, 'file')}: size and sha256 checked"
-        pairs.append(("bytes", held))
+        checked_files = f"{t.plural(verdict.files, 'file')}: size and sha256 checked"
+        pairs.append(("bytes", checked_files))
     if verdict.attested is not None:
         who = t.clean(verdict.attested.signer, 200)
         pairs.append(("signed by", f"not by {who}" if verdict.attested.problem else who))

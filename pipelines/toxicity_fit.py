@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from dataaudit.scan.kernels.toxic_features import feature_slots
+from dataaudit.scan.kernels.toxic import feature_slots
 from dataaudit.scan.kernels.words import split_words
 
 

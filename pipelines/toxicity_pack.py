@@ -10,8 +10,16 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import rankdata
 from toxicity_fit import Recipe, documents, norms
 
-from dataaudit.scan.kernels.toxic import NORM_BITS, ToxicWeights, toxic_scores
-from dataaudit.scan.kernels.toxic_features import MASK, MAX_DISGUISED, MIN_DISGUISED, masked_key, plain_key
+from dataaudit.scan.kernels.toxic import (
+    MASK,
+    MAX_DISGUISED,
+    MIN_DISGUISED,
+    NORM_BITS,
+    ToxicWeights,
+    masked_key,
+    plain_key,
+    toxic_scores,
+)
 from dataaudit.scan.kernels.words import split_words
 
 RAW_BITS = 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,11 @@ import pyarrow as pa
 from made_content import made_findings, made_screen
 
 from dataaudit.config import AuditConfig
-from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.manifest_tables import NOTHING_BESIDE, shard_row
+from dataaudit.engine.collect import CollectedShard, merge_parts, survey
 from dataaudit.engine.plan import plan_shard, stage_identity
-from dataaudit.engine.planned import Plan, ShardList, missing_units
-from dataaudit.engine.summing import Sums
-from dataaudit.engine.surveying import survey
-from dataaudit.engine.units import READING, Probe, finish
+from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
+from dataaudit.engine.runner import READING, Probe, finish
+from dataaudit.engine.sums import NOTHING_BESIDE, Sums, shard_row
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import STAGES
 from dataaudit.scan.annotators import MATCHES, NAMES, WORDS, Names, Words
@@ -27,9 +26,9 @@ from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.storage.files import FileStat
 from dataaudit.scan.corpus.texts import text_digests
 from dataaudit.scan.corpus.tokens import TokenBatch
+from dataaudit.scan.cross_shard.keyed import write_keyed
+from dataaudit.scan.cross_shard.step import Survey
 from dataaudit.scan.detectors.base import LanguageBatch
-from dataaudit.scan.link.keyed import write_keyed
-from dataaudit.scan.link.step import Survey
 from dataaudit.scan.stages.base import merge
 
 STAGE_LIST = tuple(kind() for kind in STAGES if MATCHES not in kind.needs)
@@ -164,7 +163,7 @@ def batch(documents):
         source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
         source_names=names,
     )
-    return made.annotated(WORDS, Words().annotate(made)).annotated(NAMES, Names().annotate(made))
+    return made.annotated(WORDS, Words().load()(made)).annotated(NAMES, Names().load()(made))
 
 
 def write_partials(store, planned_part, documents, *, stages=STAGE_LIST):
@@ -185,11 +184,22 @@ def gathered(ordinal, documents, *, split="train", uri=None, stages=STAGE_LIST, 
     partials = {stage.name: merge(stage, [stage.map(made)]) for stage in stages}
     columns = {"records": len(documents), "first_rows": (0,), "partials": partials, "documents": len(documents)}
     columns["text_bytes"] = sum(len(text.encode()) for text, _ in documents)
-    return GatheredShard(plan=plan_of([plan(one, probe(f"{split}{ordinal}"))]), place=0, **columns | more)
+    return CollectedShard(plan=plan_of([plan(one, probe(f"{split}{ordinal}"))]), place=0, **columns | more)
 
 
-def surveyed(shards, *, stages=STAGE_LIST):
-    """Return the survey of partials that are in memory, or are read one by one."""
+def partials_of(gathered, store, *, stages=STAGE_LIST):
+    """Return the partials of a shard that was read, as they are stored."""
+    read = [stage for stage in stages if stage.name in gathered.partials]
+    parts = gathered.plan.keys(gathered.place)
+    return {
+        stage.name: merge_parts(stage, [store.read(stage.name, keys[stage.name]) for keys in parts]) for stage in read
+    }
+
+
+def surveyed(shards, *, stages=STAGE_LIST, store=None):
+    """Return the survey of partials that are in memory, or in a store."""
+    if store is not None:
+        shards = [replace(one, partials=partials_of(one, store, stages=stages)) for one in shards]
     families, by_shard, by_split = by_stage(), {}, {}
     for stage in stages:
         read = [one for one in shards if stage.name in one.partials]
@@ -205,11 +215,13 @@ def surveyed(shards, *, stages=STAGE_LIST):
     return Survey(by_shard=by_shard, by_split=by_split)
 
 
-def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE):
-    """Return the table of shards and the merged partials, of partials that are in memory."""
+def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE, store=None):
+    """Return the table of shards and the merged partials, of partials that are in memory, or in a store."""
+    if store is not None:
+        shards = [replace(one, partials=partials_of(one, store, stages=stages)) for one in shards]
     sums = Sums.of(stages)
     for one in shards:
-        sums.add_shard(shard_row(one), one.partials, setting)
+        sums.add_shard(shard_row(one), one.partials or {}, setting)
     return sums.table(), sums.merged()
 
 
@@ -253,8 +265,7 @@ class HereRunner:
         for index, unit in reversed(order) if self._reverse else order:
             self.ran.append((name, index))
             outcomes.append(function(unit))
-            if not on_outcome(index, outcomes[-1]):
-                return
+            on_outcome(index, outcomes[-1])
         finish(function, outcomes)
 
 

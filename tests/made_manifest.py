@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from dataaudit.engine.manifest_tables import headline
+from dataaudit.engine.publish import headline
 from dataaudit.manifest.core import (
     Core,
     Coverage,

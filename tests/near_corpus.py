@@ -46,12 +46,12 @@ from dataaudit.metrics.near_dup.verification import (
     wanted_documents,
 )
 from dataaudit.scan.corpus.batch import DocBatch
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import text_buffers
+from dataaudit.scan.cross_shard.joins import LINK_FILES
+from dataaudit.scan.cross_shard.keyed import NUM_BYTES, write_keyed
+from dataaudit.scan.cross_shard.keyed import named as named_files
 from dataaudit.scan.kernels.plain_words import text_shingles, words_of
 from dataaudit.scan.kernels.words import split_words
-from dataaudit.scan.link.joins import LINK_FILES
-from dataaudit.scan.link.keyed import NUM_BYTES, write_keyed
-from dataaudit.scan.link.places import named as named_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

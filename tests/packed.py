@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dataaudit.engine.packs import PACKS, read_pack
+from dataaudit.engine.store_entries import PACKS, read_pack
 
 
 def packs(state):

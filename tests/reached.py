@@ -34,7 +34,8 @@ REACHED_BY = {
         pipelines/demo_train.py tests/gpu/ tests/attention_cases.py
     """,
     "tables": """
-        dataaudit/metrics/ dataaudit/scan/kernels/ dataaudit/scan/link/ dataaudit/scan/stages/ dataaudit/manifest/
+        dataaudit/metrics/ dataaudit/scan/kernels/ dataaudit/scan/cross_shard/ dataaudit/scan/stages/
+        dataaudit/manifest/
         dataaudit/decide/ dataaudit/cli/ dataaudit/config.py dataaudit/base/ dataaudit/scan/__init__.py
     """,
 }

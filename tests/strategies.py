@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from made_content import made_findings, made_screen
 
 from dataaudit.scan.corpus.batch import DocBatch
-from dataaudit.scan.corpus.protected.held_out import HeldOutPart, PlainWords, index_held_out
-from dataaudit.scan.corpus.protected.index import ProtectedIndex
-from dataaudit.scan.corpus.protected.items import index_items
+from dataaudit.scan.corpus.protected.eval_items import index_items
+from dataaudit.scan.corpus.protected.index_file import ProtectedIndex
 from dataaudit.scan.corpus.protected.matching import Matcher
-from dataaudit.scan.corpus.texts import text_buffers, text_digests
+from dataaudit.scan.corpus.protected.ngram_index import HeldOutPart, PlainWords, index_held_out
+from dataaudit.scan.corpus.segments import text_buffers
+from dataaudit.scan.corpus.texts import text_digests
 from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.scan.detectors.base import LanguageBatch
 from dataaudit.scan.kernels.characters import count_names

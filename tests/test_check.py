@@ -33,7 +33,7 @@ def touched(*files):
         ("dataaudit/api/building.py", "test_api_building.py"),
         ("dataaudit/training/opening.py", "test_quarantine_released.py"),
         ("dataaudit/vitals/vitals.py", "test_monitor.py"),
-        ("dataaudit/engine/preload.py", "test_engine_cluster.py"),
+        ("dataaudit/engine/preload.py", "test_strangers.py"),
         ("dataaudit/metrics/near_dup/stage.py", "test_stages.py"),
         ("dataaudit/metrics/registry.py", "test_new_family.py"),
         ("dataaudit/scan/corpus/readers/text.py", "test_reader_text.py"),

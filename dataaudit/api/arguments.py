@@ -1,7 +1,4 @@
-"""Arguments as people give them: paths as text or Path, days as text or date, one or several.
-
-A loaded manifest as notebooks use it: tables as Arrow, pandas or polars, and what stands out at a glance.
-"""
+"""Arguments as people give them (paths, days, texts), and a loaded manifest as notebooks use it."""
 
 from __future__ import annotations
 
@@ -34,12 +31,7 @@ Day = str | dt.date
 
 
 def path_of(value: PathLike, name: str) -> Path:
-    """Return a path on this machine.
-
-    Raises:
-        ConfigError: It is an address.
-        TypeError: It is no path.
-    """
+    """Return a path on this machine; an address is a ConfigError, what is no path a TypeError."""
     if isinstance(value, str) and is_address(value):
         raise ConfigError(f"{name}: a path on this machine is expected, {value!r} is an address")
     if isinstance(value, str | os.PathLike):
@@ -48,13 +40,7 @@ def path_of(value: PathLike, name: str) -> Path:
 
 
 def manifest_path(value: PathLike, name: str) -> Path:
-    """Return the folder of a manifest; of one in a store, the folder that it is fetched into.
-
-    Raises:
-        ConfigError: It is another address, or s3fs is not installed.
-        ManifestError, StoreError: It cannot be fetched.
-        TypeError: It is no path.
-    """
+    """Return the folder of a manifest; of a manifest in a store, the folder that it is fetched into."""
     if is_stored(value):
         from dataaudit.manifest.remote import fetch_manifest
 
@@ -63,22 +49,12 @@ def manifest_path(value: PathLike, name: str) -> Path:
 
 
 def optional_path(value: PathLike | None, name: str) -> Path | None:
-    """Return a path, or None.
-
-    Raises:
-        ConfigError: It is an address.
-        TypeError: It is neither a path nor None.
-    """
+    """Return a path, or None."""
     return None if value is None else path_of(value, name)
 
 
 def day_of(value: Day | None, name: str) -> dt.date | None:
-    """Return a day, or None.
-
-    Raises:
-        ConfigError: The text is no day.
-        TypeError: It is neither text nor a date.
-    """
+    """Return a day, or None; a text that is no day is a ConfigError, another type a TypeError."""
     if value is None or (isinstance(value, dt.date) and not isinstance(value, dt.datetime)):
         return value
     if not isinstance(value, str):
@@ -90,16 +66,7 @@ def day_of(value: Day | None, name: str) -> dt.date | None:
 
 
 def texts_of(value: object, name: str, *, numbers: bool = False) -> tuple[str, ...]:
-    """Return one or several texts or paths, as texts.
-
-    Args:
-        value: What was given.
-        name: Of the argument.
-        numbers: Whether whole numbers are texts too.
-
-    Raises:
-        TypeError: It is none of these.
-    """
+    """Return a text or path, or several, as texts; with ``numbers`` whole numbers too."""
     kinds: tuple[type, ...] = (str, os.PathLike, int) if numbers else (str, os.PathLike)
     items: Iterable[object]
     if isinstance(value, kinds):
@@ -114,20 +81,31 @@ def texts_of(value: object, name: str, *, numbers: bool = False) -> tuple[str, .
     return tuple(os.fspath(item) if isinstance(item, os.PathLike) else str(item) for item in items)
 
 
-def signer_of(public_key: PathLike | None, identity: str | None, issuer: str | None) -> Signer | None:
-    """Return who has to have signed; None when nobody is named.
+ARGUMENTS = ("public_key=FILE", "identity=WHO", "issuer=URL")
+"""How Python names a signer, for messages."""
+OPTIONS = ("--public-key FILE", "--identity WHO", "--issuer URL")
+"""How commands name a signer."""
 
-    Raises:
-        ConfigError: The arguments do not go together.
-        TypeError: The key is no path.
-    """
-    if (public_key, identity, issuer) == (None, None, None):
+
+def signer_of(
+    public_key: PathLike | None,
+    identity: str | None,
+    issuer: str | None,
+    words: tuple[str, str, str] = ARGUMENTS,
+    asked: str | None = None,
+) -> Signer | None:
+    """Return who has to have signed; None when nobody is named and nothing has asked for it."""
+    if asked is None and (public_key, identity, issuer) == (None, None, None):
         return None
-    if (public_key is None) == (identity is None) or (identity is None) != (issuer is None):
+    key, who, url = words
+    if (public_key is None) == (identity is None):
         raise ConfigError(
-            "a signature needs either public_key=FILE or identity=WHO with issuer=URL",
+            f"{asked or 'a signature'} needs either {key} or {who} with {url}",
             "A signature says nothing without knowing whose it has to be.",
         )
+    if (identity is None) != (issuer is None):
+        names = (word.replace("=", " ").split(" ")[0] for word in (who, url))
+        raise ConfigError(f"{' and '.join(names)} go together", "Anybody can have an identity from some other issuer.")
     from dataaudit.manifest.trust import Signer
 
     return Signer(public_key=optional_path(public_key, "public_key"), identity=identity, issuer=issuer)
@@ -155,9 +133,9 @@ class Manifest(LoadedManifest):
             ManifestError: The file is absent, damaged or of another manifest by now.
         """
         if metric is not None and metric not in METRICS:
-            held = self.metric_rows().names("metric")
-            if metric not in held:
-                raise ConfigError(f"{self.place} has no metric `{metric}`{nearest(metric, held)}")
+            known = self.metric_rows().names("metric")
+            if metric not in known:
+                raise ConfigError(f"{self.place} has no metric `{metric}`{nearest(metric, known)}")
         return LoadedManifest.metrics(self, metric, stat, scope)
 
     def pandas(self, name: str, columns: list[str] | None = None) -> pd.DataFrame:
@@ -236,16 +214,12 @@ def load(folder: PathLike | LoadedManifest) -> Manifest:
     """
     if isinstance(folder, Manifest):
         return folder
-    found = folder if isinstance(folder, LoadedManifest) else load_manifest(manifest_path(folder, "manifest"))
-    return Manifest(**{field.name: getattr(found, field.name) for field in fields(found) if field.init})
+    loaded = folder if isinstance(folder, LoadedManifest) else load_manifest(manifest_path(folder, "manifest"))
+    return Manifest(**{field.name: getattr(loaded, field.name) for field in fields(loaded) if field.init})
 
 
 def _import(package: str) -> None:
-    """Say what to type when a library is missing.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """Raise with what to type when a library is missing."""
     from importlib.util import find_spec
 
     if find_spec(package) is None:

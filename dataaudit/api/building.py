@@ -1,4 +1,4 @@
-"""A build, from Python."""
+"""Builds a manifest from Python."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dataaudit.manifest.s3 import is_stored, shown
 
 if TYPE_CHECKING:
     from dataaudit.config import AuditConfig
+    from dataaudit.engine.inputs import Prepared
     from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
-    from dataaudit.engine.setup import Prepared
     from dataaudit.manifest.remote import Publication
 
 
@@ -33,17 +33,17 @@ class Build:
     exit_code: ExitCode
     """0, or 3 when something could not be read: ``unread`` and the manifest's ledger say what."""
     scanned: int
-    """Parts of shards that were read in this run; the others were known."""
+    """Parts of shards that were read in this run; the others were read before."""
     planned: int
     """Parts of shards in all."""
     unread: tuple[tuple[str, str], ...]
     """(uri, reason code) of shards that could not be read."""
     held_back: int
-    """Shards that the quarantine list holds back."""
+    """Shards that the quarantine list leaves out."""
     held_back_documents: int
-    """Documents of other shards that it holds back."""
+    """Documents of other shards that it leaves out."""
     warnings: tuple[str, ...]
-    """What was to be said and is no error, a line each."""
+    """A line each; none is an error."""
 
     @property
     def id(self) -> str:
@@ -120,7 +120,7 @@ def build(
             nothing is kept.
         shard_timeout: Seconds that a part of a shard may take before it counts as stuck.
         hmac_key: Key of 16 bytes or more, or a file of it; findings get digests under it.
-        quarantine: Quarantine list: the shards and documents that it holds back today are in no number.
+        quarantine: Quarantine list: the shards and documents that it leaves out today are in no number.
         samples: How many findings of each kind get their surroundings written, masked, and the new folder for them.
         fresh: Compute everything anew.
         rehash: Hash every file, also those that look unchanged.
@@ -146,7 +146,7 @@ def build(
         >>> build("corpus.yaml", "manifests/first", workers=0).exit_code
         <ExitCode.PASS: 0>
     """
-    from dataaudit.engine.setup import end_if_restarted
+    from dataaudit.engine.inputs import end_if_restarted
 
     end_if_restarted(workers if scheduler is None and client is None else 0)
     from dataaudit.decide.quarantine.list import load_quarantine
@@ -191,8 +191,8 @@ def build(
         if unread:
             reported.note(unread, important=True)
         if before is not None and quarantine is None and before.run.quarantine is not None:
-            said = f"{shown(target)} was built with a quarantine list, and no list is given now: nothing is held back"
-            reported.note(said, important=True)
+            warning = "was built with a quarantine list, and no list is given now: nothing is held back"
+            reported.note(f"{shown(target)} {warning}", important=True)
         prepared = _prepared(inputs, base, tokenizer=tokenizer, text=text, reference=reference, note=reported.note)
         sample = None if asked is None else _sampling(*asked, options)
         result = run(
@@ -223,7 +223,7 @@ def build(
 
 
 def _publication(manifest: PathLike) -> Publication | None:
-    """Return what publishes into a store, which is asked before hours of work; None for a folder."""
+    """Return what publishes into a store, which is checked before hours of work; None for a folder."""
     if not is_stored(manifest):
         return None
     from dataaudit.base.extras import require
@@ -260,7 +260,7 @@ def _prepared(
 ) -> Prepared:
     """Return the config of what was given, and the folder that its paths start from."""
     from dataaudit.config import AuditConfig, parse_config
-    from dataaudit.engine.setup import Prepared, prepare, with_choices
+    from dataaudit.engine.inputs import Prepared, prepare, with_choices
 
     cwd = Path.cwd()
     chosen = {
@@ -279,7 +279,7 @@ def _prepared(
 
 
 def _sampling(number: int, folder: Path, options: BuildOptions) -> Callable[..., None]:
-    """Return what takes samples once the build is published; their folder is looked at before it begins."""
+    """Return what takes samples once the build is published; their folder is checked before it begins."""
     from dataaudit.engine.samples import prepare_samples, sample_manifest
     from dataaudit.manifest.publish import check_target
 
@@ -289,7 +289,7 @@ def _sampling(number: int, folder: Path, options: BuildOptions) -> Callable[...,
 
 
 def _key(given: PathLike | bytes | None) -> bytes | None:
-    from dataaudit.engine.setup import check_key, read_key
+    from dataaudit.engine.inputs import check_key, read_key
 
     if given is None:
         return None
@@ -297,7 +297,7 @@ def _key(given: PathLike | bytes | None) -> bytes | None:
 
 
 def _state_key(given: PathLike | bytes | None, *folders: Path) -> bytes | None:
-    from dataaudit.engine.setup import check_key, read_state_key
+    from dataaudit.engine.inputs import check_key, read_state_key
 
     if given is None or isinstance(given, bytes):
         return None if given is None else check_key(given, "state_key")
@@ -305,11 +305,7 @@ def _state_key(given: PathLike | bytes | None, *folders: Path) -> bytes | None:
 
 
 def _progress(given: bool | str | Callable[[str], object]) -> Progress:
-    """Return where a build reports.
-
-    Raises:
-        ConfigError: There is no such choice.
-    """
+    """Return where a build reports."""
     from dataaudit.engine.progress import Progress
 
     if callable(given):
@@ -320,7 +316,7 @@ def _progress(given: bool | str | Callable[[str], object]) -> Progress:
 
 
 def _before(target: Path) -> tuple[Manifest | None, str]:
-    """Return the manifest that a build replaces; of one that cannot be read None, and what is unknown for that."""
+    """Return the manifest that a build replaces; None where it cannot be read, and what is unknown because of that."""
     try:
         return load(target), ""
     except ManifestError as error:

@@ -1,4 +1,4 @@
-"""What is said of manifests: a verdict, a difference, a report, a signature."""
+"""Judges, compares, reports and signs manifests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dataaudit.decide.gate.evidence import Failing
     from dataaudit.decide.gate.policy import Policy
     from dataaudit.decide.gate.verdict import Verdict
-
-_FAIL_ON = ("fail", "warn")
 
 
 def gate(
@@ -35,42 +33,42 @@ def gate(
 
     Args:
         manifest: A loaded manifest, or its folder.
-        policy: File of a policy, the name of one that is ready (``release-gate``, ``strict``, ``canary``), or what
-            such a file says, as a mapping; ``dataaudit explain gate`` says more.
+        policy: File of a policy, the name of a built-in policy (``release-gate``, ``strict``, ``canary``), or the
+            content of such a file, as a mapping; see ``dataaudit explain gate``.
         baseline: An older manifest that rules of change compare with.
         fail_on: Least severity that stops a release: ``fail`` or ``warn``.
-        on: The day, UTC, that waivers are held against; today when None.
+        on: The day, UTC, for which waivers are checked; today when None.
         public_key: Key that has to have signed manifest and baseline, by ``attestation.json``; or
         identity: who has to have signed them, as in sigstore's certificate, with
         issuer: who vouches for that identity.
-        quarantine: Quarantine list: what it holds back today may not be in the manifest's numbers, and it has to have
-            every line that the builds of manifest and baseline saw in it. One that the policy names counts as well.
+        quarantine: Quarantine list: what it leaves out today may not be in the manifest's numbers, and it has to have
+            every line that the builds of manifest and baseline saw in it. The policy's own list counts as well.
 
     Returns:
-        The verdict. ``passed`` says whether the manifest may be released, ``exit_code`` is that of ``dataaudit gate``,
-        ``rules`` has every rule with its cases. A verdict that fails is no error.
+        The verdict: ``passed``, whether the manifest may be released; ``exit_code``, that of ``dataaudit gate``;
+        ``rules``, every rule with its cases. A verdict that fails is no error.
 
     Raises:
         ConfigError: The policy is wrong, or an argument has no such value; or the policy asks for a signature, and
             nobody is named.
-        SignatureRefused: A manifest is not signed, or not by the one that is named.
-        ReleasedHeldBack: The list holds back what the manifest has in its numbers.
+        SignatureRefused: A manifest is not signed, or not by the named signer.
+        ReleasedHeldBack: The manifest has in its numbers what the list leaves out.
         QuarantineError: The list is absent, damaged, of another version, or has lost lines.
         ManifestError: A manifest is absent or damaged.
-        ManifestMismatch: A table is not the one that its manifest was published with.
+        ManifestMismatch: A table is not the published one.
 
     Example:
         >>> gate("manifests/demo", "release-gate").passed
         False
     """
     from dataaudit.base.yamlfile import nearest
-    from dataaudit.decide.gate.builtin import policy_path
+    from dataaudit.decide.gate import policy_path
     from dataaudit.decide.gate.policy import Policy
     from dataaudit.decide.gate.run import judge, policy_of
-    from dataaudit.decide.quarantine.released import held_against
+    from dataaudit.decide.quarantine.released import compared_lists
 
-    if fail_on not in _FAIL_ON:
-        raise ConfigError(f"fail_on: no `{fail_on}`{nearest(str(fail_on), _FAIL_ON)}")
+    if fail_on not in (known := ("fail", "warn")):
+        raise ConfigError(f"fail_on: no `{fail_on}`{nearest(str(fail_on), known)}")
     rules = policy_of(policy if isinstance(policy, Mapping | Policy) else policy_path(path_of(policy, "policy")))
     older = None if baseline is None else load(baseline)
     subject = load(manifest)
@@ -79,24 +77,24 @@ def gate(
         from dataaudit.manifest.trust import attested
 
         subject, older = attested(subject, signer), None if older is None else attested(older, signer)
-    lists = held_against(subject, rules, optional_path(quarantine, "quarantine"), older)
+    lists = compared_lists(subject, rules, optional_path(quarantine, "quarantine"), older)
     return judge(subject, rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"), lists=lists)
 
 
 def failing(
     manifest: PathLike | LoadedManifest, verdict: Verdict, *, baseline: PathLike | LoadedManifest | None = None
 ) -> Iterator[Failing]:
-    """Say where each rule broke: the documents that stop a release, as shard and row, or the shards.
+    """Yield where each rule broke: the documents that stop a release, as shard and row, or the shards.
 
     Args:
         manifest: The manifest that was judged, loaded or its folder.
-        verdict: What :func:`gate` said of it.
+        verdict: Its verdict, from :func:`gate`.
         baseline: What it was compared with: a shift of the mixture, languages or tokens names the shards that are new.
 
     Returns:
         A named tuple for each: ``rule``, ``metric``, ``split``, ``shard``, ``row``, ``kind``, ``certain``, ``why``; the
-        rules in the policy's order, then shards, then rows. Nothing for a verdict that passes. What `--failing` of
-        ``dataaudit gate`` writes; ``dataaudit explain documents-that-broke-a-rule`` says what each table lists.
+        rules in the policy's order, then shards, then rows. Nothing for a verdict that passes. ``dataaudit gate
+        --failing`` writes the same; ``dataaudit explain documents-that-broke-a-rule`` explains each table.
 
     Raises:
         ManifestMismatch: The verdict is of another manifest, or a table is not the published one.
@@ -106,13 +104,13 @@ def failing(
         >>> next(failing("manifests/demo", gate("manifests/demo", "release-gate"))).kind
         'bytes not read'
     """
-    from dataaudit.decide.gate import evidence as places
+    from dataaudit.decide.gate import evidence
 
-    return places.failing(verdict, load(manifest), None if baseline is None else load(baseline))
+    return evidence.failing(verdict, load(manifest), None if baseline is None else load(baseline))
 
 
 def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Difference:
-    """Say what changed from one manifest to another, and which version bump it means.
+    """Compare two manifests: what changed, and which version bump it means.
 
     Args:
         old: The older manifest, loaded or its folder.
@@ -122,7 +120,7 @@ def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Diff
         The difference: ``equal``, ``proposal``, ``shards``, ``metrics`` with intervals, ``drifts``, ``settings``.
 
     Raises:
-        ManifestError: One is absent, damaged, or not what it was published as.
+        ManifestError: A manifest is absent, damaged, or not as it was published.
 
     Example:
         >>> diff("manifests/demo", "manifests/demo").equal
@@ -132,11 +130,11 @@ def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Diff
     from dataaudit.metrics.pii.cells import hidden_records
 
     with no_mismatch():
-        sides = [
+        was, now = (
             manifest if isinstance(manifest, LoadedManifest) else manifest_path(manifest, "manifest")
             for manifest in (old, new)
-        ]
-    return load_pair(sides[0], sides[1], hidden=hidden_records)
+        )
+    return load_pair(was, now, hidden=hidden_records)
 
 
 def report(
@@ -156,8 +154,8 @@ def report(
     Args:
         manifest: A loaded manifest, or its folder.
         out: The file; an older one is replaced in one step.
-        baseline: Folder of an older manifest: the report says what changed.
-        policy: File of a policy to judge by, or the name of one that is ready.
+        baseline: Folder of an older manifest: the report lists what changed.
+        policy: File of a policy to judge by, or the name of a built-in policy.
         verdict: Instead of a policy: what :func:`gate` returned, or a ``gate.json``; without both, the ``gate.json`` in
             the manifest's folder is shown when it is there.
         quarantine: Quarantine list whose shards are marked.
@@ -172,15 +170,15 @@ def report(
         ConfigError: ``out`` cannot be written, or a policy and a verdict are given.
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: The verdict is of another manifest.
-        SignatureRefused: A manifest is not signed, or not by the one that is named.
-        ReleasedHeldBack: The list that the policy names holds back what the manifest has in its numbers.
+        SignatureRefused: A manifest is not signed, or not by the named signer.
+        ReleasedHeldBack: The manifest has in its numbers what the policy's list leaves out.
         QuarantineError: A list is absent, damaged, of another version, or has lost lines.
 
     Example:
         >>> report("manifests/demo", "report.html").name
         'report.html'
     """
-    from dataaudit.decide.gate.builtin import policy_path
+    from dataaudit.decide.gate import policy_path
     from dataaudit.decide.gate.verdict import Verdict
     from dataaudit.present.report.page import Given, make_report
 
@@ -223,10 +221,10 @@ def sign(manifest: PathLike | LoadedManifest, *, key: PathLike | None = None, id
     if (key is not None) == bool(identity):
         raise ConfigError("sign needs either key=FILE or identity=True")
     from dataaudit.manifest.replace import ATTESTATION
-    from dataaudit.manifest.signing import Signing, seal_of
+    from dataaudit.manifest.signing import Signing, load_seal
     from dataaudit.manifest.trust import sign_manifest
 
     loaded = load(manifest)
-    seal = seal_of(Signing(key=optional_path(key, "key")), loaded.folder)
+    seal = load_seal(Signing(key=optional_path(key, "key")), loaded.folder)
     sign_manifest(loaded, seal)
     return loaded.folder / ATTESTATION

@@ -1,4 +1,4 @@
-"""A quarantine list: what is left out of training, changed and applied."""
+"""Changes and applies a quarantine list: what is left out of training."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def quarantine(file: PathLike = "quarantine.jsonl") -> QuarantineList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineList:
-    """A list of shards and documents that loaders leave out; ``dataaudit explain quarantine`` says more.
+    """A list of shards and documents that loaders leave out; see ``dataaudit explain quarantine``.
 
-    Every change says who answers for it: ``who``, else git's ``user.email``, else the user's name. It is on disk when
+    Every change names who answers for it: ``who``, else git's ``user.email``, else the user's name. It is on disk when
     the method returns.
     """
 
@@ -52,7 +52,7 @@ class QuarantineList:
         """Return the entries in the file's order, each with what became of it.
 
         Args:
-            everything: Lifted, expired and accepted ones too, beside what is in force or proposed.
+            everything: Lifted, expired and accepted entries too, beside those in force or proposed.
             on: The day, UTC, that expiries are compared with; today when None.
 
         Raises:
@@ -60,7 +60,7 @@ class QuarantineList:
             QuarantineDamaged: Lines of it cannot be read.
 
         Example:
-            >>> [str(one.standing) for one in quarantine("quarantine.jsonl").entries()]
+            >>> [str(record.standing) for record in quarantine("quarantine.jsonl").entries()]
             ['held']
         """
         from dataaudit.decide.quarantine.list import OPEN, fold, read, today
@@ -71,7 +71,7 @@ class QuarantineList:
         return [record for record in folded.records if everything or record.standing in OPEN]
 
     def held(self, *, on: Day | None = None, ignore_bad_lines: bool = False) -> Quarantine:
-        """Return what is in force, as a loader asks for it: ``holds(sha256=...)``, ``rows(sha256=...)``.
+        """Return the entries in force, as a loader needs them: ``holds(sha256=...)``, ``rows(sha256=...)``.
 
         Args:
             on: The day, UTC, that expiries are compared with; today when None. A later day frees nothing.
@@ -115,7 +115,7 @@ class QuarantineList:
             who: Who answers for it.
 
         Returns:
-            ``added`` entries; ``known`` ones, which said so already; ``notes`` of what is left out besides.
+            ``added`` entries; ``known`` entries, of the same content; ``notes`` of what is left out besides.
 
         Raises:
             ConfigError: A place means nothing or several things, or there is no such number.

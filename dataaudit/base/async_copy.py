@@ -1,4 +1,4 @@
-"""What a device has not done yet when a loop goes on: arrays on their way to the host, and how long its work took."""
+"""Asynchronous copies of tensors to the host, and the seconds that steps take on their device."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ if TYPE_CHECKING:
     import torch
 
 
-class Pending:
-    """A copy of a tensor, on its way to the host.
-
-    Args:
-        tensor: Of torch, on any device; its owner may go on with it at once.
-    """
+class AsyncCopy:
+    """A copy of a tensor, on its way to the host; the tensor may change at once."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._event: Any = None
@@ -48,13 +44,13 @@ class Pending:
         return found
 
 
-def scalar(value: Any) -> float | Pending:
+def scalar(value: Any) -> float | AsyncCopy:
     """Return a number, or one that is on its way to the host."""
     if hasattr(value, "detach"):
         full = value.full_tensor() if hasattr(value, "full_tensor") else value
         if full.numel() != 1 or full.is_complex() or full.is_meta:
             raise ValueError(full.shape)
-        return Pending(full.reshape(()))
+        return AsyncCopy(full.reshape(()))
     if np.iscomplexobj(value):
         raise TypeError("complex")
     return float(value.item() if isinstance(value, np.ndarray) else value)
@@ -64,9 +60,6 @@ class Laps:
     """Seconds that steps take, by the clock of the device that does their work.
 
     A host that hands work to a GPU is ahead of it: what it measures by its own clock is not the step that it is in.
-
-    Args:
-        device: Of torch.
     """
 
     def __init__(self, device: torch.device) -> None:

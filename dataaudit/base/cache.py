@@ -1,8 +1,8 @@
-"""What takes long to make and is the same each time, kept on disk for the user's next process.
+"""A disk cache of what takes long to make: machine code, compiled patterns, checked rules.
 
-Kept are machine code, compiled patterns and checked rules, all of which a process trusts. So a folder counts only when
-nobody else can write it, and every file begins with the digest of what follows: a file that was cut short or changed
-is made again. Its name holds a digest of all that its content depends on, so nothing kept is ever out of date.
+A process trusts all of these. So a folder counts only when nobody else can write it, and every file begins with the
+digest of its content: a file that was cut short or changed is made again. Its name contains a digest of all that its
+content depends on, so an entry is never out of date.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MOST_FILES = 16
 """Files of one kind that stay: each version of a user's rules makes one."""
 
 
-def private_folder(*places: str, within: str = "") -> Path | None:
-    """Return the first place that is, or becomes, a folder that we and nobody else can write; None without any."""
-    for folder in map(Path, map(os.path.expanduser, places)):
+def private_folder(*folders: str, within: str = "") -> Path | None:
+    """Return the first folder of some, created, that only this user can write; None without any."""
+    for folder in map(Path, map(os.path.expanduser, folders)):
         if _is_ours(folder) and (not within or _is_ours(folder / within)):
             return folder / within
     return None
@@ -44,7 +44,7 @@ def user_places(name: str) -> list[str]:
 
 @cache
 def kept_folder() -> Path | None:
-    """Return the folder of what is kept, created; None when no place can be written."""
+    """Return the cache folder, created; None when none can be written."""
     return private_folder(*user_places("kept"))
 
 
@@ -52,8 +52,8 @@ def kept(kind: str, inputs: Iterable[bytes], make: Callable[[], bytes], read: Ca
     """Return what ``make`` makes, from disk when an earlier process kept it there."""
     name = f"{kind}-{sha256(b''.join(sha256(input_).digest() for input_ in inputs)).hexdigest()[:32]}"
     folder = kept_folder()
-    found = None if folder is None else _read(folder / name)
-    value = None if found is None else read(found)
+    stored = None if folder is None else _read(folder / name)
+    value = None if stored is None else read(stored)
     if value is None:
         made = make()
         if folder is not None:
@@ -87,8 +87,8 @@ def _write(folder: Path, kind: str, name: str, content: bytes) -> None:
     """Write a file at once, and let the oldest of its kind go; a full disk costs the time of making it again."""
     with contextlib.suppress(OSError):
         write_whole(folder / name, sha256(content).digest(), content)
-        found = sorted(folder.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime_ns)
-        for path in found[:-_MOST_FILES]:
+        files = sorted(folder.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime_ns)
+        for path in files[:-_MOST_FILES]:
             path.unlink(missing_ok=True)
 
 
@@ -104,5 +104,5 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    found = folder.stat()
-    return found.st_uid == os.getuid() and not found.st_mode & 0o022
+    status = folder.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022

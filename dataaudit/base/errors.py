@@ -170,7 +170,7 @@ class BuildInterrupted(DataAuditError):
     exit_code = ExitCode.INTERRUPTED
 
 
-class Guarded:
+class CatchErrors:
     """Context of a call that may fail in any way: an error ends the block and becomes a value.
 
     Which classes a library raises depends on its version and on the bytes that it was given, and an error's text may

@@ -71,9 +71,9 @@ EXTRAS: Mapping[str, Extra] = {
 
 def absent(extra: str) -> tuple[str, ...]:
     """Return the modules that an extra lacks here, those of the extras that it brings along first."""
-    found = EXTRAS[extra]
-    own = tuple(name for name in found.modules if importlib.util.find_spec(name) is None)
-    return tuple(name for other in found.needs for name in absent(other)) + own
+    wanted = EXTRAS[extra]
+    own = tuple(name for name in wanted.modules if importlib.util.find_spec(name) is None)
+    return tuple(name for other in wanted.needs for name in absent(other)) + own
 
 
 def install_line(*extras: str) -> str:

@@ -27,11 +27,7 @@ _SEAL_BYTES = 65
 
 
 class DamagedFileError(Exception):
-    """Files that were written whole are absent, cut or altered: their content is not what its digest says.
-
-    Args:
-        paths: The files.
-    """
+    """Files that were written whole are absent, cut or altered: their content is not what its digest says."""
 
     def __init__(self, *paths: str) -> None:
         super().__init__(*paths)
@@ -123,7 +119,7 @@ class NotAFileError(OSError):
     """A path leads to something that is no regular file."""
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+def open_safely(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
     """Open a regular file and return its descriptor; for ``opener=`` of :func:`open`, too."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -132,11 +128,11 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
             raise _not_a_file(path, os.stat(path).st_mode) from None
         raise
     try:
-        found = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(found):
-            raise IsADirectoryError(errno.EISDIR, _found(found), os.fspath(path))
-        if not stat.S_ISREG(found):
-            raise _not_a_file(path, found)
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, _found(kind), os.fspath(path))
+        if not stat.S_ISREG(kind):
+            raise _not_a_file(path, kind)
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)
@@ -144,13 +140,13 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
     return descriptor
 
 
-def read_regular(path: Path) -> bytes:
+def read_safely(path: Path) -> bytes:
     """Return all bytes of a regular file."""
-    with open(path, "rb", opener=open_regular) as file:
+    with open(path, "rb", opener=open_safely) as file:
         return file.read()
 
 
-def expect_regular(path: Path) -> None:
+def expect_file(path: Path) -> None:
     """Hold that a path leads to a regular file, for what is opened by others."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
@@ -169,3 +165,8 @@ def _not_a_file(path: str | os.PathLike[str], mode: int) -> NotAFileError:
 
 def _found(mode: int) -> str:
     return f"expected a file, found {kind_of(mode)}"
+
+
+def lies_in(path: Path, folder: Path) -> bool:
+    """Return whether a file lies in a folder, links followed."""
+    return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents

@@ -1,4 +1,4 @@
-"""Processes that run only our code do without what libraries look for by themselves, and mostly without collections.
+"""Tuning of processes that run only our code, and the signals that stop a command.
 
 - pyarrow imports pandas, where it is installed, at the first array of NumPy's and at the first of Python's values, to
   see whether they are pandas' own. Ours never are.
@@ -6,15 +6,13 @@
   have one for it: awkward has. No kernel of ours needs either.
 - Python looks for cycles of dead objects after every 700 new ones: a twentieth of a scan, which leaves hardly any.
 
-The first two ask once. What cannot be imported at that moment is done without for good; others import it as ever, but
-pyarrow and numba know nothing of it any more. So this is for a command, a worker, a child, not for a notebook, and not
-for a process in which `datasets` reads rows: it makes its tables of pandas' frames.
+The first two ask once. What cannot be imported at that moment pyarrow and numba never use again; others import it as
+ever. So this is for a command, a worker, a child, not for a notebook, and not for a process in which `datasets` reads
+rows: it makes its tables of pandas' frames.
 
-Ctrl-C and SIGTERM: what a command that may be stopped does with them.
-
-A signal is raised as :class:`KeyboardInterrupt` wherever the main thread is just then: in the import, the callback or
-the destructor of a library, too, and some of these swallow what they do not know. So what has arrived is noted, and
-raised again where a command tells of its progress.
+Ctrl-C and SIGTERM are raised as :class:`KeyboardInterrupt` wherever the main thread is just then: in the import, the
+callback or the destructor of a library, too, and some of these swallow what they do not know. So a signal is noted, and
+raised again where a command reports its progress.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ _lean = Event()
 """Set in a process that is lean."""
 
 
-def be_lean(*, arrow: bool = True) -> None:
+def tune_process(*, arrow: bool = True) -> None:
     """Do without pandas in pyarrow, from now on without scipy and extensions in numba, and with few collections."""
     _lean.set()
     gc.set_threshold(_NEW_OBJECTS)

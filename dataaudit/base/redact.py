@@ -69,8 +69,8 @@ def is_host(authority: str) -> bool:
 def _address(match: re.Match[str]) -> str:
     scheme, whole = match["scheme"], match["rest"]
     rest = whole.rstrip(_END)
-    found = _AUTHORITY.match(rest)
-    authority = found.group() if found else ""
+    head = _AUTHORITY.match(rest)
+    authority = head.group() if head else ""
     after = rest[len(authority) :]
     user, at, _ = authority.rpartition("@")
     if at and not (

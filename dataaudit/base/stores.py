@@ -19,7 +19,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.extras import require
 
 _T = TypeVar("_T")
@@ -87,7 +87,7 @@ def _filesystem(_pid: int, _environment: int, scheme: str, authority: str, secon
         raise ConfigError(f"{scheme}:// names no kind of store that fsspec knows") from None
     options = _options(scheme, seconds) | {"skip_instance_cache": True}
     made: Any = None
-    with Guarded() as call:
+    with CatchErrors() as call:
         made = fsspec.url_to_fs(f"{scheme}://{authority}/x", **options)[0] if authority else kind(**options)
     if call.error is not None:
         raise ConfigError(
@@ -184,7 +184,7 @@ async def patiently(
     """Try a request until it succeeds, fails for good, or has been tried often enough."""
     limit = None if num_bytes is None else 2 * seconds + num_bytes / _SLOWEST_BYTES_PER_SECOND
     for number in range(retries + 1):
-        with Guarded(ConfigError) as call:
+        with CatchErrors(ConfigError) as call:
             return await asyncio.wait_for(try_once(), limit)
         assert call.error is not None, "without an error it has returned"
         failure = as_os_error(call.error, path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from dataclasses import asdict
 from typing import Any
 
 from dataaudit.base.redact import without_secrets
@@ -45,8 +46,8 @@ def safe_line(line: str) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Return indented JSON in ASCII, so that a terminal shows it and a program reads it alike."""
-    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    """Return indented JSON in ASCII, so that a terminal shows it and a program reads it alike; records as objects."""
+    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False, default=asdict) + "\n"
 
 
 def count(number: int | None) -> str:

@@ -1,4 +1,4 @@
-"""YAML that people write: loaded strictly, and what is wrong with it said in plain words."""
+"""YAML that people write: loaded strictly, with errors in plain words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.redact import without_secrets
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -138,9 +138,9 @@ def load_yaml(text: str, *, where: str) -> Any:
             loader.dispose()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        position = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise ConfigError(f"{where} is not valid YAML{place}: {problem}") from None
+        raise ConfigError(f"{where} is not valid YAML{position}: {problem}") from None
     except RecursionError:
         raise ConfigError(f"{where} is nested too deeply to be read") from None
 
@@ -178,24 +178,24 @@ def _line(item: dict[str, Any], model: type[BaseModel]) -> str:
     subject = ""
     if loc and loc[-1] == "[key]":
         subject, loc = f"the name `{loc[-2]}`: ", loc[:-2]
-    place = ".".join(str(part) for part in loc) or "(top level)"
+    position = ".".join(str(part) for part in loc) or "(top level)"
     if kind == "extra_forbidden":
         name = str(loc[-1])
         deeper = _deeper(model, name) if len(loc) == 1 else None
-        return f"{place}: unknown key" + (
+        return f"{position}: unknown key" + (
             f" (did you mean `{deeper}`?)" if deeper else nearest(name, _keys(model, loc[:-1]))
         )
     if kind == "value_error":
-        return f"{place}: {str(item['msg']).removeprefix('Value error, ')}"
+        return f"{position}: {str(item['msg']).removeprefix('Value error, ')}"
     words = _WORDS[kind].format(**item.get("ctx", {})) if kind in _WORDS else str(item["msg"])
     if kind == "string_pattern_mismatch" and item["ctx"]["pattern"] == NAME_PATTERN:
         words = _NAME_WORDS
     if kind == "missing":
-        return f"{place}: {words}"
+        return f"{position}: {words}"
     hint = ""
     if kind in {"string_type", "invalid_key"} and isinstance(found, bool | int | float | dt.date):
         hint = "; put it in quotes"
-    return f"{place}: {subject}{words}, found {in_words(found)}{hint}"
+    return f"{position}: {subject}{words}, found {in_words(found)}{hint}"
 
 
 def _deeper(model: type[BaseModel], name: str) -> str | None:
@@ -237,6 +237,6 @@ def _unwrapped(kind: Any) -> Any:
 def read_named(path: Path, what: str) -> bytes:
     """Read a whole file that the user named, of YAML or not."""
     try:
-        return read_regular(path)
+        return read_safely(path)
     except OSError as error:
         raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None

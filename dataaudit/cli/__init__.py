@@ -5,13 +5,12 @@ from __future__ import annotations
 import click
 
 from dataaudit import __version__
-from dataaudit.cli.building import build
+from dataaudit.cli.building import build, sign
 from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, ending
-from dataaudit.cli.signing import sign
 from dataaudit.cli.tokens import map_, tokenize
 from dataaudit.cli.training import attribute, reconstruct
 

@@ -1,4 +1,4 @@
-"""The command that scans a corpus."""
+"""The commands that make manifests: build and sign."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.base.process import signals_taken
 from dataaudit.cli.shell import (
     FOLDER,
+    IDENTITY,
+    JSON,
+    KEY,
+    MANIFEST,
     OPEN_SCHEDULER,
     SAMPLES,
     SAMPLES_DIR,
@@ -21,12 +26,15 @@ from dataaudit.cli.shell import (
     check_workers,
     chosen_samples,
     ending,
+    lean_process,
     note,
     print_text,
+    signing_of,
 )
-from dataaudit.cli.signing import IDENTITY, KEY, signed, signing_of
 
 if TYPE_CHECKING:
+    from dataaudit.base.render.result import Written
+    from dataaudit.manifest.load import Manifest
     from dataaudit.manifest.signing import Seal, Signing
 
 
@@ -96,10 +104,8 @@ if TYPE_CHECKING:
 @click.option("--rehash", is_flag=True, help="Hash every file, also those that look unchanged.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@click.pass_obj
+@lean_process
 def build(
-    own_process: bool,
-    /,
     inputs: tuple[str, ...],
     target: Path | str,
     samples: int | None,
@@ -120,10 +126,6 @@ def build(
     to stdout. A key is tried before the build; a signature that fails after it leaves the manifest, not signed, and
     exit code 2 or 3.
     """
-    from dataaudit.base.process import be_lean
-
-    if own_process:
-        be_lean()
     from dataaudit import api
     from dataaudit.present.report.show import build_summary
 
@@ -150,9 +152,56 @@ def build(
 
 def _seal_of(signing: Signing, folder: Path) -> Seal:
     """Return what will sign, before hours of work: a wrong key is known at once, and that nobody is there to sign."""
-    from dataaudit.manifest.signing import expect_identity, seal_of
+    from dataaudit.manifest.signing import expect_identity, load_seal
 
-    seal = seal_of(signing, folder)
+    seal = load_seal(signing, folder)
     if signing.key is None:
         expect_identity()
     return seal
+
+
+@click.command(
+    short_help="Sign a manifest: whose it is.",
+    epilog=ending(
+        "dataaudit sign manifests/first --key build.pem",
+        "dataaudit sign manifests/first --identity",
+        "dataaudit gate manifests/first --policy release-gate --require-signature --public-key build.pub",
+        codes={
+            0: "it is signed",
+            1: "the manifest is not as it was published, and is not signed",
+            2: "there is no manifest, the key cannot be used, or the signature not be written",
+            3: "sigstore's services do not answer",
+        },
+    ),
+)
+@click.argument("folder", type=MANIFEST, metavar="DIR")
+@KEY
+@IDENTITY
+@JSON
+def sign(folder: Path, key: Path | None, *, identity: bool, as_json: bool) -> None:
+    """Check a manifest whole and write attestation.json into its folder: a signature of its id and of manifest.json.
+
+    Sign where the manifest was built: a signature says whose it is, and who can write the folder before can forge it.
+    A pass phrase of the key is read from DATAAUDIT_KEY_PASSWORD.
+    """
+    if (key is not None) == identity:
+        raise ConfigError("sign needs either --key FILE or --identity")
+    from dataaudit.manifest.load import load_manifest
+    from dataaudit.manifest.signing import Signing, load_seal
+    from dataaudit.manifest.trust import sign_manifest
+
+    seal = load_seal(Signing(key=key), folder)
+    manifest = load_manifest(folder)
+    print_text(signed(folder, manifest, sign_manifest(manifest, seal)).shown(as_json=as_json))
+
+
+def signed(folder: Path, manifest: Manifest, how: str) -> Written:
+    """Return the signature of a manifest, which lies in its folder by now."""
+    from dataaudit.base.render.result import Written
+    from dataaudit.base.text import clean
+    from dataaudit.manifest.replace import ATTESTATION
+    from dataaudit.manifest.s3 import shown
+
+    file, dataset = folder / ATTESTATION, clean(manifest.core.dataset.label)
+    facts = {"manifest": manifest.id, "dataset": dataset, "signature": how}
+    return Written(file=shown(file), data=file.read_bytes(), words=f"{dataset}, {how}", facts=facts)

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from dataaudit.cli.shell import FOLDER, JSON, POLICY, ending, print_text
-from dataaudit.cli.signing import IDENTITY, KEY, signer_of, signing_of
+from dataaudit.cli.shell import FOLDER, IDENTITY, JSON, KEY, POLICY, ending, print_text, signing_of
 
 _OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
 
@@ -177,10 +176,11 @@ def export_verdict(
     The statement says PASSED or FAILED; the exit code is 0 when it was written, whatever it says. `dataaudit verify
     --signature` checks a signed one; a pass phrase of the key is read from DATAAUDIT_KEY_PASSWORD.
     """
+    from dataaudit.api.arguments import OPTIONS, signer_of
     from dataaudit.manifest.outfiles import check_files
     from dataaudit.present.export.verdict import About, judge_and_export
 
-    signing, signer = signing_of(sign, key, identity), signer_of(None, public_key, signed_by, issuer)
+    signing, signer = signing_of(sign, key, identity), signer_of(public_key, signed_by, issuer, OPTIONS)
     read = {"--policy": policy, "--quarantine-list": quarantine_list, "--key": key, "--public-key": public_key}
     check_files({"--out": out}, read, (folder, baseline))
     done = judge_and_export(folder, policy, baseline, out, fail_on, About(**about), signing, signer, quarantine_list)

@@ -15,15 +15,16 @@ from dataaudit.cli.shell import (
     JSON,
     MANIFEST,
     POLICY,
+    REQUIRE_SIGNATURE,
     SIDE,
     ending,
+    lean_process,
     note,
     print_text,
     print_verdict,
-    without_pandas,
+    signer_options,
 )
-from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
-from dataaudit.decide.gate.builtin import READY
+from dataaudit.decide.gate import BUILTIN
 
 
 @click.command(
@@ -61,7 +62,7 @@ from dataaudit.decide.gate.builtin import READY
     show_default=True,
     help="Least severity that ends with code 1.",
 )
-@click.option("--out", "verdict", type=FOLDER, metavar="FILE", help="gate.json: the whole verdict.")
+@click.option("--out", "gate_file", type=FOLDER, metavar="FILE", help="gate.json: the whole verdict.")
 @click.option("--junit", type=FOLDER, metavar="FILE", help="JUnit XML, one test a rule.")
 @click.option("--sarif", type=FOLDER, metavar="FILE", help="SARIF 2.1.0, for code scanning.")
 @click.option("--summary", type=FOLDER, metavar="FILE", help="Markdown for a job's summary page.")
@@ -84,7 +85,7 @@ from dataaudit.decide.gate.builtin import READY
     "--quarantine-list", type=FOLDER, metavar="FILE", help="List of which nothing may be released: else exit code 1."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print gate.json instead of tables.")
-@without_pandas
+@lean_process
 def gate(
     folder: Path,
     policy: Path,
@@ -108,6 +109,7 @@ def gate(
     folders can write any number into them. Nothing but manifests is read; no document text is in any output.
     """
     from dataaudit import api
+    from dataaudit.api.arguments import OPTIONS, signer_of
     from dataaudit.decide.gate.document import gate_json
     from dataaudit.decide.gate.writers.blocks import terminal_text
     from dataaudit.decide.gate.writers.writing import Outputs, check_outputs, on_runner, write_outputs
@@ -117,7 +119,7 @@ def gate(
     read = {"--policy": policy, "--public-key": public_key}
     read |= {"--quarantine": quarantine, "--quarantine-list": quarantine_list}
     check_outputs(outputs, read, (folder, baseline))
-    signer_of("--require-signature" if require_signature else None, public_key, identity, issuer)
+    signer_of(public_key, identity, issuer, OPTIONS, "--require-signature" if require_signature else None)
     verdict = api.gate(
         folder,
         policy,
@@ -155,11 +157,11 @@ class _Policies(click.Group):
         """Return the command that is named."""
         from dataaudit.base.yamlfile import nearest
 
-        meant = nearest(args[0], READY).partition(" (known")[0]
+        meant = nearest(args[0], BUILTIN).partition(" (known")[0]
         if args[0] not in self.commands and meant:
             raise click.UsageError(
                 f"{args[0]} is no command{meant}: `dataaudit gate DIR --policy NAME` judges by a policy."
-                f" With the package come {', '.join(READY)}.",
+                f" With the package come {', '.join(BUILTIN)}.",
                 ctx,
             )
         return super().resolve_command(ctx, args)
@@ -194,7 +196,7 @@ def policy() -> None:
 @click.option("--out", type=FOLDER, metavar="FILE", help="Where to write it; printed by default.")
 @click.option("--force", is_flag=True, help="Replace the file of --out when it is there already.")
 @JSON
-@without_pandas
+@lean_process
 def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None:
     """Write a commented policy: release-gate's bounds, then limits drawn from what the manifest measured.
 
@@ -245,7 +247,7 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
 )
 @click.option("--all", "everything", is_flag=True, help="List every row, not the first of each section; JSON has all.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@without_pandas
+@lean_process
 def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) -> None:
     """Say what changed from manifest OLD to manifest NEW, and which version bump that means.
 
@@ -287,7 +289,7 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
 @click.option("--quarantine", type=FOLDER, metavar="FILE", help="Quarantine list whose shards are marked.")
 @signer_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-@without_pandas
+@lean_process
 def report(
     folder: Path | None,
     run: Path | None,
@@ -319,9 +321,10 @@ def report(
 
         print_text(write_run_report(run, out, as_json=as_json))
         return
+    from dataaudit.api.arguments import OPTIONS, signer_of
     from dataaudit.present.report.page import Given, write_report
 
     assert folder is not None
-    signer = signer_of(None, public_key, identity, issuer)
+    signer = signer_of(public_key, identity, issuer, OPTIONS)
     check_files({"--out": out}, {"--public-key": public_key})
     print_text(write_report(folder, out, Given(signer=signer, **given), as_json=as_json))

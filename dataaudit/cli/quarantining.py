@@ -83,10 +83,12 @@ def quarantine() -> None:
 )
 @click.argument("file", type=FOLDER, metavar="[FILE]", default=Path("quarantine.jsonl"))
 @click.option("--all", "everything", is_flag=True, help="Lifted, expired and accepted entries too.")
-@click.option("--verdict", type=FOLDER, metavar="FILE", help="A gate.json: lines that it names may not be lost.")
+@click.option(
+    "--verdict", "gate_file", type=FOLDER, metavar="FILE", help="A gate.json: lines that it names may not be lost."
+)
 @ON
 @JSON
-def list_entries(file: Path, verdict: Path | None, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
+def list_entries(file: Path, gate_file: Path | None, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
     """Print the entries of a list: FILE, or quarantine.jsonl; exit 3 when lines of it cannot be read."""
     from dataaudit.decide.quarantine.list import fold, read, today
     from dataaudit.decide.quarantine.view import list_view
@@ -96,10 +98,10 @@ def list_entries(file: Path, verdict: Path | None, on: dt.date | None, *, everyt
         file, contents, fold(contents.entries, on or today()), everything=everything, as_json=as_json
     )
     print_text(text)
-    if verdict is not None:
-        from dataaudit.decide.quarantine.released import check_verdict
+    if gate_file is not None:
+        from dataaudit.decide.quarantine.released import check_gate_file
 
-        check_verdict(contents, verdict, file)
+        check_gate_file(contents, gate_file, file)
     sys.exit(code)
 
 

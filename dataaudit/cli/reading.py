@@ -15,14 +15,15 @@ from dataaudit.cli.shell import (
     JSON,
     MANIFEST,
     POLICY,
+    REQUIRE_SIGNATURE,
     SAMPLES,
     SAMPLES_DIR,
     chosen_samples,
     ending,
+    lean_process,
     print_text,
-    without_pandas,
+    signer_options,
 )
-from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 
 if TYPE_CHECKING:
     from dataaudit.manifest.trust import Signer, Trust
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--section", metavar="NAME", help="One part of them.")
 @click.option("--metric", metavar="NAME", help="Every record of one metric.")
 @JSON
-@without_pandas
+@lean_process
 def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, as_json: bool) -> None:
     """Print one screen: what a manifest is, and what stands out of it, worst first.
 
@@ -146,16 +147,15 @@ def verify(
     --signature it checks who said that the manifest passed the gate: `dataaudit export verdict --sign` writes that.
     With --quarantine-list exit 3 when the list has lost lines since.
     """
+    from dataaudit.api.arguments import OPTIONS, signer_of
     from dataaudit.verify import verify_folder
 
-    asked = next(
-        (name for name, on in {"--signature": signature, "--require-signature": require_signature}.items() if on), None
-    )
+    asked = "--signature" if signature else "--require-signature" if require_signature else None
     if asked is None and (public_key, identity, issuer) != (None, None, None):
         raise ConfigError(
             "a signer is named, but no signature is to be checked", "Add --signature FILE, or --require-signature."
         )
-    signer = signer_of(asked, public_key, identity, issuer)
+    signer = signer_of(public_key, identity, issuer, OPTIONS, asked)
     text, code = verify_folder(
         folder,
         data=data,

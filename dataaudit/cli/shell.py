@@ -1,4 +1,4 @@
-"""What commands share: errors become a message and an exit code, a closed pipe is no error; options of several."""
+"""Shared by commands: errors become a message and an exit code, a closed pipe is no error; options of several."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from dataaudit.base.errors import DataAuditError, ExitCode, limit_hint
+from dataaudit.base.errors import ConfigError, DataAuditError, ExitCode, limit_hint
 from dataaudit.base.redact import is_address
 from dataaudit.base.text import clean_message
-from dataaudit.decide.gate.builtin import READY, policy_path
+from dataaudit.decide.gate import BUILTIN, policy_path
 from dataaudit.manifest.s3 import is_stored
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.signing import Signing
 
 _DEBUG = "DATAAUDIT_DEBUG"
 _Args = ParamSpec("_Args")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class _Place(click.Path):
-    """A path on this machine: an address is not taken for the name of a folder, which would hold what it holds.
-
-    Args:
-        stored: What becomes of an address in S3, where that is a place, too.
-    """
+class _LocalPath(click.Path):
+    """A path on this machine, never an address; ``stored`` converts an address in S3, where that is allowed too."""
 
     def __init__(self, stored: Callable[[str], Path | str] | None = None) -> None:
         super().__init__(path_type=Path)
@@ -62,10 +62,10 @@ def _fetched_side(address: str) -> Path:
         return _fetched(address)
 
 
-FOLDER = _Place()
-TARGET = _Place(str)
-MANIFEST = _Place(_fetched)
-SIDE = _Place(_fetched_side)
+FOLDER = _LocalPath()
+TARGET = _LocalPath(str)
+MANIFEST = _LocalPath(_fetched)
+SIDE = _LocalPath(_fetched_side)
 
 
 class Group(click.Group):
@@ -117,15 +117,15 @@ class Group(click.Group):
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
-def without_pandas(command: Callable[_Args, None]) -> Callable[_Args, None]:
-    """Have a command that reads manifests alone do without pandas, which pyarrow imports where it is installed."""
+def lean_process(command: Callable[_Args, None]) -> Callable[_Args, None]:
+    """Have a command tune its own process: without pandas, which pyarrow imports where it is installed."""
 
     @functools.wraps(command)
     def run(*args: _Args.args, **kwargs: _Args.kwargs) -> None:
         if click.get_current_context().obj:
-            from dataaudit.base.process import be_lean
+            from dataaudit.base.process import tune_process
 
-            be_lean()
+            tune_process()
         command(*args, **kwargs)
 
     return run
@@ -159,12 +159,11 @@ def print_verdict(text: str) -> None:
 def coloured(text: str) -> str:
     """Return a verdict with escape sequences around its headline and the states of its rules."""
 
-    def word(found: re.Match[str]) -> str:
-        return found[0].replace(found[1], click.style(found[1], fg=_COLOURS[found[1].upper()], bold=True))
+    def word(match: re.Match[str]) -> str:
+        return match[0].replace(match[1], click.style(match[1], fg=_COLOURS[match[1].upper()], bold=True))
 
-    def headline(found: re.Match[str]) -> str:
-        parts = [click.style(group, fg=_COLOURS[group], bold=True) for group in found.groups() if group]
-        return ", ".join(parts)
+    def headline(match: re.Match[str]) -> str:
+        return ", ".join(click.style(group, fg=_COLOURS[group], bold=True) for group in match.groups() if group)
 
     return _STATE.sub(word, _HEADLINE.sub(headline, text))
 
@@ -204,23 +203,23 @@ _NO_ROOM = "Make room there, then run the same command: finished work is kept."
 def _os_error(error: OSError) -> str:
     if error.filename is None and error.errno == errno.ENOENT and (gone := _folder_gone()):
         return gone
-    place = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
+    path = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
     hint = _NO_ROOM if error.errno == errno.ENOSPC else limit_hint(error)
-    return f"operating system error: {error.strerror or type(error).__name__}{place}" + (hint and f"\n  {hint}")
+    return f"operating system error: {error.strerror or type(error).__name__}{path}" + (hint and f"\n  {hint}")
 
 
 def _folder_gone() -> str:
-    """Return what to say when the current folder was deleted; nothing when it is there."""
+    """Return a message when the current folder was deleted; nothing when it is there."""
     try:
         os.getcwd()
     except FileNotFoundError:
-        place = os.environ.get("PWD", "")
-        return f"the current folder was deleted{f': {place}' if place else ''}\n  Change to one that exists."
+        path = os.environ.get("PWD", "")
+        return f"the current folder was deleted{f': {path}' if path else ''}\n  Change to one that exists."
     return ""
 
 
 def _fault(error: Exception) -> str:
-    """Name a fault of ours by kind and place; its message may hold text of a document."""
+    """Name a fault of this program by type and line; its own message may quote a document."""
     if isinstance(error, MemoryError):
         return _NO_MEMORY
     trace = error.__traceback__
@@ -233,7 +232,7 @@ def _fault(error: Exception) -> str:
     )
 
 
-class _Policy(_Place):
+class _Policy(_LocalPath):
     """A policy: a file, or the name of one that comes with the package."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
@@ -241,7 +240,7 @@ class _Policy(_Place):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the policies that come with the package and begin so; else a shell completes files."""
-        ready = [CompletionItem(name) for name in READY if name.startswith(incomplete)]
+        ready = [CompletionItem(name) for name in BUILTIN if name.startswith(incomplete)]
         return ready or super().shell_complete(ctx, param, incomplete)
 
 
@@ -292,6 +291,39 @@ def chosen_samples(number: int | None, folder: Path | None) -> tuple[int, Path] 
     if number is None and folder is None:
         return None
     raise click.UsageError("--samples N and --samples-dir DIR go together: how many, and where they may be written.")
+
+
+KEY = click.option("--key", type=FOLDER, metavar="FILE", help="Private key, ed25519 or ECDSA, PEM.")
+IDENTITY = click.option("--identity", is_flag=True, help="Sign as this CI job, or as who logs in, with sigstore.")
+REQUIRE_SIGNATURE = click.option(
+    "--require-signature",
+    is_flag=True,
+    help="The manifest has to be signed, by attestation.json in its folder; say by whom.",
+)
+
+
+def signer_options(command: _Command) -> _Command:
+    """Add the options that say who has to have signed something."""
+    for option in (
+        click.option("--issuer", metavar="URL", help="Who has to vouch for that identity."),
+        click.option("--identity", metavar="WHO", help="Or: who has to have signed it with sigstore."),
+        click.option("--public-key", type=FOLDER, metavar="FILE", help="Key that has to have signed it, PEM."),
+    ):
+        command = option(command)
+    return command
+
+
+def signing_of(sign: bool, key: Path | None, identity: bool) -> Signing | None:
+    """Return how the options ask to sign; None when nothing is to be signed."""
+    if not sign:
+        if key is not None or identity:
+            raise ConfigError(f"{'--key' if key else '--identity'} says how to sign", "Add --sign, or leave it out.")
+        return None
+    if (key is not None) == identity:
+        raise ConfigError("--sign needs either --key FILE or --identity")
+    from dataaudit.manifest.signing import Signing
+
+    return Signing(key=key)
 
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")

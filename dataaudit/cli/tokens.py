@@ -20,6 +20,7 @@ from dataaudit.cli.shell import (
     WORKERS,
     check_workers,
     ending,
+    lean_process,
     print_text,
 )
 
@@ -62,8 +63,8 @@ def _running(
     open_scheduler: bool,
 ) -> BuildOptions:
     from dataaudit.engine.cluster import ClusterChoice
+    from dataaudit.engine.inputs import read_state_key
     from dataaudit.engine.job import BuildOptions, state_folder
-    from dataaudit.engine.setup import read_state_key
 
     check_workers(workers, scheduler)
     cluster = ClusterChoice(workers=workers, scheduler=scheduler, open_scheduler=open_scheduler)
@@ -108,10 +109,8 @@ def _running(
 )
 @_running_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-@click.pass_obj
+@lean_process
 def tokenize(
-    own_process: bool,
-    /,
     manifest: Path,
     out: Path,
     format_: Literal["megatron", "flat"],
@@ -137,13 +136,9 @@ def tokenize(
     from dataaudit.base.extras import require
 
     require("tokenize", "build")
-    from dataaudit.base.process import be_lean
-
-    if own_process:
-        be_lean()
     from dataaudit.engine.progress import Progress
-    from dataaudit.engine.tokenizing import TokenizeOptions, tokenized_json, tokenized_text
-    from dataaudit.engine.tokenizing import tokenize as run
+    from dataaudit.engine.tokens_write import TokenizeOptions, tokenized_json, tokenized_text
+    from dataaudit.engine.tokens_write import tokenize as run
     from dataaudit.manifest.load import load_manifest
     from dataaudit.training.opening import open_manifest
 
@@ -201,10 +196,8 @@ def tokenize(
 )
 @_running_options
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of a table.")
-@click.pass_obj
+@lean_process
 def map_(
-    own_process: bool,
-    /,
     files: tuple[Path, ...],
     manifest: Path,
     splits: tuple[str, ...],
@@ -234,12 +227,8 @@ def map_(
     from dataaudit.base.extras import require
 
     require("map", "build")
-    from dataaudit.base.process import be_lean
-
-    if own_process:
-        be_lean()
-    from dataaudit.engine.aligning import MapOptions, map_files, open_readable
     from dataaudit.engine.progress import Progress
+    from dataaudit.engine.tokens_map import MapOptions, map_files, open_readable
     from dataaudit.manifest.load import load_manifest
     from dataaudit.present.report.token_proof import proof_json, proof_text
     from dataaudit.training.opening import open_manifest

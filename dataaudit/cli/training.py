@@ -11,7 +11,7 @@ import click
 from dataaudit.cli.shell import FOLDER, ending, note, print_text
 
 if TYPE_CHECKING:
-    from dataaudit.training.orders.choice import Kind
+    from dataaudit.training.orders.reconstruct import Kind
 
 
 @click.command(
@@ -96,22 +96,22 @@ def attribute(
     if suspects and replay is None:
         raise click.UsageError("--suspect names what --replay looks at; name the replay, too.")
     data = load_data(runlog, manifest, reference)
-    found = attribution.attribute(data, step)
+    result = attribution.attribute(data, step)
     if replay is not None:
         from dataaudit.training.replay.replaying import load_replay, replayed
 
-        made = load_replay(replay, manifest, runlog)
-        found = replayed(data, found, made, replay, suspects, before=before)
+        replayer = load_replay(replay, manifest, runlog)
+        result = replayed(data, result, replayer, replay, suspects, before=before)
     if picture is not None:
         from dataaudit.training.pages.picture import write_picture
 
-        write_picture(picture, found, data)
-    print_text(t.as_json(found.model_dump(mode="json", by_alias=True)) if as_json else render_text(found, data))
+        write_picture(picture, result, data)
+    print_text(t.as_json(result.model_dump(mode="json", by_alias=True)) if as_json else render_text(result, data))
     try:
-        attribution.write_attribution(runlog, found)
+        attribution.write_attribution(runlog, result)
     except OSError as error:
         note(f"dataaudit: attribution.json cannot be written to {runlog}: {error.strerror or error}")
-    sys.exit(found.exit_code)
+    sys.exit(result.exit_code)
 
 
 def _detect(path: Path, step: str | None, loss: str | None, *, as_json: bool) -> NoReturn:
@@ -119,10 +119,10 @@ def _detect(path: Path, step: str | None, loss: str | None, *, as_json: bool) ->
     from dataaudit.base import text as t
     from dataaudit.training.pages.foreign_log import detect, render_detection
 
-    found, steps, values = detect(path, step=step, loss=loss)
-    plain = t.as_json(found.model_dump(mode="json", by_alias=True))
-    print_text(plain if as_json else render_detection(found, steps, values))
-    sys.exit(found.exit_code)
+    result, steps, values = detect(path, step=step, loss=loss)
+    plain = t.as_json(result.model_dump(mode="json", by_alias=True))
+    print_text(plain if as_json else render_detection(result, steps, values))
+    sys.exit(result.exit_code)
 
 
 @click.command(
@@ -218,16 +218,15 @@ def reconstruct(
 
     from dataaudit.base import text as t
     from dataaudit.training.attribution.loss_table import read_losses
-    from dataaudit.training.orders.choice import Choice, parse_steps
+    from dataaudit.training.orders.reconstruct import Choice, parse_steps, reconstructed_text
     from dataaudit.training.orders.reconstruct import reconstruct as run
-    from dataaudit.training.orders.reconstruct import reconstructed_text
 
     options["skip"] = () if options["skip"] is None else parse_steps(options["skip"])
     span = parse_steps(steps)
     if len(span) != 1:
         raise click.UsageError("--steps: expected FIRST-LAST, such as 1-5000.")
     read = None if losses is None else read_losses(losses, step=step_column, loss=loss_column)
-    found = run(
+    result = run(
         runlog,
         manifest,
         files,
@@ -236,4 +235,4 @@ def reconstruct(
         consumed=consumed,
         losses=read,
     )
-    print_text(t.as_json(asdict(found)) if as_json else reconstructed_text(found))
+    print_text(t.as_json(asdict(result)) if as_json else reconstructed_text(result))

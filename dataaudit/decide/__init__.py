@@ -1,1 +1,1 @@
-"""What is decided from manifests: the release gate, the difference of two manifests, the quarantine list."""
+"""Decisions from manifests: the release gate, the difference of two manifests, the quarantine list."""

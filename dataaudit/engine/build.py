@@ -1,7 +1,7 @@
-"""The build, start to end: discover, probe, plan, scan, link, publish.
+"""A build, start to end: discover, probe, plan, scan, join, sum, publish.
 
-Whatever happens in between (kills, other orders, other numbers of workers, a rerun that finds half of the
-work done) the same input gives the same manifest id.
+Kills, other orders, other numbers of workers or a rerun that has half of the work already: the same input gives the
+same manifest id.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 
+import numpy as np
+
 from dataaudit.base.errors import BuildInterrupted, ClusterError
 from dataaudit.base.extras import require
 from dataaudit.base.files import DamagedFileError
 from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
-from dataaudit.engine.bundles import Scan
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.exclusions import Holding, check_documents, check_splits
-from dataaudit.engine.gather import GatheredShard, GatheredShards
+from dataaudit.engine.collect import CollectedShards, check_documents, survey
+from dataaudit.engine.inputs import check_inputs
 from dataaudit.engine.job import (
     BuildOptions,
     BuildResult,
@@ -35,20 +36,26 @@ from dataaudit.engine.job import (
     tell_discovery,
     unused_kernels,
 )
-from dataaudit.engine.linking import Gathered, LinkContext, PartsLostError, run_link_steps
-from dataaudit.engine.manifest_tables import Setting
-from dataaudit.engine.plan import PlannedShard, decisive_values, plan_shard, stage_identity
-from dataaudit.engine.planned import Plan, ShardList, missing_units
-from dataaudit.engine.probing import Probed, StatIndex, probe_shards, resolve_columns
+from dataaudit.engine.join import LinkContext, run_link_steps
+from dataaudit.engine.plan import (
+    ExclusionFilter,
+    PlannedShard,
+    check_splits,
+    decisive_values,
+    plan_shard,
+    stage_identity,
+)
+from dataaudit.engine.plan_probe import probe_shards, resolve_columns
+from dataaudit.engine.plan_protected import prepare_protected
+from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.protected import Preparing, prepare_protected
-from dataaudit.engine.publishing import now, publish_build
-from dataaudit.engine.setup import check_inputs
+from dataaudit.engine.publish import BuildSums, now, publish_build
+from dataaudit.engine.runner import Runner, ScanSettings, run_units
+from dataaudit.engine.scan import Scan
+from dataaudit.engine.second_pass import PartsLostError
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.summing import Summing, run_sums
-from dataaudit.engine.surveying import survey
-from dataaudit.engine.units import Outcome, Runner, ScanSettings
+from dataaudit.engine.sums import Setting, SumTask, run_sums
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
@@ -56,46 +63,28 @@ from dataaudit.scan.annotators import MATCHES
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.shards import discover
 from dataaudit.scan.corpus.storage.address import Access
+from dataaudit.scan.cross_shard.step import DamagedEntryError, Survey, folded_totals, largest_sources
 from dataaudit.scan.kernels.jit import compiling
-from dataaudit.scan.link.step import DamagedEntryError, Survey, folded_totals, largest_sources
 from dataaudit.scan.stages.base import Limited, Stage
 
 _SCANS = 8
 """Scans of one build. Damage costs one more, since all of it is looked for when some is met; more only when the disk
 damages what was just written."""
+_TRUST_KEYED = "state: only what is sealed under the state key is believed"
+_TRUST_NOTHING = (
+    "state: the build signs, so everything is computed anew and nothing is kept; --state-key FILE would keep it"
+)
 _NAMED = 3
-"""Damaged files that a message names."""
 
 
 def build(
     config: AuditConfig, base: Path, *, root_at_base: bool, options: BuildOptions, progress: Progress
 ) -> BuildResult:
-    """Build and publish a manifest.
+    """Build and publish a manifest; when it raises, nothing was published.
 
-    Args:
-        config: What to audit.
-        base: Folder that relative paths start from.
-        root_at_base: Whether URIs are relative to ``base`` when it holds every shard.
-        options: How to run.
-        progress: Where to report.
-
-    Raises:
-        DataAuditError: See the error tree; nothing was published.
+    Relative paths start from ``base``; URIs are relative to it with ``root_at_base`` when it holds every shard.
     """
     require("build", "build")
-    with ExitStack() as stack:
-        return _build(config, base, root_at_base=root_at_base, options=options, progress=progress, stack=stack)
-
-
-def _build(
-    config: AuditConfig,
-    base: Path,
-    *,
-    root_at_base: bool,
-    options: BuildOptions,
-    progress: Progress,
-    stack: ExitStack,
-) -> BuildResult:
     started = now()
     check_target(options.target)
     once = not options.trust_state
@@ -103,76 +92,76 @@ def _build(
         from dataaudit.engine.cluster import expect_closed
 
         expect_closed(options.cluster, [options.cluster.scheduler])
-    stages = make_stages(config.stages)
-    families = by_stage()
+    stages, families = make_stages(config.stages), by_stage()
     links = {stage.name: resolve_name(path) for stage in stages if (path := families[stage.name].link)}
-    with compiling(unused_kernels(config, stages)) as work:
-        reader = config.reader
-        discovery = discover(
-            config.splits,
-            base,
-            root_at_base=root_at_base,
-            follow_symlinks=reader.follow_symlinks,
-            root=config.root,
-            access=Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries),
-        )
-        check_inputs(discovery.shards)
-        tell_discovery(discovery, progress)
-        home = state_folder(options)
-        state = stack.enter_context(open_state(home, key=options.state_key, once=once))
-        if state != home:
-            progress.note(_believed(options))
-        shards = ShardList(discovery.shards, state)
-        roots, notes = discovery.roots, left_out_notes(discovery)
-        del discovery
-        tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress, home)
-        parents, reference = prepare_reference(config.reference, base, stages, tokenizer, progress)
-        languages = prepare_languages(config, base, state, stages)
-        content = prepare_content(config, base, stages, progress)
-        finish_kernels(work, progress)
-    with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
-        progress.note(f"workers: {runner}")
-        with _interruptible():
-            probed = _probe(config, options, shards, state, runner, progress)
-            config = resolve_columns(config, shards, runner, progress)
-            store = PartialStore(state)
-            job = Job(
-                config=config,
-                options=options,
-                progress=progress,
-                stages=stages,
-                links=links,
-                roots=roots,
-                shards=shards,
-                tokenizer=tokenizer,
-                risks=risks,
-                languages=languages,
-                parents=parents,
-                reference=reference,
-                older=None if config.reference is None else base / config.reference,
-                store=store,
-                runner=runner,
-                content=content,
-                holding=None if options.quarantine is None else Holding(quarantine=options.quarantine, store=store),
+    with ExitStack() as stack:
+        with compiling(unused_kernels(config, stages)) as work:
+            reader = config.reader
+            discovery = discover(
+                config.splits,
+                base,
+                root_at_base=root_at_base,
+                follow_symlinks=reader.follow_symlinks,
+                root=config.root,
+                access=Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries),
             )
-            gathered = _gather(job, base, stages, probed)
-            hosts, workers = runner.hosts, runner.workers
-    while True:
-        try:
-            return publish_build(job, gathered, started, hosts, workers)
-        except (DamagedEntryError, DamagedFileError) as error:
-            _mend(job, error)
-        limit = options.unit_seconds
-        with open_runner(options.cluster, state, unit_seconds=limit, notes=notes) as runner, _interruptible():
-            runner.notes = job.runner.notes
-            job.runner = runner
-            gathered = _gather(job, base, stages, probed)
-
-
-def _believed(options: BuildOptions) -> str:
-    if options.state_key is not None:
-        return "state: only what is sealed under the state key is believed"
-    return "state: the build signs, so everything is computed anew and nothing is kept; --state-key FILE would keep it"
+            check_inputs(discovery.shards)
+            tell_discovery(discovery, progress)
+            home = state_folder(options)
+            state = stack.enter_context(open_state(home, key=options.state_key, once=once))
+            if state != home:
+                progress.note(_TRUST_KEYED if options.state_key is not None else _TRUST_NOTHING)
+            shards = ShardList(discovery.shards, state)
+            roots, notes = discovery.roots, left_out_notes(discovery)
+            del discovery
+            tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress, home)
+            parents, reference = prepare_reference(config.reference, base, stages, tokenizer, progress)
+            languages = prepare_languages(config, base, state, stages)
+            content = prepare_content(config, base, stages, progress)
+            finish_kernels(work, progress)
+        with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
+            progress.note(f"workers: {runner}")
+            with _interruptible():
+                probed = probe_shards(
+                    shards, state, runner, progress, config.reader, rehash=options.rehash or options.fresh
+                )
+                config = resolve_columns(config, shards, runner, progress)
+                store = PartialStore(state)
+                job = Job(
+                    config=config,
+                    base=base,
+                    options=options,
+                    progress=progress,
+                    stages=stages,
+                    links=links,
+                    roots=roots,
+                    shards=shards,
+                    probed=probed,
+                    tokenizer=tokenizer,
+                    risks=risks,
+                    languages=languages,
+                    parents=parents,
+                    reference=reference,
+                    older=None if config.reference is None else base / config.reference,
+                    store=store,
+                    runner=runner,
+                    content=content,
+                    exclusions=None
+                    if options.quarantine is None
+                    else ExclusionFilter(quarantine=options.quarantine, store=store),
+                )
+                sums = _sums(job, stages)
+                hosts, workers = runner.hosts, runner.workers
+        while True:
+            try:
+                return publish_build(job, sums, started, hosts, workers)
+            except (DamagedEntryError, DamagedFileError) as error:
+                _mend(job, error)
+            limit = options.unit_seconds
+            with open_runner(options.cluster, state, unit_seconds=limit, notes=notes) as runner, _interruptible():
+                runner.notes = job.runner.notes
+                job.runner = runner
+                sums = _sums(job, stages)
 
 
 @contextmanager
@@ -187,26 +176,21 @@ def _interruptible() -> Iterator[None]:
         ) from None
 
 
-def _gather(job: Job, base: Path, stages: Sequence[Stage], probed: Probed) -> Gathered:
-    """Scan and link until nothing is missing or damaged, and no shard has shown that more is held back."""
-    gathered = None
-    while gathered is None:
-        fresh = job.options.fresh and not (job.mended or job.lost)
+def _sums(job: Job, stages: Sequence[Stage]) -> BuildSums:
+    """Scan and link until nothing is missing or damaged, and no shard has shown that more is quarantined."""
+    while True:
         try:
-            _protect(job, base, stages, probed, fresh=fresh)
-            gathered = _scan_and_link(job, probed, fresh=fresh)
+            _count(job)
+            job.protected = prepare_protected(job, stages)
+            job.stages = tuple(stage for stage in stages if job.protected is not None or MATCHES not in stage.needs)
+            if (sums := _scan_and_link(job)) is not None:
+                return sums
         except (DamagedEntryError, DamagedFileError) as error:
             _mend(job, error)
-        except PartsLostError as error:
-            _leave_out(job, error)
-    return gathered
-
-
-def _leave_out(job: Job, error: PartsLostError) -> None:
-    """Quarantine the shards of parts that cannot be read again: each round has fewer of them."""
-    job.lost |= error.lost
-    job.runner.notes.append(f"{error}; quarantined")
-    job.progress.note(f"{error}; quarantined, the other shards go on", important=True)
+        except PartsLostError as error:  # each round has fewer shards
+            job.lost |= error.lost
+            job.runner.notes.append(f"{error}; quarantined")
+            job.progress.note(f"{error}; quarantined, the other shards go on", important=True)
 
 
 def _mend(job: Job, error: DamagedEntryError | DamagedFileError) -> None:
@@ -218,63 +202,30 @@ def _mend(job: Job, error: DamagedEntryError | DamagedFileError) -> None:
     job.mended += 1
     more = f" and {len(listed) - _NAMED:,} more" if len(listed) > _NAMED else ""
     what = plural(len(listed), "absent or damaged file")
-    said = f"{what} of the state folder, computed again: {', '.join(listed[:_NAMED])}{more}"
-    job.runner.notes.append(said)
-    job.progress.note(said, important=True)
+    note = f"{what} of the state folder, computed again: {', '.join(listed[:_NAMED])}{more}"
+    job.runner.notes.append(note)
+    job.progress.note(note, important=True)
     if job.mended >= _SCANS:
         raise ClusterError(
             f"what is stored keeps being damaged, the last time {listed[0]}", f"Check the disk of {job.store.root}."
         )
 
 
-def _protect(
-    job: Job,
-    base: Path,
-    stages: Sequence[Stage],
-    probed: Probed,
-    *,
-    fresh: bool,
-) -> None:
-    """Prepare what is protected, once it is known which of it is held back."""
-    _count(job, probed)
-    job.protected = prepare_protected(
-        Preparing(
-            config=job.config,
-            base=base,
-            shards=job.shards,
-            probed=probed,
-            store=job.store,
-            runner=job.runner,
-            progress=job.progress,
-            fresh=fresh,
-            holding=job.holding,
-            lost=frozenset(job.lost),
-        ),
-        stages,
-    )
-    job.stages = tuple(stage for stage in stages if job.protected is not None or MATCHES not in stage.needs)
-
-
-def _count(job: Job, probed: Probed) -> None:
-    """Read the shards of which single documents are held back, as far as it is not known which part holds these."""
-    if job.holding is None:
+def _count(job: Job) -> None:
+    """Read the shards of which single documents are quarantined, where it is not known which part has these."""
+    if job.exclusions is None:
         return
-    plan = _planned(job, probed, (), {})
-    check_splits(job.holding.applied(planned_shard, (), {}) for planned_shard in plan)
-    if units := job.holding.uncounted(plan, job.progress):
-        settings = ScanSettings(state=job.store.root, stages=(), annotators=())
-        job.progress.begin("count", len(units), int(units.sizes.sum()))
-
-        def done(index: int, outcome: Outcome) -> bool:
-            job.progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
-            return True
-
-        job.runner.run("count", Scan(settings), units, done)
-        job.store.packs.refresh()
-        job.progress.end()
+    plan = _planned(job, (), {})
+    check_splits(job.exclusions.applied(planned_shard, (), {}) for planned_shard in plan)
+    asked = [
+        place for place in range(len(plan)) if plan.kind(place).reason is None and job.exclusions.rows(plan[place])
+    ]
+    if units := missing_units(plan, job.store, job.progress, fresh=False, of=np.array(asked, dtype=np.int64)):
+        scan = Scan(ScanSettings(state=job.store.root, stages=(), annotators=()))
+        run_units("count", scan, units, job.runner, job.progress, store=job.store)
 
 
-def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
+def _scan_and_link(job: Job) -> BuildSums | None:
     """Scan until nothing is missing and no encoder was found to differ, then link.
 
     Whether the fast encoder differs is decided by the shards that are read, all of them: a decision by what
@@ -283,8 +234,10 @@ def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
     job.force_reference = not job.risks.supported
     job.encoder_reason = job.risks.reason
     while True:
-        plan = _plan(job, probed)
-        lost = _scan(job, plan, fresh=fresh) | job.lost
+        decisive = decisive_values(job.annotators())
+        identities = {stage.name: stage_identity(stage, decisive) for stage in job.stages}
+        plan = _planned(job, job.stages, identities, job.exclusions)
+        lost = _scan(job, plan) | job.lost
         give_memory_back()  # units of work and what they were sent as
         max_bad = job.config.reader.max_bad_records
         shards, surveyed = survey(plan, lost, job.stages, job.store, job.runner, job.progress, max_bad=max_bad)
@@ -292,11 +245,14 @@ def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
             break
         job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
         job.force_reference, job.encoder_reason = True, "sample_difference"
-    if job.holding is not None:
-        if job.holding.learn(shards):
+    if job.exclusions is not None:
+        learned = [
+            job.exclusions.learn(shard.planned, shard.rows_digest, shard.records, shard.bad_records) for shard in shards
+        ]
+        if any(learned):
             return None
         check_documents(shards)
-    return _link(job, shards, surveyed, fresh=fresh)
+    return _link(job, shards, surveyed)
 
 
 @contextmanager
@@ -315,83 +271,39 @@ def open_runner(choice: ClusterChoice, state: Path, *, unit_seconds: float, note
         yield DaskRunner(cluster=cluster, unit_seconds=unit_seconds, notes=notes)
 
 
-def _probe(
-    config: AuditConfig,
-    options: BuildOptions,
-    shards: ShardList,
-    state: Path,
-    runner: Runner,
-    progress: Progress,
-) -> Probed:
-    index = StatIndex(state / "files.sqlite")
-    try:
-        return probe_shards(
-            shards,
-            index,
-            runner,
-            progress,
-            state,
-            part_bytes=config.reader.part_bytes,
-            text_document=config.reader.text_document,
-            rehash=options.rehash or options.fresh,
-        )
-    finally:
-        index.close()
-
-
-def _plan(job: Job, probed: Probed) -> Plan:
-    """Plan all shards, under the quarantine list."""
-    decisive = decisive_values(job.annotators())
-    identities = {stage.name: stage_identity(stage, decisive) for stage in job.stages}
-    return _planned(job, probed, job.stages, identities, job.holding)
-
-
 def _planned(
-    job: Job,
-    probed: Probed,
-    stages: Sequence[Stage],
-    identities: Mapping[str, str],
-    holding: Holding | None = None,
+    job: Job, stages: Sequence[Stage], identities: Mapping[str, str], exclusions: ExclusionFilter | None = None
 ) -> Plan:
+    """Plan all shards, under the quarantine list when there is one."""
+
     def planned() -> Iterator[PlannedShard]:
         for shard in job.progress.over("plan", job.shards, len(job.shards)):
-            found = probed.probe(shard.ordinal), probed.failure(shard.ordinal)
-            planned_shard = plan_shard(shard, *found, job.config, stages, identities)
-            yield planned_shard if holding is None else holding.applied(planned_shard, stages, identities)
+            planned_shard = plan_shard(shard, *job.probed.of(shard.ordinal), job.config, stages, identities)
+            yield planned_shard if exclusions is None else exclusions.applied(planned_shard, stages, identities)
 
-    return Plan(planned(), job.shards, probed.probe, identities, job.store.root)
+    return Plan(planned(), job.shards, job.probed.probe, identities, job.store.root)
 
 
-def _scan(job: Job, plan: Plan, *, fresh: bool) -> dict[str, tuple[Reason, str]]:
-    """Scan what is missing; return the parts that could not be read."""
-    units = missing_units(plan, job.store, job.progress, fresh=fresh)
-    job.planned_parts = plan.distinct_parts()
-    settings = job.scan_settings()
-    lost: dict[str, tuple[Reason, str]] = {}
+def _scan(job: Job, plan: Plan) -> dict[str, tuple[Reason, str]]:
+    """Scan what is missing; return the parts that could not be read, by reading key."""
+    units = missing_units(plan, job.store, job.progress, fresh=job.fresh)
+    job.planned_parts = len(np.unique(plan.firsts))
     if len(units) < job.planned_parts:
         job.progress.note(f"scan: {job.planned_parts - len(units):,} of {job.planned_parts:,} parts are known")
-    job.progress.begin("scan", len(units), int(units.sizes.sum()))
-
-    def done(index: int, outcome: Outcome) -> bool:
-        job.scanned += 1
-        if outcome.reason is not None:
-            lost[units.reading_key(index)] = (outcome.reason, outcome.place)
-        job.progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
-        return True
-
-    job.runner.run("scan", Scan(settings), units, done)
-    job.store.packs.refresh()
-    job.progress.end()
-    return lost
+    failed, _ = run_units("scan", Scan(job.scan_settings()), units, job.runner, job.progress, store=job.store)
+    job.scanned += len(units)
+    return {units.reading_key(index): why for index, why in failed.items()}
 
 
-def _link(job: Job, shards: GatheredShards, surveyed: Survey, *, fresh: bool) -> Gathered:
-    stages = [stage for stage in job.stages if stage.name in job.links]
+def _link(job: Job, shards: CollectedShards, surveyed: Survey) -> BuildSums:
+    """Run the link steps, then sum over all shards."""
     linkings = {
-        stage.name: LinkContext(job=job, stage=stage, shards=shards, survey=surveyed, fresh=fresh) for stage in stages
+        stage.name: LinkContext(job=job, stage=stage, shards=shards, survey=surveyed, fresh=job.fresh)
+        for stage in job.stages
+        if stage.name in job.links
     }
-    found = run_link_steps({name: job.links[name](context) for name, context in linkings.items()}, linkings)
-    for warning in (line for link_result in found.values() for line in link_result.warnings):
+    results = run_link_steps({name: job.links[name](context) for name, context in linkings.items()}, linkings)
+    for warning in (line for result in results.values() for line in result.warnings):
         job.progress.note(f"warning: {warning}", important=True)
     totals = surveyed.source_totals()
     kept = largest_sources(totals, job.config.max_sources)
@@ -402,14 +314,16 @@ def _link(job: Job, shards: GatheredShards, surveyed: Survey, *, fresh: bool) ->
         for stage in job.stages
         if isinstance(stage, Limited) and (some := largest_sources(totals, stage.max_sources)) is not None
     }
+    protected = {} if job.protected is None else {"held_out": job.protected.shards, "items": job.protected.sets}
+    splits = job.config.splits
     setting = Setting(
         reference=job.reference,
         vocab_size=job.tokenizer.vocab_size,
         folded=frozenset(fewer if kept is None else [stage.name for stage in job.stages]),
-        protects=_protects(job),
-        trains=_trains(job, shards),
+        protects=frozenset(name for name, there in protected.items() if there),
+        trains=any(shard.documents > 0 for shard in shards if not splits[shard.split].held_out),
     )
-    summing = Summing(
+    summing = SumTask(
         state=job.store.root,
         stages=job.stages,
         setting=setting,
@@ -417,17 +331,5 @@ def _link(job: Job, shards: GatheredShards, surveyed: Survey, *, fresh: bool) ->
         fewer=fewer,
     )
     give_memory_back()
-    table, merged = run_sums(shards, summing, found, job.store, job.runner, job.progress)
-    return Gathered(shards=shards, found=found, table=table, merged=merged, setting=setting)
-
-
-def _protects(job: Job) -> frozenset[str]:
-    if job.protected is None:
-        return frozenset()
-    kinds = (("held_out", job.protected.shards), ("items", job.protected.sets))
-    return frozenset(name for name, there in kinds if there)
-
-
-def _trains(job: Job, shards: Sequence[GatheredShard]) -> bool:
-    """Tell whether any training document was read."""
-    return any(shard.documents > 0 for shard in shards if not job.config.splits[shard.split].held_out)
+    table, merged = run_sums(shards, summing, results, job.store, job.runner, job.progress)
+    return BuildSums(shards=shards, results=results, table=table, merged=merged, setting=setting)

@@ -1,9 +1,12 @@
-"""The Dask cluster: a LocalCluster with the settings that matter, or one that is there already.
+"""Dask cluster of a build: a LocalCluster with the settings that matter, or one that exists; and checks of workers.
 
-Every setting below is there for a failure that was met: one task at a time on a worker, so that a death
-blames one task; no spilling, because results are tiny; a second death ends a task's retries, because the
-batch is then run in pieces; no thread pools inside a worker, because there is a worker for every core; short logs
-for developers, because those of the scheduler's messages hold all units of the last thousand tasks.
+Every setting is there for a failure that was met: one task at a time on a worker, so that a death blames one task; no
+spilling, because results are tiny; a second death ends a task's retries, because the batch is then run in pieces; no
+thread pools inside a worker, because every core has one; short logs, because the scheduler's hold all units of the last
+thousand tasks.
+
+A worker needs our versions of all that decides a number, and the state folder. All are asked when a build joins them,
+newcomers when they are seen, and a worker checks itself when a task reaches it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import contextlib
 import importlib.util
 import logging
 import os
+import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,21 +24,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dataaudit.base.errors import ClusterError, ConfigError
+from dataaudit.base.errors import CatchErrors, ClusterError, ConfigError
 from dataaudit.base.process import signals_held
 from dataaudit.base.sealing import key_here
 from dataaudit.base.text import clean
-from dataaudit.engine.preflight import Newcomers, Terms, check_workers, terms_of
+from dataaudit.engine.inputs import check_guard, workers_report
+from dataaudit.engine.plan import differences, worker_versions
 from dataaudit.engine.sandbox import ONE_THREAD, end_child
-from dataaudit.engine.setup import check_guard, workers_report
 
 _START_SECONDS = 120.0
-_CLIENT_SECONDS = 60
 _CLOSED = frozenset({"inproc", "tls", "wss"})
 """Schemes of addresses that nobody without a certificate gets an answer from."""
 _SAFE_PATH = "PYTHONSAFEPATH"
 """Set, Python does not look for modules in the working directory."""
-
 SETTINGS: dict[str, Any] = {
     "distributed.scheduler.worker-saturation": 1.0,
     "distributed.scheduler.allowed-failures": 1,
@@ -69,7 +72,6 @@ class ClusterChoice:
     workers: int | None = None
     """Workers of a LocalCluster; one for every core when None; with 0 the work is done in this process."""
     scheduler: str | None = None
-    """Address of a scheduler that is there already."""
     client: Any = None
     """A distributed.Client that is there already; it is left open."""
     open_scheduler: bool = False
@@ -92,21 +94,16 @@ class Cluster:
     """A connected cluster."""
 
     client: Any
-    """The distributed.Client."""
     num_workers: int
     """Workers, each with one thread, that it should have."""
     hosts: tuple[str, ...]
-    """Hosts of the workers."""
     dashboard: str | None
     """Address of the dashboard; None for a cluster of ours, and when bokeh is not installed."""
     memory_limit: int
     """Bytes of memory of one worker; 0 when it is not limited."""
     terms: Terms
-    """What a worker has to have, one that joins later too."""
     newcomers: Newcomers
-    """Asks those that do."""
     local: Any = None
-    """The LocalCluster, when it is ours."""
 
     def heal(self) -> int:
         """Replace local workers that are gone for good; return how many workers there are.
@@ -244,7 +241,7 @@ def _start_local(
     dask: Any, distributed: Any, choice: ClusterChoice, stack: contextlib.ExitStack, terms: Terms
 ) -> Cluster:
     """Start a scheduler here and workers around it; workers that die while they start are replaced."""
-    from dataaudit.engine.local_security import LocalSecurity, serve_no_pages
+    from dataaudit.engine.preload import LocalSecurity, serve_no_pages
 
     os.environ.update(ONE_THREAD)
     reported = stack.enter_context(_environment_of_workers())
@@ -368,3 +365,134 @@ def _connected(client: Any, terms: Terms) -> Cluster:
         terms=terms,
         newcomers=Newcomers(client, terms, addresses),
     )
+
+
+_CLIENT_SECONDS = 60
+_ASKED = 3
+"""Times that workers are asked who they are, when those that were there have left."""
+_PROBE = ".worker-check-"
+_LEFT_SECONDS = 30 * 86_400.0
+_INSTALL = "Install the same lock file on every worker."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What is asked of every worker of a build."""
+
+    folder: str
+    token: str
+    """Of the build, written to a file of that folder."""
+    versions: tuple[tuple[str, str], ...]
+    """By name, as they are here."""
+
+    @property
+    def probe(self) -> Path:
+        """The file that holds the token as long as the build runs."""
+        return Path(self.folder) / f"{_PROBE}{self.token}"
+
+    def problem(self, seen: str, versions: Mapping[str, str]) -> tuple[str, str] | None:
+        """Return what a worker lacks, and what to do; None when it may work."""
+        if differing := differences(dict(self.versions), versions):
+            return f"runs other versions: {differing}", _INSTALL
+        if seen != self.token:
+            return (
+                f"cannot see the state folder {self.folder}",
+                "Put the manifest and the state folder on storage that every worker mounts at the same path.",
+            )
+        return None
+
+
+@contextmanager
+def terms_of(shared: Path) -> Iterator[Terms]:
+    """Say what workers have to have; on leaving, the file that they look for is taken away."""
+    terms = Terms(folder=str(shared), token=secrets.token_hex(8), versions=tuple(sorted(worker_versions().items())))
+    for left in shared.glob(f"{_PROBE}*"):  # by builds that were killed
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
+                left.unlink()
+    try:
+        terms.probe.write_text(terms.token, encoding="utf-8")
+        yield terms
+    finally:
+        with contextlib.suppress(OSError):  # whatever ends the build is reported, not this
+            terms.probe.unlink()
+
+
+def check_workers(client: Any, terms: Terms) -> None:
+    """Ask every worker that is there."""
+    if problem := _first_problem(_answers(client, terms.probe), terms):
+        raise ClusterError(*problem)
+
+
+def _first_problem(answers: Mapping[str, Any], terms: Terms) -> tuple[str, str] | None:
+    for address, answer in sorted(answers.items()):
+        if isinstance(answer, OSError):  # it has left
+            continue
+        if isinstance(answer, Exception):
+            return f"worker {address} cannot run dataaudit: {type(answer).__name__}: {answer}", _INSTALL
+        if problem := terms.problem(*answer):
+            return f"worker {address} {problem[0]}", problem[1]
+    return None
+
+
+class Newcomers:
+    """Asks workers that join while a build runs, from a thread: one that does not answer keeps nobody waiting.
+
+    A task would not do: to a worker that cannot import us it is a broken message, of which Dask tells nobody.
+    """
+
+    def __init__(self, client: Any, terms: Terms, known: Iterable[str]) -> None:
+        self._client, self._terms, self._known = client, terms, set(known)
+        self._problem: tuple[str, str] | None = None
+
+    def check(self, addresses: Iterable[str]) -> None:
+        """Ask those that are new."""
+        if self._problem:
+            raise ClusterError(*self._problem)
+        if new := set(addresses) - self._known:
+            self._known |= new
+            threading.Thread(target=self._ask, args=(sorted(new),), daemon=True, name="newcomers").start()
+
+    def _ask(self, new: list[str]) -> None:
+        with CatchErrors():  # the cluster may be gone; who waits for its tasks says so
+            probe = str(self._terms.probe)
+            answers = self._client.run(worker_identity, probe, workers=new, on_error="return")
+            self._problem = self._problem or _first_problem(answers, self._terms)
+
+
+def _answers(client: Any, probe: Path) -> dict[str, Any]:
+    """Return what each worker reports of itself, or its error; a worker that leaves or dies meanwhile is left out."""
+    for _ in range(_ASKED):
+        answers: dict[str, Any] = {}
+        with contextlib.suppress(OSError):  # no worker joins in time, or the scheduler is gone
+            client.wait_for_workers(1, timeout=_CLIENT_SECONDS)
+            answers = client.run(worker_identity, str(probe), on_error="return")
+        if there := {address: answer for address, answer in answers.items() if not isinstance(answer, OSError)}:
+            return there
+    raise ClusterError(
+        "no worker of the cluster answers: all have left or died since they joined",
+        "See what the scheduler and the workers logged.",
+    )
+
+
+def worker_identity(path: str) -> tuple[str, dict[str, str]]:
+    """Return what a worker reads from the state folder, and its versions."""
+    try:
+        seen = Path(path).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        seen = ""
+    return seen, worker_versions()
+
+
+_met: set[Terms] = set()
+"""Those that this process has met: it looks once for each build."""
+
+
+def problem_here(terms: Terms) -> tuple[str, str] | None:
+    """Return what this worker lacks, and what to do; None when it may work."""
+    if terms in _met:
+        return None
+    if problem := terms.problem(*worker_identity(str(terms.probe))):
+        return problem
+    _met.add(terms)
+    return None

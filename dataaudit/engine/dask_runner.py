@@ -1,14 +1,13 @@
-"""Runs units on a Dask cluster: a sliding window of tasks, and three rounds for what goes wrong.
+"""Runner on a Dask cluster: a sliding window of tasks, and three rounds for what goes wrong.
 
-1. Units are batched by bytes. A batch that returns, returns an outcome for every unit.
-2. A batch that does not return (its worker died twice, it ran out of time or memory, its input kept failing)
-   is split, and its units run as tasks of their own.
-3. A unit that does not even then return runs alone in a child process (:mod:`dataaudit.engine.sandbox`), which
-   tells a shard that kills from a worker that somebody killed: the child's death is the unit's fault, the
-   worker's is not.
+1. Units are batched by bytes. A batch that returns has an outcome for every unit.
+2. A batch that does not return (its worker died twice, it ran out of time or memory, its input kept failing) is split:
+   its units run as tasks of their own.
+3. A unit that does not return then runs alone in a child process (:mod:`dataaudit.engine.sandbox`). The child's death
+   is the unit's fault, the worker's is not.
 
-Units whose bytes go through a native parser that hostile ones can crash (``isolated``) run in the worker's warm
-child from the first round on. So a worker that is killed, out of memory or stuck costs time, never a number.
+Units whose bytes go through a native parser that hostile ones can crash (``isolated``) run in the worker's warm child
+from the first round on. So a worker that is killed, out of memory or stuck costs time, never a number.
 """
 
 from __future__ import annotations
@@ -25,20 +24,19 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.base.errors import ClusterError, Guarded
+from dataaudit.base.errors import CatchErrors, ClusterError
 from dataaudit.base.process import raise_if_interrupted
 from dataaudit.base.sealing import key_here, take_key
 from dataaudit.base.text import plural
-from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.preflight import Terms, problem_here
+from dataaudit.engine.cluster import Cluster, Terms, problem_here
+from dataaudit.engine.runner import Outcome, Together, Unit, finish, sizes_of, unit_limit
 from dataaudit.engine.sandbox import run_alone, run_together_alone
-from dataaudit.engine.units import Outcome, Sized, Together, finish, sizes_of, unit_limit
 from dataaudit.scan.detectors.judges import quiet
 
 MAX_TASK_BYTES = 1 << 30
 MAX_TASKS = 50_000
 MAX_TASK_PIECES = 512
-"""Parts, or what takes about as long as one, of a task: some seconds, in which nothing is told; and a full bundle."""
+"""Parts, or what takes about as long as one, of a task: some seconds, without progress; and a full batch."""
 _TOPIC = "dataaudit-start"
 _WINDOW = 4
 _ALONE_TRIES = 20
@@ -64,11 +62,8 @@ class DaskRunner:
     """Runs units on a cluster."""
 
     cluster: Cluster
-    """Where."""
     unit_seconds: float
-    """Time one unit may take before it counts as stuck."""
     notes: list[str] = field(default_factory=list)
-    """What was met and survived."""
     _started: dict[str, tuple[float, str]] = field(default_factory=dict)
     _token: str = ""
     """In the key of every task of a run: no two runs, of whatever build, may meet under one key, for Dask would
@@ -94,8 +89,8 @@ class DaskRunner:
         self,
         name: str,
         function: Callable[[Any], Outcome],
-        units: Sequence[Sized],
-        on_outcome: Callable[[int, Outcome], bool],
+        units: Sequence[Unit],
+        on_outcome: Callable[[int, Outcome], object],
     ) -> None:
         """Run every unit and report each outcome once, in any order."""
         self._token = secrets.token_hex(8)
@@ -119,15 +114,14 @@ class DaskRunner:
                     for index, outcome in zip(task.units.tolist(), outcomes, strict=True):
                         if outcome.fault is not None:
                             raise ClusterError(*outcome.fault)
-                        if not on_outcome(index, outcome):
-                            return
+                        on_outcome(index, outcome)
         finally:
             futures = [task.future for task in running.values() if task.future is not None]
-            with contextlib.suppress(Exception):  # the scheduler may be gone; that is said already
+            with contextlib.suppress(Exception):  # the scheduler may be gone; that is reported already
                 client.unsubscribe_topic(_TOPIC)
                 client.cancel(futures, force=True)
 
-    def _batches(self, units: Sequence[Sized]) -> list[np.ndarray]:
+    def _batches(self, units: Sequence[Unit]) -> list[np.ndarray]:
         """Cut the units into batches of total / (8 x workers) bytes.
 
         A batch holds at most 1 GiB and 512 parts, unless one unit is larger or there would be over 50,000
@@ -136,23 +130,23 @@ class DaskRunner:
         sizes = sizes_of(units)
         total, shares = int(sizes.sum()), 8 * max(1, self.cluster.num_workers)
         target = max(min(MAX_TASK_BYTES, total // shares + 1), 4 * total // MAX_TASKS + 1)
-        pieces = getattr(units[0], "pieces", 1) if len(units) else 1
+        pieces = units[0].pieces if len(units) else 1
         most = max(1, min(MAX_TASK_PIECES // pieces, len(units) // shares), 3 * len(units) // MAX_TASKS)
         limit = max(MAX_TASK_BYTES, target)
         order = np.argsort(-sizes, kind="stable")
         starts: list[int] = []
-        held = target
+        batch_bytes = target
         for place, size in enumerate(sizes[order].data):
-            if held >= target or held + size > limit or place - starts[-1] >= most:
+            if batch_bytes >= target or batch_bytes + size > limit or place - starts[-1] >= most:
                 starts.append(place)
-                held = 0
-            held += size
+                batch_bytes = 0
+            batch_bytes += size
         return np.split(order, starts[1:]) if starts else []
 
     def _window(self, task: _Task) -> int:
         return self.cluster.num_workers if task.round == 3 else _WINDOW * self.cluster.num_workers
 
-    def _submit(self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized], task: _Task) -> None:
+    def _submit(self, name: str, function: Callable[[Any], Outcome], units: Sequence[Unit], task: _Task) -> None:
         chosen = [units[index] for index in task.units.tolist()]
         task.tries += 1
         task.key = f"{name}-{self._token}-{task.units[0]}-{task.units[-1]}-{task.round}.{task.tries}"
@@ -226,7 +220,7 @@ class DaskRunner:
             return None
         kind = future.status
         if kind == "finished":  # but its worker may die before the result is fetched, and none come in its place
-            with Guarded() as call:
+            with CatchErrors() as call:
                 outcomes: list[Outcome] = future.result(timeout=_FETCH_SECONDS)
                 future.release()
                 return outcomes

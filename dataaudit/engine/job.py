@@ -1,4 +1,4 @@
-"""One build's options, result and working state, and what is prepared before any worker starts."""
+"""One build: its options, result and working state, and what it prepares before any worker starts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
 from dataaudit.decide.quarantine.list import Quarantine
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.exclusions import Holding
-from dataaudit.engine.planned import ShardList
+from dataaudit.engine.plan import ExclusionFilter
+from dataaudit.engine.plan_probe import Probed
+from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner, ScanSettings
 from dataaudit.engine.state_folder import own_folder
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Runner, ScanSettings
 from dataaudit.manifest.load import load_manifest
 from dataaudit.scan.annotators import (
     LANGUAGES,
@@ -38,9 +39,9 @@ from dataaudit.scan.annotators import (
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.shards import Discovery, Shard
 from dataaudit.scan.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
+from dataaudit.scan.cross_shard.step import LinkContext, LinkStep, Protected
 from dataaudit.scan.detectors import ContentModels, LanguageModels, resolve_content, resolve_languages
 from dataaudit.scan.kernels.jit import Compiling
-from dataaudit.scan.link.step import LinkContext, LinkStep, Protected
 from dataaudit.scan.stages.base import Comparing, Stage
 from dataaudit.scan.stages.partial import Reference
 
@@ -51,7 +52,7 @@ _KERNELS = {
     "near_dup": ("minhash", "pairing"),
     "overlap": ("items", "markup", "ngrams", "overlap"),
     "repeats": ("winnow",),
-    "toxicity": ("toxic", "toxic_features"),
+    "toxicity": ("toxic",),
 }
 """Modules of kernels that are called for one stage alone; all others are called in every build."""
 
@@ -61,15 +62,11 @@ class BuildOptions:
     """How to run a build."""
 
     target: Path
-    """Folder of the manifest."""
     state: Path | None = None
     """Folder of partials and indexes; ``.dataaudit`` beside the manifest when None."""
     cluster: ClusterChoice = field(default_factory=ClusterChoice)
-    """Workers."""
     fresh: bool = False
-    """Compute everything anew."""
     rehash: bool = False
-    """Hash every file, changed or not."""
     unit_seconds: float = 1800.0
     """Time a sub-shard may take before it counts as stuck."""
     state_key: bytes | None = field(default=None, repr=False)
@@ -95,10 +92,8 @@ class BuildResult:
     unread: tuple[tuple[str, str], ...]
     """(uri, reason) of shards that could not be read."""
     held_back: int
-    """Shards that the quarantine list holds back."""
     held_back_documents: int
-    """Documents of other shards that it holds back."""
-    paths: Mapping[int, str]
+    paths: Sequence[str]
     """Where each shard is, by ordinal."""
 
 
@@ -107,21 +102,21 @@ class Job:
     """One build: what it was asked for, what it works with, and how far it has come."""
 
     config: AuditConfig
+    """With text and source of every split filled in."""
+    base: Path
     options: BuildOptions
     progress: Progress
     stages: tuple[Stage, ...]
     links: Mapping[str, Callable[[LinkContext], LinkStep]]
-    """Link steps by stage, of those that have one."""
     roots: Mapping[str, str]
-    """By split, what URIs are relative to."""
     shards: ShardList
+    probed: Probed
     tokenizer: TokenizerFile
     risks: Risks
     languages: LanguageModels | None
     parents: tuple[str, ...]
     reference: Reference | None
     older: Path | None
-    """Folder of the reference manifest."""
     store: PartialStore
     runner: Runner
     scanned: int = 0
@@ -134,11 +129,14 @@ class Job:
     force_reference: bool = False
     """Whether the reference encoder counts everything."""
     protected: Protected | None = None
-    """What is protected, when a stage looks for it."""
     content: ContentModels = field(default_factory=ContentModels)
     """What looks at the content of documents, as far as stages need it."""
-    holding: Holding | None = None
-    """What the quarantine list holds back, when the build was given one."""
+    exclusions: ExclusionFilter | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing stored is taken; once something was mended or lost, this build's own results are."""
+        return self.options.fresh and not (self.mended or self.lost)
 
     def tokens(self) -> Tokens:
         """Return what finds tokens."""
@@ -151,17 +149,17 @@ class Job:
 
     def annotators(self) -> tuple[AnnotatorModel, ...]:
         """Return what finds annotations, as far as stages need them."""
-        found: list[AnnotatorModel] = [self.tokens(), Words(), Names()]
+        models: list[AnnotatorModel] = [self.tokens(), Words(), Names()]
         if self.languages is not None:
-            found.append(Languages(models=self.languages, seed=self.config.seed))
+            models.append(Languages(models=self.languages, seed=self.config.seed))
         if self.protected is not None:
-            found.append(Matches(index=self.protected.file))
+            models.append(Matches(index=self.protected.file))
         if self.content.screen is not None:
-            found.append(Toxicity(model=self.content.screen))
+            models.append(Toxicity(model=self.content.screen))
         if self.content.patterns is not None:
             digests = {name: registry.digest for name, registry in self.content.registries.items()}
-            found.append(Findings(patterns=self.content.patterns, digests=digests, key=self.options.hmac_key))
-        return tuple(found)
+            models.append(Findings(patterns=self.content.patterns, digests=digests, key=self.options.hmac_key))
+        return tuple(models)
 
     def scan_settings(self) -> ScanSettings:
         """Return what all units of a scan share."""

@@ -1,11 +1,10 @@
-"""Runs units in the caller's process, one after another, without Dask: for notebooks, debuggers and small corpora.
+"""Runner in the caller's process, one unit after another, without Dask: for notebooks, debuggers, small corpora.
 
-The process keeps its threads, limits, signals and output. What an :class:`~dataaudit.engine.units.Runner` promises
-holds here too:
+The process keeps its threads, limits, signals and output.
 
 - Units whose bytes can crash their reader run in the warm child of :mod:`dataaudit.engine.sandbox`.
-- Any other that crashes ends the process. Its marker in the state folder stays behind, so the next run gives the unit
-  to the child, where a crash costs that shard alone; the marker goes when the unit comes back whole.
+- Any other that crashes ends the process. Its marker in the state folder stays, so the next run gives the unit to the
+  child, where a crash costs that shard alone. The marker goes when the unit comes back whole.
 - An input error is tried again; a unit that runs out of memory here is tried in the child.
 """
 
@@ -25,9 +24,9 @@ from typing import Any
 
 from dataaudit.base.errors import ClusterError
 from dataaudit.engine.cluster import ClusterChoice, memory_bytes
+from dataaudit.engine.runner import Outcome, Together, Unit, finish, unit_limit
 from dataaudit.engine.sandbox import end_child, run_alone, run_together_alone
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome, Sized, Together, finish, unit_limit
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.detectors.judges import quiet, silenced
 
@@ -65,7 +64,6 @@ class ProcessRunner:
     unit_seconds: float
     """Time that a unit may take in the child, beside that for its size; here nothing is stopped."""
     notes: list[str] = field(default_factory=list)
-    """What was met and survived."""
     memory_limit: int = 0
     """Resident bytes that this process and its child may use; 0 for no limit."""
     isolate: bool = True
@@ -92,10 +90,10 @@ class ProcessRunner:
         self,
         name: str,
         function: Callable[[Any], Outcome],
-        units: Sequence[Sized],
-        on_outcome: Callable[[int, Outcome], bool],
+        units: Sequence[Unit],
+        on_outcome: Callable[[int, Outcome], object],
     ) -> None:
-        """Run every unit in order; see :meth:`dataaudit.engine.units.Runner.run`."""
+        """Run every unit in order; see :meth:`dataaudit.engine.runner.Runner.run`."""
         outcomes: list[Outcome] = []
         with silenced:
             for index, outcome in self._outcomes(name, function, units):
@@ -105,17 +103,16 @@ class ProcessRunner:
                 if len(outcomes) == _FINISHED_UNITS:
                     finish(function, outcomes)
                     outcomes.clear()
-                if not on_outcome(index, outcome):
-                    return
+                on_outcome(index, outcome)
             finish(function, outcomes)
 
     def _outcomes(
-        self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized]
+        self, name: str, function: Callable[[Any], Outcome], units: Sequence[Unit]
     ) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcome of every unit; those that run in this process in groups, if the work is cheaper so."""
         crashed = self._crashed()
         most = _TOGETHER if isinstance(function, Together) else 1
-        held: dict[int, Path] = {}
+        ours: dict[int, Path] = {}
         theirs: list[int] = []
         for index, unit in enumerate(units):
             marker = self._folder / hashlib.sha256(os.fsencode(f"{name} {unit.name}")).hexdigest()
@@ -133,16 +130,16 @@ class ProcessRunner:
                         marker.unlink(missing_ok=True)
                 yield index, outcome
                 continue
-            held[index] = marker
-            if len(held) >= most:
-                yield from self._together_here(function, units, held)
-                held = {}
-        yield from self._together_here(function, units, held)
+            ours[index] = marker
+            if len(ours) >= most:
+                yield from self._together_here(function, units, ours)
+                ours = {}
+        yield from self._together_here(function, units, ours)
         if theirs:
             yield from self._together_in_child(function, units, theirs)
 
     def _together_in_child(
-        self, function: Callable[[Any], Outcome], units: Sequence[Sized], indices: Sequence[int]
+        self, function: Callable[[Any], Outcome], units: Sequence[Unit], indices: Sequence[int]
     ) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcomes of some units that only ever run in a child process."""
         outcomes = None
@@ -154,7 +151,7 @@ class ProcessRunner:
         yield from zip(indices, outcomes or (self._in_child(function, units[index]) for index in indices), strict=True)
 
     def _together_here(
-        self, function: Callable[[Any], Outcome], units: Sequence[Sized], markers: Mapping[int, Path]
+        self, function: Callable[[Any], Outcome], units: Sequence[Unit], markers: Mapping[int, Path]
     ) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcomes of some units, each of which has its marker meanwhile."""
         chosen = [units[index] for index in markers]
@@ -169,10 +166,10 @@ class ProcessRunner:
                 outcomes = outcomes or [self._here(function, unit) for unit in chosen]
         yield from zip(markers, outcomes, strict=True)
 
-    def _in_child(self, function: Callable[[Any], Outcome], unit: Sized) -> Outcome:
+    def _in_child(self, function: Callable[[Any], Outcome], unit: Unit) -> Outcome:
         return run_alone(function, unit, memory_limit=self.memory_limit, seconds=unit_limit(unit, self.unit_seconds))
 
-    def _here(self, function: Callable[[Any], Outcome], unit: Sized) -> Outcome:
+    def _here(self, function: Callable[[Any], Outcome], unit: Unit) -> Outcome:
         for tries in range(1, _INPUT_TRIES + 1):
             try:
                 return function(unit)
@@ -184,14 +181,14 @@ class ProcessRunner:
 
     def _crashed(self) -> frozenset[str]:
         """Return the names of the markers that no living process holds."""
-        found = []
+        names = []
         with self.store.writing():
             self._folder.mkdir(exist_ok=True)
             for path in self._folder.iterdir():
                 with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open("rb") as handle:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    found.append(path.name)
-        return frozenset(found)
+                    names.append(path.name)
+        return frozenset(names)
 
     @contextmanager
     def _marked(self, path: Path) -> Iterator[None]:

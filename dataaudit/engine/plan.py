@@ -1,26 +1,38 @@
-"""The plan of a shard, pure: from what was found in its file to parts, and keys by the content of each.
+"""Plan of a shard: its parts, the keys of their results, and what a quarantine list leaves out.
 
-Keys of partials: digests of everything that decides a result, and of nothing else.
+A key is a digest of everything that decides a result, and of nothing else.
+
+The list knows a shard by the sha256 of its bytes, or by the digest of its rows once it was read. It knows a document by
+the digests of its shard and its row; once the shard's rows have changed, the entry is stale and leaves nothing out.
+What is left out enters no stage. It stays in the digest of the shard's rows and in its number of records: the list, and
+the next build, know the shard by these.
 """
 
 from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.metadata import version
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import orjson
 
 from dataaudit import __version__
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
-from dataaudit.engine.store import STORE_VERSION
-from dataaudit.engine.units import Probe
+from dataaudit.decide.quarantine.list import Quarantine
+from dataaudit.decide.quarantine.selection import digests_of, row_digests_of
+from dataaudit.engine.runner import READING, Probe
+from dataaudit.engine.store import STORE_VERSION, Damage, PartialStore
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.core import HeldBack, QuarantineRecord
 from dataaudit.manifest.formats import FORMATS
 from dataaudit.scan.annotators import FINDINGS, AnnotatorModel, in_order
 from dataaudit.scan.corpus.fields import FieldRule, field_rule
@@ -93,7 +105,7 @@ def stage_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
 
 
 def stage_key(reading: str, identity: str, *, without: Sequence[int] = ()) -> str:
-    """Return the key of one stage's partial of a part."""
+    """Return the key of a stage's partial of a part."""
     return _short([reading, identity, *without])
 
 
@@ -108,16 +120,15 @@ class PartKeys:
     """The keys of a part by stage, made when they are asked for: those of a million parts would be gigabytes."""
 
     reading: str
-    """Key of what reading the part gives."""
     stages: tuple[str, ...]
     """Names of the stages that look at it."""
     identities: Mapping[str, str]
     """Of stages by name, from :func:`stage_identity`; shared by all parts."""
     without: tuple[int, ...] = ()
-    """Records of the part that are held back, ascending."""
+    """Records of the part that are quarantined, ascending."""
 
     def __getitem__(self, stage: str) -> str:
-        """Return the key of one stage's partial."""
+        """Return the key of a stage's partial."""
         return stage_key(self.reading, self.identities[stage], without=self.without)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -135,14 +146,14 @@ class PartKeys:
 
 def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:
     """Return what decides each annotation, and what that needs, as plain JSON values; findings by their detectors."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for model in models:
         value = model.decisive()
         if model.annotation == FINDINGS:
-            found |= value
+            values |= value
         else:
-            found[model.annotation.name] = [item.decisive() for item in in_order([model.annotation], models)]
-    return found
+            values[model.annotation.name] = [item.decisive() for item in in_order([model.annotation], models)]
+    return values
 
 
 def _looked_at(stage: Stage) -> list[str]:
@@ -174,7 +185,6 @@ class PlannedShard:
     reason: Reason | None
     place: str = ""
     stages: tuple[str, ...] = ()
-    """Names of the stages that look at it."""
 
 
 def plan_shard(
@@ -185,7 +195,7 @@ def plan_shard(
     stages: Sequence[Stage],
     identities: Mapping[str, str],
 ) -> PlannedShard:
-    """Plan one shard."""
+    """Plan a shard."""
     if shard.skip is not None:
         return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
     if failure is not None or probe is None:
@@ -238,3 +248,115 @@ def _shared(rule: FieldRule) -> FieldRule:
 def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return one object for equal names of stages."""
     return names
+
+
+def worker_versions() -> dict[str, str]:
+    """Return the versions that have to be the same everywhere."""
+    return {"dataaudit": __version__, **library_versions()}
+
+
+def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Return how versions differ from ours, in words; empty when they do not."""
+    pairs = ((name, ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs}))
+    return ", ".join(f"{name} {here} here, {there} there" for name, here, there in pairs if here != there)
+
+
+@dataclass(slots=True, kw_only=True)
+class ExclusionFilter:
+    """The list of a build, and what is known of its shards."""
+
+    quarantine: Quarantine
+    store: PartialStore
+    read: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+    """Digest of the rows, documents and bad records of shards that were read, by ordinal."""
+
+    def applied(self, planned: PlannedShard, stages: Sequence[Stage], identities: Mapping[str, str]) -> PlannedShard:
+        """Return a shard as it is read under the list."""
+        digests = digests_of(self._row(planned))
+        if digests and self.quarantine.holds(**digests):
+            return replace(planned, parts=(), reason=Reason.QUARANTINE_LIST, place="", stages=())
+        rows = self.rows(planned)
+        if not rows or planned.reason is not None:
+            return planned
+        looking = tuple(stage.name for stage in stages if stage.name in planned.stages)
+        firsts, parts = self._first_rows(planned), []
+        for part, first in zip(planned.parts, firsts, strict=True):
+            stop = first + self._records(part)
+            without = frozenset(row - first for row in rows if first <= row < stop)
+            keys = PartKeys(part.reading_key, looking, identities, tuple(sorted(without)))
+            parts.append(replace(part, request=replace(part.request, without=without), stage_keys=keys))
+        return replace(planned, parts=tuple(parts))
+
+    def learn(self, planned: PlannedShard, rows_digest: str | None, records: int, bad_records: int) -> bool:
+        """Take what the scan showed of a shard; tell whether more of it is quarantined than was known before."""
+        ordinal = planned.shard.ordinal
+        if rows_digest is None or ordinal in self.read:
+            return False
+        rows = self.rows(planned)
+        self.read[ordinal] = rows_digest, records - bad_records, bad_records
+        return self.quarantine.holds(**digests_of(self._row(planned))) or self.rows(planned) != rows
+
+    def identities(self) -> tuple[HeldBack, ...]:
+        """Return what is in force: a shard once, and the rows of one together."""
+        rows_of: dict[tuple[str, str], set[int | None]] = {}
+        for target in (entry.target for entry in self.quarantine.entries):
+            assert target is not None
+            rows_of.setdefault((target.sha256 or "", target.rows_digest or ""), set()).add(target.row)
+        return tuple(
+            HeldBack(
+                sha256=stored or None,
+                rows_digest=digest or None,
+                rows=None if None in rows else tuple(sorted(row for row in rows if row is not None)),
+            )
+            for (stored, digest), rows in sorted(rows_of.items())
+        )
+
+    def record(self) -> QuarantineRecord:
+        """Return which list it was."""
+        listed = self.quarantine
+        return QuarantineRecord(digest=listed.digest, lines=listed.lines, on=listed.on.isoformat())
+
+    def _row(self, planned: PlannedShard) -> dict[str, object]:
+        """Return what the table of shards knows a shard by."""
+        digest, documents, bad = self.read.get(planned.shard.ordinal, (None, 0, 0))
+        stored = "" if planned.probe is None else planned.probe.sha256
+        if planned.shard.format == "datasets":
+            stored = digest or ""
+        return {"sha256": stored, "rows_digest": digest, "documents": documents, "bad_records": bad}
+
+    def rows(self, planned: PlannedShard) -> frozenset[int]:
+        """Return the rows of a shard that are quarantined one by one."""
+        digests = row_digests_of(self._row(planned))
+        return self.quarantine.rows(**digests) if digests else frozenset()
+
+    def _records(self, part: PlannedPart) -> int:
+        """Return the records of a part, 0 for one that was not read."""
+        if not self.store.has(READING, part.reading_key):
+            return 0
+        damage = Damage(self.store)
+        entry = damage.read(READING, part.reading_key)
+        damage.tell()
+        return 0 if entry is None else int(entry.meta["records"])
+
+    def _first_rows(self, planned: PlannedShard) -> list[int]:
+        return [0, *accumulate(map(self._records, planned.parts[:-1]))]
+
+
+def check_splits(shards: Iterable[PlannedShard]) -> None:
+    """Refuse a list that leaves nothing of a split: its numbers would be gone without a word."""
+    total: Counter[str] = Counter()
+    gone: Counter[str] = Counter()
+    for planned_shard in shards:
+        total[planned_shard.shard.split] += 1
+        gone[planned_shard.shard.split] += planned_shard.reason == Reason.QUARANTINE_LIST
+    for split, number in gone.items():
+        if number == total[split]:
+            raise vanished(split, plural(number, "shard"))
+
+
+def vanished(split: str, what: str) -> ConfigError:
+    """Return the error for a list that quarantines all of a split."""
+    return ConfigError(
+        f"the split `{split}` would vanish: the quarantine list holds back all of it ({what})",
+        "Take the split out of the config, or lift entries with `dataaudit quarantine lift`.",
+    )

@@ -1,4 +1,4 @@
-"""Progress on stderr, or told to a function: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress of a build, on stderr or to a function: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ T = TypeVar("T")
 
 
 class Progress:
-    """Reports one phase after another; every method is cheap.
-
-    Args:
-        quiet: Tell nothing but notes marked as important.
-        tell: Takes each line instead of stderr.
-    """
+    """Reports one phase after another; every method is cheap."""
 
     def __init__(self, *, quiet: bool = False, tell: Callable[[str], object] | None = None) -> None:
         self.warnings: list[str] = []
@@ -113,7 +108,7 @@ class Progress:
             self.note(f"{self._phase}: {self._tail()}")
 
     def over(self, phase: str, items: Iterable[T], units: int, *, each: int = 1) -> Iterator[T]:
-        """Yield ``items`` as a phase of the driver's own; one of less than a second is not told."""
+        """Yield ``items`` as a phase of the driver's own; a phase of less than a second is not shown."""
         self.begin(phase, units, 0)
         for item in items:
             yield item

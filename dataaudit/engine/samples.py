@@ -1,22 +1,14 @@
 """``--samples``: a few findings of every kind with the words around them, masked, for the user's eyes alone.
 
 The driver reads the few shards again, each in a child process that masks the text before it answers through a pipe. So
-text of a document is never in a task of Dask, in the state folder or in what a worker may spill or log, and a worker on
-another machine needs no way to the folder of samples. Nothing here changes a number or an id: a sample is taken of a
-manifest that is published already.
+text of a document is never in a task of Dask, in the state folder or in a log, and no other machine needs a way to the
+folder of samples. No number or id changes: samples are taken of a published manifest.
 
-The folder of samples: new, outside of what is published or kept, for its owner's eyes, each file with a banner.
+The folder is new, outside of what is published or kept. Nothing is written over, followed or shared: the folder has to
+be empty, its mode is 0700 and that of each file 0600, each with a banner.
 
-What is written here holds parts of documents, so nothing is written over, followed or shared: the folder has to be
-empty, its mode is 0700 and that of each file 0600, and a file is created or the writing fails.
-
-Documents that samples are asked of, read again in a child process of the driver and masked before they leave it.
-
-Shown is a window of text around a finding, in which neither it nor any other finding can be read. Masked is what any
-detector found, and what looks as if one should have: digits and long tokens. The window is cut at characters, and what
-could steer a terminal is escaped.
-
-``--samples``: the words around some findings, masked, in a folder for the user's eyes alone.
+A sample is a window of text around a finding. Masked is what any detector found, and digits and long tokens that look
+as if one should have. The window is cut at characters, and what could steer a terminal is escaped.
 """
 
 from __future__ import annotations
@@ -39,10 +31,10 @@ from dataaudit.base.text import clean, plural
 from dataaudit.config import SourceRule
 from dataaudit.engine.job import STATE_FOLDER
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.running_task import documents_at
+from dataaudit.engine.runner import Outcome
 from dataaudit.engine.sandbox import end_child, run_alone
-from dataaudit.engine.units import Outcome
-from dataaudit.engine.work import as_value, hash_file
+from dataaudit.engine.scan import as_outcome, hash_file
+from dataaudit.engine.second_pass import documents_at
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.locate import find_place
 from dataaudit.metrics.pii.stage import JUDGE
@@ -66,7 +58,6 @@ BANNER = """\
 # To delete it: rm -r {folder}
 #
 """
-"""First lines of every file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +67,7 @@ class Sample:
     group: tuple[str, ...]
     """Detector, class, tier, and ``reserved`` when it is: what the file is named by."""
     place: str
-    """Where it is, in words."""
     text: str = field(repr=False)
-    """The masked window, escaped."""
 
 
 def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
@@ -101,11 +90,11 @@ def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
         ) from None
     try:
         owned = os.fstat(handle).st_uid == os.geteuid()
-        held = sorted(os.listdir(handle)) if owned else []
-        if not owned or held:
-            found = f"found {clean(held[0], 40)} in it" if held else "it belongs to somebody else"
+        present = sorted(os.listdir(handle)) if owned else []
+        if not owned or present:
+            problem = f"found {clean(present[0], 40)} in it" if present else "it belongs to somebody else"
             raise ConfigError(
-                f"samples in {folder}: expected an empty folder of your own, {found}",
+                f"samples in {folder}: expected an empty folder of your own, {problem}",
                 "Name a new folder, or delete the old samples; nothing is written over.",
             )
         os.fchmod(handle, _FOLDER_MODE)
@@ -150,7 +139,6 @@ _LONG = re.compile(rb"[!-~]{24,}|[0-9A-Za-z+/=_-]{16,}|[^\s@]{1,200}@[^\s@]{1,20
 _MARGIN_BYTES = 512
 """Beyond the window such tokens are looked for, so that none is cut to a harmless length."""
 _ONE_PART = 2**62
-"""Stored bytes of a part, so that every file is one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -158,9 +146,7 @@ class Span:
     """Bytes of a document that are not shown."""
 
     start: int
-    """First byte."""
     end: int
-    """Byte after the last."""
     name: str
     """What is shown in their place."""
 
@@ -188,12 +174,9 @@ class SampleUnit:
     """(row, place) of every finding in those documents, by whatever detector."""
 
 
+@as_outcome
 def sample_shard(unit: SampleUnit) -> Outcome:
     """Return the masked windows of a shard, in the order of what is wanted; None where there is no such document."""
-    return as_value(lambda: _read_sample(unit))
-
-
-def _read_sample(unit: SampleUnit) -> Outcome:
     path, before = unit.request.path, stat_file(unit.request.path)
     if unit.sha256 is not None and hash_file(path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
@@ -287,7 +270,7 @@ def _character(text: bytes, place: int) -> int:
 
 
 JUDGED = "judged"
-"""Tier of what a judge said."""
+"""Tier of the findings of a judge."""
 _BATCH_BYTES = 1 << 20
 _SHARD_SECONDS = 1800.0
 _BYTES_PER_SECOND = 500_000
@@ -301,9 +284,7 @@ class Samples:
     """What was asked for."""
 
     number: int
-    """Findings of each detector, class and tier."""
     folder: Path
-    """Where to: empty, and for its owner alone."""
 
 
 def prepare_samples(number: int, folder: Path, manifest: Path, state: Path | None = None) -> Samples:
@@ -320,16 +301,16 @@ def sample_manifest(
     progress: Progress,
     *,
     place: str | None = None,
-    paths: Mapping[int, str] | None = None,
+    paths: Sequence[str] | None = None,
 ) -> None:
     """Choose findings of a manifest, read their documents again and write the masked samples."""
     manifest = load_manifest(folder)
     findings = manifest.table("findings")
     if place is not None:
-        found = find_place(place, manifest.table("shards", ["shard", "split", "uri"]))
-        here = pc.equal(pc.field("shard"), found.shard)
-        if found.row is not None:
-            here &= pc.equal(pc.field("row"), found.row)
+        site = find_place(place, manifest.table("shards", ["shard", "split", "uri"]))
+        here = pc.equal(pc.field("shard"), site.shard)
+        if site.row is not None:
+            here &= pc.equal(pc.field("row"), site.row)
         findings = findings.filter(here)
     chosen = choose(findings, samples.number, seed=manifest.core.seeds.get("sample", 0))
     numbers = sorted(set(chosen["shard"].to_pylist()))
@@ -355,8 +336,8 @@ def sample_manifest(
         end_child()
     files = write_samples(samples.folder, [sample for _, sample in sorted(written, key=lambda pair: pair[0])])
     progress.end()
-    told = f"samples: {plural(len(written), 'finding')} in {plural(files, 'file')} in {samples.folder}"
-    progress.note(f"{told}: parts of documents, masked; delete them when they are no longer needed", important=True)
+    note = f"samples: {plural(len(written), 'finding')} in {plural(files, 'file')} in {samples.folder}"
+    progress.note(f"{note}: parts of documents, masked; delete them when they are no longer needed", important=True)
     for reason, count in sorted(lost.items()):
         progress.note(f"samples: {count:,} not written: {reason}", important=True)
 
@@ -413,8 +394,8 @@ def _read(
     if outcome.fault is not None:
         return none, outcome.fault[0]
     if outcome.reason is not None:
-        told = "a shard has changed since the build" if outcome.reason is Reason.CHANGED else str(outcome.reason)
-        return none, f"{told} {outcome.place}".rstrip()
+        why = "a shard has changed since the build" if outcome.reason is Reason.CHANGED else str(outcome.reason)
+        return none, f"{why} {outcome.place}".rstrip()
     return list(outcome.windows), ""
 
 

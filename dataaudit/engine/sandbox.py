@@ -1,16 +1,12 @@
-"""Units in a child process: a crash, a hang or a greedy allocation costs the unit that did it and no other.
+"""Sandbox: units in a child process, where a crash, a hang or a greedy allocation costs the unit alone.
 
-The child is kept warm for the next unit, and replaced after anything went wrong. The parent watches its memory and
-its time, and turns whatever happens into a value. A child that has read other units before may have been harmed by
-them, so nothing is blamed on a unit that has not failed in a fresh one. A thread takes the child's answers from their
-pipe, so one that stops halfway is noticed like one that never comes. They are pickles, which can run code here; but the
-child runs with our rights: who makes it write what it should not has these already.
+The child stays warm for the next unit, and is replaced after anything went wrong. The parent watches its memory and
+time. A child that has read other units may have been harmed by them, so no unit is blamed before it has failed in a
+fresh one.
 
-The child process in which hostile bytes are read: takes calls one after another, answers each, stays warm.
-
-Calls (function, unit, key of the state folder) and outcomes go through two pipes of :mod:`multiprocessing.connection`,
-whose descriptors the command line names, beside the parent and whether pandas is wanted. The child ends with its
-parent.
+Calls (function, unit, key of the state folder) and outcomes go through two pipes of :mod:`multiprocessing.connection`.
+The command line names their descriptors, the parent, and whether pandas is wanted. A thread takes the answers, so one
+that stops halfway is noticed. Answers are pickles, which can run code here; but the child has our rights anyway.
 """
 
 from __future__ import annotations
@@ -31,11 +27,11 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
-from dataaudit.base.errors import ClusterError, Guarded
-from dataaudit.base.process import be_lean
+from dataaudit.base.errors import CatchErrors, ClusterError
+from dataaudit.base.process import tune_process
 from dataaudit.base.sealing import key_here, take_key
-from dataaudit.engine.preflight import differences, worker_versions
-from dataaudit.engine.units import Outcome, Sized, Together, unit_limit, wants_pandas
+from dataaudit.engine.plan import differences, worker_versions
+from dataaudit.engine.runner import Outcome, Together, Unit, unit_limit, wants_pandas
 from dataaudit.scan.corpus.loss import Reason
 
 READY = "ready "
@@ -77,7 +73,7 @@ def main() -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if not with_pandas:
-        be_lean()
+        tune_process()
     source, sink = Connection(calls, writable=False), Connection(answers, readable=False)
     sink.send(READY + json.dumps(worker_versions()))
     while True:
@@ -98,7 +94,6 @@ _DEATHS = 2
 _INPUT_ERRORS = 3
 _START_SECONDS = 120.0
 _LAST_SECONDS = 5.0
-
 _Outcomes = Outcome | list[Outcome]
 _Call = tuple[Callable[[Any], _Outcomes], Any]
 _Answer = _Outcomes | str | Exception | None
@@ -112,7 +107,7 @@ def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: in
 
 
 def run_together_alone(
-    function: Together, units: Sequence[Sized], *, memory_limit: int, unit_seconds: float
+    function: Together, units: Sequence[Unit], *, memory_limit: int, unit_seconds: float
 ) -> list[Outcome] | None:
     """Run several units at once in the child process of this process."""
     seconds = unit_seconds + sum(unit_limit(unit, 0.0) for unit in units)
@@ -132,7 +127,7 @@ class _Several:
 
     function: Together
 
-    def __call__(self, units: Sequence[Sized]) -> list[Outcome]:
+    def __call__(self, units: Sequence[Unit]) -> list[Outcome]:
         return self.function.together(units)
 
 
@@ -167,7 +162,6 @@ class _Child:
     def __init__(self, *, with_pandas: bool) -> None:
         self.with_pandas = with_pandas
         self.calls = 0
-        """Calls that were sent."""
         self._ready = False
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         their_calls, self._calls = Pipe(duplex=False)
@@ -244,7 +238,7 @@ class _Child:
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
-        """Kill the process; who waits for its answer is told of its death."""
+        """Kill the process; who waits for its answer learns of its death."""
         self._process.kill()
 
     def end(self) -> None:
@@ -258,7 +252,7 @@ def _take(source: Connection, answers: queue.SimpleQueue[_Answer]) -> None:
     """Hand on what a child says until it ends, maybe within an answer."""
     with source:
         while True:
-            with Guarded() as call:
+            with CatchErrors() as call:
                 answers.put(source.recv())
             if call.error is not None:
                 answers.put(None if isinstance(call.error, EOFError | OSError) else call.error)
@@ -266,30 +260,30 @@ def _take(source: Connection, answers: queue.SimpleQueue[_Answer]) -> None:
 
 
 _LOCK = threading.Lock()
-_held: list[_Child] = []
+_children: list[_Child] = []
 
 
 def _warm_child(with_pandas: bool) -> _Child:
     """Return the child of this process; one that has died, or is of the other kind, is replaced."""
-    if _held and (not _held[0].alive() or _held[0].with_pandas != with_pandas):
+    if _children and (not _children[0].alive() or _children[0].with_pandas != with_pandas):
         _drop()
-    if not _held:
-        _held.append(_Child(with_pandas=with_pandas))
-    return _held[0]
+    if not _children:
+        _children.append(_Child(with_pandas=with_pandas))
+    return _children[0]
 
 
 def _drop() -> None:
-    _held.pop().end()
+    _children.pop().end()
 
 
 def end_child() -> None:
     """End the child of this process, if there is one, also while another thread waits for its answer."""
     if not _LOCK.acquire(blocking=False):
-        for child in _held:
+        for child in _children:
             child.kill()
         return
     try:
-        if _held:
+        if _children:
             _drop()
     finally:
         _LOCK.release()

@@ -1,4 +1,4 @@
-"""The state folder: whose it is, what a build believes of it, and what goes wrong with it, never the fault of a shard.
+"""State folder: whose it is, what a build believes of it, and what goes wrong with it, never the fault of a shard.
 
 What lies there enters numbers, so a folder that belongs to another user, or that others may write, is refused. A build
 that signs believes less: it works in a folder of its own that is gone afterwards, or in one whose files are sealed
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dataaudit.base.errors import BuildInterrupted, ClusterError, ConfigError, limit_hint
 from dataaudit.base.sealing import KeyInUseError, key_id, under_key
-from dataaudit.manifest.replace import alone_in
+from dataaudit.manifest.replace import publish_lock
 
 _FOLDERS = ("detectors", "in-work", "partials", "protected", "tokenizers", "tokens")
 """What builds make in it, private from the start: a generous umask would let others write there."""
@@ -87,7 +87,7 @@ def open_state(folder: Path, *, key: bytes | None, once: bool) -> Iterator[Path]
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield a new folder in the state folder; those that killed builds left are removed."""
-    with writing(folder), alone_in(folder) as alone:
+    with writing(folder), publish_lock(folder) as alone:
         for left in folder.glob(f"{_ONCE}*") if alone else ():
             _remove_unused(left)
         made = own_folder(folder / f"{_ONCE}{secrets.token_hex(8)}")
@@ -121,11 +121,11 @@ def _expect_ours(folder: Path) -> None:
     """See to it that nobody else could have put anything into the state folder, or can."""
     if folder.is_symlink() and (owner := folder.lstat().st_uid) not in {0, os.geteuid()}:
         raise _refused(folder, f"is a link of user {owner}")
-    found = folder.stat()
-    _expect_own(folder, found)
-    if found.st_mode & _OTHERS_WRITE:
-        raise _writable(folder, found)
-    _expect_inside(folder, others_enter=bool(found.st_mode & _OTHERS_ENTER))
+    status = folder.stat()
+    _expect_own(folder, status)
+    if status.st_mode & _OTHERS_WRITE:
+        raise _writable(folder, status)
+    _expect_inside(folder, others_enter=bool(status.st_mode & _OTHERS_ENTER))
 
 
 def _expect_inside(folder: Path, *, others_enter: bool) -> None:
@@ -133,27 +133,27 @@ def _expect_inside(folder: Path, *, others_enter: bool) -> None:
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
-                found = entry.stat(follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:  # another build has removed it
                 continue
-            path, is_folder = Path(entry.path), stat.S_ISDIR(found.st_mode)
-            _expect_own(path, found)
-            if stat.S_ISLNK(found.st_mode):
+            path, is_folder = Path(entry.path), stat.S_ISDIR(status.st_mode)
+            _expect_own(path, status)
+            if stat.S_ISLNK(status.st_mode):
                 raise _refused(path, "is a link, which no build makes there")
-            if others_enter and found.st_mode & (_OTHERS_WRITE if is_folder else stat.S_IWOTH):
-                raise _writable(path, found)
+            if others_enter and status.st_mode & (_OTHERS_WRITE if is_folder else stat.S_IWOTH):
+                raise _writable(path, status)
             if is_folder:
                 with contextlib.suppress(FileNotFoundError):
-                    _expect_inside(path, others_enter=others_enter and bool(found.st_mode & _OTHERS_ENTER))
+                    _expect_inside(path, others_enter=others_enter and bool(status.st_mode & _OTHERS_ENTER))
 
 
-def _expect_own(path: Path, found: os.stat_result) -> None:
-    if found.st_uid != os.geteuid():
-        raise _refused(path, f"belongs to user {found.st_uid}, not to {os.geteuid()}, who builds")
+def _expect_own(path: Path, status: os.stat_result) -> None:
+    if status.st_uid != os.geteuid():
+        raise _refused(path, f"belongs to user {status.st_uid}, not to {os.geteuid()}, who builds")
 
 
-def _writable(path: Path, found: os.stat_result) -> ConfigError:
-    mode = stat.S_IMODE(found.st_mode)
+def _writable(path: Path, status: os.stat_result) -> ConfigError:
+    mode = stat.S_IMODE(status.st_mode)
     remedy = f"If nobody else has written there: chmod -R go-w {path}. Else remove it: it is made anew."
     return ConfigError(f"the state folder is not believed: other users may write {path} (mode {mode:o})", remedy)
 

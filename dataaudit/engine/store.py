@@ -1,48 +1,45 @@
-"""Content-keyed store of partials: what was computed once is found again, and nothing stale can be.
+"""Store of results by content: a key is the digest of everything that decides one, so it is either absent or right.
 
-A key is the digest of everything that decides a result (see :mod:`dataaudit.engine.plan`), so an entry is either absent
-or right. Each begins with the seal of its name and content (:mod:`dataaudit.base.sealing`), and one that does not match
-is treated as absent. What scans made of parts lies in packs (:mod:`dataaudit.engine.packs`), everything else in files
-of its own. All files appear by rename. Several builds may share a store.
+An entry that does not match its seal counts as absent. What scans made of parts lies in packs
+(:mod:`dataaudit.engine.store_entries`), all else in files of its own. All files appear by rename. Several builds may
+share a store.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
+from dataaudit.base.errors import limit_hint
 from dataaudit.base.files import DamagedFileError, write_whole
-from dataaudit.base.sealing import seal
-from dataaudit.engine.packs import PACKS, Item, Packs, read_pack, stored_name, write_pack
-from dataaudit.engine.state_folder import writing
-from dataaudit.scan.link.keyed import Stored, is_keyed, is_sound, keyed_pieces
+from dataaudit.engine.state_folder import StateFolderError, writing
+from dataaudit.engine.store_entries import (
+    PACKS,
+    Entry,
+    Item,
+    Packs,
+    entry_at,
+    entry_of,
+    is_whole,
+    packed_entry,
+    read_body,
+    read_pack,
+    sealed,
+    write_pack,
+)
+from dataaudit.scan.cross_shard.keyed import Stored
+from dataaudit.scan.cross_shard.step import DamagedEntryError
 
-STORE_VERSION = 5
+STORE_VERSION = 6
 """Changes whenever the form of what lies under a key changes; part of every key."""
-_DIGEST_BYTES = 32
-_ALIGN = 64
-IPC_OPTIONS = pa.ipc.IpcWriteOptions()
-"""Arrow's present format, whatever the environment asks for: digests are of these bytes."""
 _OTHERS = (".arrow", ".tmp")
-"""Files that are written anew by every build that reads them, and those that are being written."""
-_MAGIC = b"dataaudit partial 2\n".ljust(_ALIGN - _DIGEST_BYTES, b"\0")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One stored result: a small JSON value and some tables."""
-
-    meta: dict[str, Any]
-    """Plain JSON values."""
-    tables: dict[str, pa.Table]
-    """Tables by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,6 @@ class PartialStore:
     """A folder of entries, two levels deep: ``<kind>/<first two digits>/<key>``; those of scans in packs."""
 
     root: Path
-    """The state folder."""
     packs: Packs = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,13 +83,13 @@ class PartialStore:
 
     def have(self, kind: str, keys: Sequence[str]) -> list[bool]:
         """Tell of many entries whether they are there; their content is checked when it is read."""
-        found = self.packs.find_all(kind, keys)
+        matches = self.packs.find_all(kind, keys)
         filed = (self.root / "partials" / kind).is_dir()
-        return [item is not None or (filed and self.has(kind, key)) for key, item in zip(keys, found, strict=True)]
+        return [item is not None or (filed and self.has(kind, key)) for key, item in zip(keys, matches, strict=True)]
 
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Write an entry; it appears whole or not at all."""
-        self._write(self.path(kind, key), _pack(meta, tables))
+        self._write(self.path(kind, key), packed_entry(meta, tables))
 
     def read(self, kind: str, key: str) -> Entry | None:
         """Return an entry, or None when it is absent or damaged."""
@@ -107,7 +103,7 @@ class PartialStore:
     def read_rows(self, kind: str, key: str, name: str = "rows") -> pa.Buffer | None:
         """Return an entry's rows of a name, or None when they are absent or damaged."""
         stored = self._find(kind, key, name)
-        return None if stored is None else _read(stored)
+        return None if stored is None else read_body(stored)
 
     def write_items(self, items: Iterable[Item]) -> Path:
         """Write what a scan made of a part, as a pack; all of it appears or nothing."""
@@ -130,7 +126,7 @@ class PartialStore:
         return name
 
     def file_of(self, kind: str, key: str) -> str:
-        """Return the path below the state folder of the file that holds an entry, or held it."""
+        """Return the path below the state folder of the file that has an entry, or had it."""
         return str((self.packs.holder(kind, key) or self.path(kind, key)).relative_to(self.root))
 
     def remove_damaged(self) -> list[str]:
@@ -153,8 +149,8 @@ class PartialStore:
             return True
         try:
             if path.parent.parent == self.packs.folder:
-                return all(map(_is_whole, read_pack(path)))
-            return _is_whole(Stored.at(path)) or not path.exists()
+                return all(map(is_whole, read_pack(path)))
+            return is_whole(Stored.at(path)) or not path.exists()
         except DamagedFileError:
             return False
         except OSError:
@@ -162,10 +158,10 @@ class PartialStore:
 
     def _mend(self, path: Path) -> None:
         """Put what is whole of a damaged pack into another one; an entry is whole with all its rows."""
-        with self.writing(), suppress(FileNotFoundError):
-            with suppress(DamagedFileError):
+        with self.writing(), contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(DamagedFileError):
                 every = read_pack(path)
-                damaged = {entry_of(str(stored)) for stored in every if not _is_whole(stored)}
+                damaged = {entry_of(str(stored)) for stored in every if not is_whole(stored)}
                 if items := [Item.at(stored) for stored in every if entry_of(str(stored)) not in damaged]:
                     write_pack(self.packs.folder, items)
             path.unlink()
@@ -176,90 +172,57 @@ class PartialStore:
 
     def _write(self, path: Path, body: bytes) -> None:
         with self.writing():
-            write_whole(path, *_sealed(Stored.at(path).name, body))
+            write_whole(path, *sealed(Stored.at(path).name, body))
 
 
-def entry_item(kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Item:
-    """Return an entry, to be written with others."""
-    return Item(kind, key, "", _sealed(stored_name(kind, key), _pack(meta, tables)))
-
-
-def rows_item(kind: str, key: str, data: bytes, name: str = "rows") -> Item:
-    """Return an entry's rows of a name, as bytes, to be written with it."""
-    return Item(kind, key, name, _sealed(stored_name(kind, key, name), data))
-
-
-def keyed_item(kind: str, key: str, name: str, tables: Sequence[pa.Table], schema: pa.Schema) -> Item:
-    """Return an entry's keyed rows of a name, to be written with it."""
-    return Item(kind, key, name, keyed_pieces(stored_name(kind, key, name), tables, schema))
-
-
-def entry_of(address: str) -> str:
-    """Return ``kind/key`` of the entry that an address belongs to."""
-    return Stored.at(address).name.partition(".")[0]
-
-
-def entry_at(address: str) -> Entry | None:
-    """Return the entry at an address, or None when it is absent or damaged."""
-    body = read_at(address)
-    return None if body is None else _unpack(body)
-
-
-def read_at(address: str) -> pa.Buffer | None:
-    """Return the content of an entry, or of rows in one piece; None when they are absent or damaged."""
-    return _read(Stored.at(address))
-
-
-def _read(stored: Stored) -> pa.Buffer | None:
+@contextmanager
+def _reading(path: Callable[[], object]) -> Iterator[None]:
     try:
-        data = stored.read()
-    except FileNotFoundError:
-        return None
-    view = memoryview(data)
-    magic, digest = bytes(view[: len(_MAGIC)]), bytes(view[len(_MAGIC) : _ALIGN])
-    if magic != _MAGIC or _digest(stored.name, view[_ALIGN:]) != digest:
-        return None
-    return data.slice(_ALIGN)
+        yield
+    except OSError as error:
+        raise StateFolderError(
+            f"{path()} cannot be read: {error.strerror or type(error).__name__}",
+            limit_hint(error) or "Check the disk, or remove the file: what it holds is computed again.",
+        ) from None
 
 
-def _is_whole(stored: Stored) -> bool:
-    return is_sound(stored) if is_keyed(stored) else _read(stored) is not None
+@dataclass(slots=True)
+class Damage:
+    """Reads entries; those that are absent or damaged are removed and reported together."""
+
+    store: PartialStore
+    names: list[str] = field(default_factory=list)
+    """``kind/key`` of what was removed."""
+
+    def read(self, kind: str, key: str) -> Entry | None:
+        """Return an entry, or None when it is absent or damaged."""
+        with _reading(lambda: self.store.root / self.store.file_of(kind, key)):
+            entry = self.store.read(kind, key)
+        if entry is None:
+            self.remove(kind, key)
+        return entry
+
+    def remove(self, kind: str, key: str) -> None:
+        """Remove an entry with its rows."""
+        self.store.remove(kind, key)
+        self.names.append(f"{kind}/{key}")
+
+    def tell(self) -> None:
+        """Raise when something was removed."""
+        if self.names:
+            raise DamagedEntryError(self.names)
 
 
-def _sealed(name: str, body: bytes) -> list[bytes]:
-    return [_MAGIC, _digest(name, body), body]
+@dataclass(slots=True)
+class Missing:
+    """Reads entries on a worker; notes those that are absent or damaged."""
 
+    names: set[str] = field(default_factory=set)
 
-def _digest(name: str, body: bytes | memoryview) -> bytes:
-    """Return the digest of a body in its place: an entry under another name is not that entry."""
-    state = seal(f"{name}\n".encode())
-    state.update(body)
-    return state.digest()
-
-
-def _pack(meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> bytes:
-    packed = {}
-    for name, table in tables.items():
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=IPC_OPTIONS) as writer:
-            writer.write_table(table)
-        packed[name] = _padded(sink.getvalue().to_pybytes())
-    sizes = [[name, len(body)] for name, body in packed.items()]
-    header = orjson.dumps({"meta": dict(meta), "tables": sizes})
-    return _padded(len(header).to_bytes(8, "little") + header) + b"".join(packed.values())
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % _ALIGN)
-
-
-def _unpack(body: pa.Buffer) -> Entry:
-    view = memoryview(body)
-    length = int.from_bytes(bytes(view[:8]), "little")
-    header = orjson.loads(view[8 : 8 + length])
-    position = 8 + length + -(8 + length) % _ALIGN
-    tables = {}
-    for name, size in header["tables"]:
-        tables[name] = pa.ipc.open_stream(body.slice(position, size)).read_all()
-        position += size
-    return Entry(meta=header["meta"], tables=tables)
+    def read(self, address: str) -> Entry | None:
+        """Return an entry, or None when it is absent or damaged."""
+        with _reading(lambda: Stored.at(address).path):
+            entry = entry_at(address)
+        if entry is None:
+            self.names.add(entry_of(address))
+        return entry

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dataaudit.base.files import expect_regular
+from dataaudit.base.files import expect_file
 from dataaudit.manifest.core import FileRecord
 from dataaudit.manifest.tables import TABLES
 
@@ -32,7 +32,7 @@ def open_file(path: Path) -> pa.OSFile:
 
     The file is Arrow's: a Python file that a thread of Arrow's releases last, at exit, aborts the process.
     """
-    expect_regular(path)
+    expect_file(path)
     return pa.OSFile(os.fsencode(path))
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from dataaudit.base.errors import ManifestError, ManifestMismatch
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.text import clean, plural
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
@@ -28,7 +28,7 @@ from dataaudit.manifest.formats import has_columns
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.reading import RESTORE, TRIES, TableReader
-from dataaudit.manifest.replace import POINTER, hidden_copy
+from dataaudit.manifest.replace import POINTER, moved_aside
 from dataaudit.manifest.s3 import shown
 
 _Made = TypeVar("_Made")
@@ -215,14 +215,14 @@ def _read_pointer(path: Path) -> bytes:
     """Read ``manifest.json``; again when its folder was replaced just as it was opened."""
     for _ in range(TRIES):
         with contextlib.suppress(FileNotFoundError):
-            return read_regular(path)
+            return read_safely(path)
         if not path.exists():
             break
-    return read_regular(path)
+    return read_safely(path)
 
 
 def _absent(folder: Path, error: OSError) -> ManifestError:
-    aside = hidden_copy(folder.absolute()) if not folder.exists() else None
+    aside = moved_aside(folder.absolute()) if not folder.exists() else None
     if aside is not None:
         return ManifestError(
             f"no manifest at {shown(folder)}: a publish was killed as it replaced it; the manifest lies in {aside}",
@@ -251,7 +251,7 @@ def _check_schema(document: Any, path: str) -> None:
         )
 
 
-def differing_texts(columns: Mapping[str, str]) -> str:
+def differing_text_columns(columns: Mapping[str, str]) -> str:
     """Return in words which text columns the splits have, if their names differ; else nothing."""
     if len(set(columns.values())) < 2:
         return ""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import kind_of, open_regular, replacing
+from dataaudit.base.files import kind_of, open_safely, replacing
 from dataaudit.manifest.files import FOLDERS
 from dataaudit.manifest.replace import ATTESTATION, POINTER
 
@@ -95,7 +95,7 @@ def append_file(path: Path, content: bytes) -> None:
         if _is_stream(path):
             descriptor = _descriptor(path)
         else:
-            descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+            descriptor = open_safely(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
         with open(descriptor, "ab") as stream:
             stream.write(content)
     except OSError as error:

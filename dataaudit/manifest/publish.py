@@ -27,11 +27,11 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.replace import (
     ATTESTATION,
     POINTER,
-    alone_in,
-    hidden_copy,
-    new_sibling,
+    moved_aside,
+    publish_lock,
     recover,
-    take_place,
+    replace_folder,
+    staging_folder,
 )
 from dataaudit.manifest.tables import TABLES
 
@@ -101,15 +101,15 @@ def publish(
     pointer = _pointer(identity, core, run)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with alone_in(target.parent) as alone:
+        with publish_lock(target.parent) as alone:
             recover(target, alone=alone)
-            staging = new_sibling(target)
+            staging = staging_folder(target)
             try:
                 _fill(staging, target, tables, folders or {})
                 pointer = _pointer(identity, core, run.model_copy(update={"files": file_records(staging)}))
                 write_synced(staging / POINTER, pointer)
                 sync_folder(staging)
-                take_place(staging, target, _OURS)
+                replace_folder(staging, target, _OURS)
             except BaseException:
                 shutil.rmtree(staging, ignore_errors=True)
                 raise
@@ -134,7 +134,7 @@ def _left(target: Path, pointer: bytes) -> str:
         if (target / POINTER).read_bytes() == pointer:
             return "it is in place, but the disk did not confirm that"
         return "the manifest that was there before is untouched"
-    aside = hidden_copy(target) if not target.exists() else None
+    aside = moved_aside(target) if not target.exists() else None
     return "nothing was published" if aside is None else f"the manifest that was there before lies in {aside}"
 
 

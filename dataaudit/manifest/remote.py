@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from dataaudit.base.errors import ConfigError, Guarded, ManifestError, ManifestMismatch
+from dataaudit.base.errors import CatchErrors, ConfigError, ManifestError, ManifestMismatch
 from dataaudit.base.files import write_whole
 from dataaudit.base.stores import BodyError, http_status, open_store, run
 from dataaudit.manifest.core import FileRecord
@@ -39,17 +39,17 @@ from dataaudit.manifest.s3 import (
     SECONDS,
     SIGNED,
     Answer,
-    StoredPlace,
+    StoredAddress,
+    display_as,
     failure,
-    place_of,
-    show_as,
-    stored_place,
+    parse_stored_address,
+    stored_address,
 )
 
 MOST_POINTER_BYTES = 1 << 28
 """A pointer has some hundred bytes for each shard with signatures."""
 MOST_SIGNATURE_BYTES = 1 << 20
-_FETCHED: dict[tuple[StoredPlace, str], Path] = {}
+_FETCHED: dict[tuple[StoredAddress, str], Path] = {}
 """Folders of this process with a whole manifest, by address and digest of the pointer: nothing is fetched twice."""
 _AT_ONCE = 8
 """Files that are fetched at the same time."""
@@ -60,7 +60,7 @@ _BELOW = re.compile(rf"(?:{'|'.join(FOLDERS)})/[A-Za-z0-9_][A-Za-z0-9._-]{{0,200
 
 def fetch_manifest(address: str) -> Path:
     """Fetch a manifest: its pointer, its signature when it has one, and its tables."""
-    place = stored_place(address)
+    place = parse_stored_address(address)
     folder, _ = fetch_pointer(place)
     manifest = load_manifest(folder)
     known = _FETCHED.get((place, manifest.pointer_sha256))
@@ -77,7 +77,7 @@ def fetch_manifest(address: str) -> Path:
     return folder
 
 
-def fetch_pointer(place: StoredPlace, *, may_be_absent: bool = False) -> tuple[Path, str]:
+def fetch_pointer(place: StoredAddress, *, may_be_absent: bool = False) -> tuple[Path, str]:
     """Fetch ``manifest.json`` alone into a new private folder."""
     found = _read(place, POINTER, MOST_POINTER_BYTES)
     if found is None and not may_be_absent:
@@ -85,16 +85,16 @@ def fetch_pointer(place: StoredPlace, *, may_be_absent: bool = False) -> tuple[P
             f"no manifest at {place}: there is no {POINTER}", f"`dataaudit build ... --manifest {place}` writes one."
         )
     folder = Path(tempfile.mkdtemp(dir=_own_folder(os.getpid()))) / "manifest"
-    show_as(folder, place)
+    display_as(folder, place)
     if found is not None:
         folder.mkdir()
         (folder / POINTER).write_bytes(found.body)
     return folder, "" if found is None else found.etag
 
 
-def fetch_rest(manifest: Manifest) -> None:
+def fetch_folders(manifest: Manifest) -> None:
     """Fetch the files in the folders of a fetched manifest, for a check of every byte."""
-    place = place_of(manifest.folder)
+    place = stored_address(manifest.folder)
     assert place is not None, "only a fetched manifest has a rest"
     _fetch_files(place, manifest, [name for name in manifest.run.files if _BELOW.fullmatch(name)])
 
@@ -112,7 +112,7 @@ def _remove(folder: str, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(place: StoredPlace, name: str, most_bytes: int) -> Answer | None:
+def _read(place: StoredAddress, name: str, most_bytes: int) -> Answer | None:
     """Return a small object; None when there is none."""
     try:
         return run(place.get(name, most_bytes))
@@ -122,7 +122,7 @@ def _read(place: StoredPlace, name: str, most_bytes: int) -> Answer | None:
         raise failure(f"{place}/{name} cannot be read", error) from None
 
 
-def _fetch_files(place: StoredPlace, manifest: Manifest, names: Iterable[str]) -> None:
+def _fetch_files(place: StoredAddress, manifest: Manifest, names: Iterable[str]) -> None:
     """Fetch files that the run of a manifest names, as far as they are not there yet."""
     records = {name: manifest.run.files[name] for name in names if not (manifest.folder / name).exists()}
     size, free = sum(file_record.size for file_record in records.values()), shutil.disk_usage(manifest.folder).free
@@ -148,7 +148,7 @@ async def _all(tasks: Iterable[Callable[[], Awaitable[None]]], at_once: int) -> 
     await asyncio.gather(*map(in_turn, tasks))
 
 
-async def _fetch(place: StoredPlace, folder: Path, name: str, record: FileRecord) -> None:
+async def _fetch(place: StoredAddress, folder: Path, name: str, record: FileRecord) -> None:
     """Fetch a file by its digest; by its own name where there is no such object."""
     problem = ""
     for key in (f"{OBJECTS}/{record.sha256}", name):
@@ -168,7 +168,7 @@ async def _fetch(place: StoredPlace, folder: Path, name: str, record: FileRecord
     )
 
 
-async def _copy(place: StoredPlace, key: str, target: Path, record: FileRecord) -> str:
+async def _copy(place: StoredAddress, key: str, target: Path, record: FileRecord) -> str:
     """Copy an object into a file; return in what it differs from the record, else nothing."""
     answer = await place.call("get_object", key)
     async with answer["Body"] as body:
@@ -200,7 +200,7 @@ _GONE, _NOT_MET, _NOT_KNOWN = 404, 412, 501
 class Publication:
     """An address that a build is going to publish to."""
 
-    place: StoredPlace
+    place: StoredAddress
     folder: Path
     """Private folder to build into; it holds the present pointer, if any."""
     etag: str
@@ -209,7 +209,7 @@ class Publication:
 
 def begin_publication(address: str) -> Publication:
     """Check that a manifest can be published at an address, and fetch the present pointer."""
-    place = stored_place(address)
+    place = parse_stored_address(address)
     try:
         run(_expect_conditions(place))
     except OSError as error:
@@ -246,7 +246,7 @@ def publish_stored(publication: Publication) -> None:
 
 def put_signature(manifest: Manifest) -> None:
     """Put the signature in the folder of a fetched manifest into the store."""
-    place = place_of(manifest.folder)
+    place = stored_address(manifest.folder)
     assert place is not None, "what lies on this machine is signed in its folder"
     try:
         data = (manifest.folder / ATTESTATION).read_bytes()
@@ -255,7 +255,7 @@ def put_signature(manifest: Manifest) -> None:
         raise failure(f"the signature of {place} cannot be written; the manifest is as it was", error) from None
 
 
-async def _expect_conditions(place: StoredPlace) -> None:
+async def _expect_conditions(place: StoredAddress) -> None:
     """Refuse a store that ignores conditions, or knows none."""
     name = f"probe-{secrets.token_hex(8)}"
     try:
@@ -274,11 +274,11 @@ async def _expect_conditions(place: StoredPlace) -> None:
     )
 
 
-async def _put(place: StoredPlace, name: str, data: bytes, condition: dict[str, str]) -> bool | None:
+async def _put(place: StoredAddress, name: str, data: bytes, condition: dict[str, str]) -> bool | None:
     """Put a small object; return whether the condition was met, None where the store knows no conditions."""
 
     async def once() -> bool | None:
-        with Guarded(ConfigError) as call:
+        with CatchErrors(ConfigError) as call:
             await place.call("put_object", name, Body=data, **condition)
             return True
         assert call.error is not None, "without an error it has returned"
@@ -292,7 +292,7 @@ async def _put(place: StoredPlace, name: str, data: bytes, condition: dict[str, 
     return await place.patiently(name, once, len(data))
 
 
-async def _put_object(place: StoredPlace, path: Path, record: FileRecord) -> None:
+async def _put_object(place: StoredAddress, path: Path, record: FileRecord) -> None:
     """Put a file under the name of its content, unless an object of its size is there already."""
     name = f"{OBJECTS}/{record.sha256}"
     with contextlib.suppress(FileNotFoundError, PermissionError):  # who may not list is refused what is not there

@@ -2,7 +2,7 @@
 
 The replacement is ``renameat2`` with ``RENAME_EXCHANGE``. Where the system has no such call, it is two renames: the old
 folder becomes a hidden sibling, then the new folder takes its name. A kill between the two leaves no folder, but loses
-nothing: a reader's error names the sibling (:func:`hidden_copy`), and the next publish puts it back (:func:`recover`).
+nothing: a reader's error names the sibling (:func:`moved_aside`), and the next publish puts it back (:func:`recover`).
 
 Hidden siblings of ``DIR`` are ``.DIR.publishing-<random>`` (a new manifest, unfinished or replaced) and
 ``.DIR.replaced-<random>`` (an old one). Each publish has names of its own.
@@ -32,7 +32,7 @@ _RENAME_EXCHANGE = 2
 
 
 @contextmanager
-def alone_in(parent: Path) -> Iterator[bool]:
+def publish_lock(parent: Path) -> Iterator[bool]:
     """Wait until no other live publish works in ``parent``."""
     descriptor = os.open(parent, os.O_RDONLY)
     try:
@@ -46,27 +46,27 @@ def alone_in(parent: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def new_sibling(target: Path) -> Path:
+def staging_folder(target: Path) -> Path:
     """Return a name for the folder in which a publish prepares its manifest."""
     return _name(target, _PUBLISHING)
 
 
 def recover(target: Path, *, alone: bool) -> None:
     """Put back a manifest that a killed publish moved aside; with ``alone``, remove other leftovers."""
-    if not target.exists() and (copy := hidden_copy(target)) is not None:
+    if not target.exists() and (copy := moved_aside(target)) is not None:
         copy.rename(target)
     if alone:
         for leftover in (*_siblings(target, _PUBLISHING), *_siblings(target, _REPLACED)):
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def hidden_copy(target: Path) -> Path | None:
+def moved_aside(target: Path) -> Path | None:
     """Return the manifest that a killed publish moved aside, if there is one."""
     whole = [folder for folder in _siblings(target, _REPLACED) if (folder / POINTER).is_file()]
     return max(whole, key=lambda folder: folder.stat().st_ctime_ns, default=None)
 
 
-def take_place(prepared: Path, target: Path, ours: Collection[str] | None = None) -> None:
+def replace_folder(prepared: Path, target: Path, ours: Collection[str] | None = None) -> None:
     """Give ``prepared`` the name ``target``; what was there before is removed."""
     old = prepared
     if not target.exists():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dataaudit.base.errors import ConfigError, DataAuditError, Guarded, ManifestError, StoreError
+from dataaudit.base.errors import CatchErrors, ConfigError, DataAuditError, ManifestError, StoreError
 from dataaudit.base.extras import require
 
 _T = TypeVar("_T")
@@ -25,7 +25,7 @@ SECONDS = 30.0
 RETRIES = 3
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _HELP = "Credentials and the store's address come from the environment or its config files: `dataaudit explain remote`."
-_SHOWN: dict[Path, StoredPlace] = {}
+_SHOWN: dict[Path, StoredAddress] = {}
 """Fetched folders of this process, with their addresses."""
 
 
@@ -38,7 +38,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPlace:
+class StoredAddress:
     """The address of a manifest in S3."""
 
     bucket: str
@@ -58,7 +58,7 @@ class StoredPlace:
         from dataaudit.base.stores import open_store
 
         store = open_store("s3", "", SECONDS)
-        with Guarded(ConfigError) as call:
+        with CatchErrors(ConfigError) as call:
             # What others call of s3fs waits; the asynchronous call has no public name.
             return await store._call_s3(method, Bucket=self.bucket, Key=self.key(name), **arguments)  # noqa: SLF001
         assert call.error is not None, "without an error it has returned"
@@ -99,7 +99,7 @@ def is_stored(given: object) -> bool:
     return isinstance(given, str) and given.lower().startswith(SCHEME)
 
 
-def stored_place(given: str) -> StoredPlace:
+def parse_stored_address(given: str) -> StoredAddress:
     """Parse an address."""
     bucket, _, prefix = given[len(SCHEME) :].partition("/")
     if "@" in bucket:
@@ -113,15 +113,15 @@ def stored_place(given: str) -> StoredPlace:
             "The prefix is the name of a folder: no empty part, no `..`, none of `?`, `#`, `*`.",
         )
     require(f"a manifest at {SCHEME}", "s3")
-    return StoredPlace(bucket=bucket, prefix=prefix)
+    return StoredAddress(bucket=bucket, prefix=prefix)
 
 
-def show_as(folder: Path, place: StoredPlace) -> None:
+def display_as(folder: Path, place: StoredAddress) -> None:
     """Have messages name the address in place of the folder with the fetched manifest."""
     _SHOWN[folder] = place
 
 
-def place_of(folder: Path) -> StoredPlace | None:
+def stored_address(folder: Path) -> StoredAddress | None:
     """Return the address that a folder was fetched from; None of a local manifest."""
     return _SHOWN.get(folder)
 

@@ -38,8 +38,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from dataaudit.base.errors import ConfigError, Guarded, StoreError
+from dataaudit.base.errors import CatchErrors, ConfigError, StoreError
 from dataaudit.base.extras import require
+from dataaudit.base.files import lies_in
 from dataaudit.base.yamlfile import read_named
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.s3 import shown
@@ -244,11 +245,6 @@ def _bytes(text: str, field: str) -> bytes:
     return data
 
 
-def lies_in(path: Path, folder: Path) -> bool:
-    """Return whether a file lies in a folder, links followed."""
-    return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signing:
     """How a statement is signed: with the private key of a file, or, None, with an identity."""
@@ -269,7 +265,7 @@ class Seal:
         return bundle_of(payload), "signed by an identity, as a sigstore bundle"
 
 
-def seal_of(signing: Signing, folder: Path) -> Seal:
+def load_seal(signing: Signing, folder: Path) -> Seal:
     """Load the key, before any work is done; or check that sigstore is installed."""
     if signing.key is not None and lies_in(signing.key, folder):
         raise ConfigError(
@@ -287,7 +283,7 @@ def expect_identity() -> None:
     from sigstore.oidc import detect_credential
 
     credential = None
-    with Guarded() as call:
+    with CatchErrors() as call:
         credential = detect_credential()
     if call.error is not None:
         raise StoreError(f"sigstore cannot sign: {_reason(call.error)}", _OFFLINE)
@@ -303,7 +299,7 @@ def bundle_of(payload: bytes) -> bytes:
     from sigstore.sign import SigningContext
 
     signed = b""
-    with Guarded(ConfigError) as call:
+    with CatchErrors(ConfigError) as call:
         config = ClientTrustConfig.production()
         context = SigningContext.from_trust_config(config)
         token = _token(config)
@@ -321,15 +317,15 @@ def unseal_bundle(data: bytes, *, identity: str, issuer: str, path: Path) -> tup
     from sigstore.verify import Verifier
     from sigstore.verify.policy import Identity
 
-    with Guarded() as call:
+    with CatchErrors() as call:
         bundle = Bundle.from_json(data)
     if call.error is not None:
         raise BadEnvelope(f"{shown(path)} is no sigstore bundle: {_reason(call.error)}")
-    with Guarded() as call:
+    with CatchErrors() as call:
         verifier = Verifier.production()
     if call.error is not None:
         raise StoreError(f"the roots of trust of sigstore cannot be had: {_reason(call.error)}", _OFFLINE)
-    with Guarded() as call:
+    with CatchErrors() as call:
         kind, payload = verifier.verify_dsse(bundle, Identity(identity=identity, issuer=issuer))
     if call.error is not None:
         raise BadEnvelope(f"the signature does not hold: {_reason(call.error)}")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dataaudit.base.errors import ManifestError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.manifest.core import Count, Digest
 
 SCHEMA_NAME: Final = "dataaudit-token-proof"
@@ -152,7 +152,7 @@ def proof_schema() -> dict[str, Any]:
 def read_proof(path: Path) -> TokenProof:
     """Read a record."""
     try:
-        return TokenProof.model_validate_json(read_regular(path))
+        return TokenProof.model_validate_json(read_safely(path))
     except OSError as error:
         raise ManifestError(
             f"{path} cannot be read: {error.strerror or error}", "`dataaudit map FILE --manifest DIR` writes it."

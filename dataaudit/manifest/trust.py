@@ -25,19 +25,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dataaudit.base.errors import ConfigError, ManifestMismatch, SignatureRefused
-from dataaudit.base.files import NotAFileError, open_regular, replacing, sync_file, sync_folder
+from dataaudit.base.files import NotAFileError, lies_in, open_safely, replacing, sync_file, sync_folder
 from dataaudit.base.yamlfile import read_named
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import PROGRAM, digest_of, manifest_uri
 from dataaudit.manifest.files import table_file
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.replace import ATTESTATION, POINTER, alone_in
-from dataaudit.manifest.s3 import place_of
+from dataaudit.manifest.replace import ATTESTATION, POINTER, publish_lock
+from dataaudit.manifest.s3 import stored_address
 from dataaudit.manifest.signing import (
     PAYLOAD_TYPE,
     BadEnvelope,
     Seal,
-    lies_in,
     load_public_key,
     unseal,
     unseal_bundle,
@@ -286,7 +285,7 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
     data, how = seal.sign(attestation(manifest))
     folder = Path(os.path.realpath(manifest.folder))
     try:
-        with alone_in(folder.parent):
+        with publish_lock(folder.parent):
             if hashlib.sha256((folder / POINTER).read_bytes()).hexdigest() != manifest.pointer_sha256:
                 raise ManifestMismatch(
                     f"the manifest {manifest.place} was replaced while it was signed; the new one is not signed",
@@ -302,7 +301,7 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
             " the manifest is as it was, not signed",
             f"Mend that, then run `dataaudit sign {manifest.place}`: nothing is built again.",
         ) from None
-    if place_of(manifest.folder) is not None:
+    if stored_address(manifest.folder) is not None:
         from dataaudit.manifest.remote import put_signature
 
         put_signature(manifest)
@@ -344,7 +343,7 @@ def load_attested(folder: Path, signer: Signer | None) -> Manifest:
 def _read(path: Path) -> tuple[bytes, str]:
     """Return the bytes of an attestation, or the reason why there are none; never wait for a pipe."""
     try:
-        with open(path, "rb", opener=open_regular) as file:
+        with open(path, "rb", opener=open_safely) as file:
             data = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         return b"", f"it is not signed, there is no {ATTESTATION}"

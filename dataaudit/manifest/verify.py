@@ -23,7 +23,7 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.locate import is_canonical, is_roundabout, relative_path
 from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
 from dataaudit.manifest.replace import POINTER
-from dataaudit.manifest.s3 import place_of
+from dataaudit.manifest.s3 import stored_address
 from dataaudit.manifest.tables import HELD_BACK, TABLES
 from dataaudit.manifest.value_checks import check_column, check_records
 
@@ -124,10 +124,10 @@ def _unreadable(what: str, error: ManifestError) -> Problem:
 
 def check_bytes(manifest: Manifest, tables: Sequence[str] = ()) -> list[Problem]:
     """Compare every file with the size and sha256 in the run; the manifest's folders have no other file."""
-    if place_of(manifest.folder) is not None:
-        from dataaudit.manifest.remote import fetch_rest
+    if stored_address(manifest.folder) is not None:
+        from dataaudit.manifest.remote import fetch_folders
 
-        fetch_rest(manifest)
+        fetch_folders(manifest)
     own = {table_file(name) for name in TABLES}
     below = set(files_below(manifest.folder))
     listed = {name for name in manifest.run.files if name not in own}

@@ -1,4 +1,4 @@
-"""When two records of one name do not mean the same: another unit, version, tokenizer, detector, set or reference."""
+"""When two records of a name do not mean the same: another unit, version, tokenizer, detector, set or reference."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OTHER_SET = "other_protected_set"
 OTHER_REFERENCE = "other_reference"
 OTHER_PARAMETERS = "other_parameters"
 SHARD = "shard_ordinal"
-"""Shards have other numbers in another manifest, so records of single ones are not compared."""
+"""Shards have other numbers in another manifest, so records of single shards are not compared."""
 
 _HARMLESS_CONFIG = frozenset({"half_width", "most_judged"})
 
 
 class Meant(NamedTuple):
-    """What of a record says what its number means."""
+    """Unit and version of a record: what its number means."""
 
     unit: str
     version: str
@@ -35,7 +35,7 @@ class Meaning:
 
     Args:
         old: Core of the older manifest.
-        new: Of the newer one.
+        new: Core of the newer manifest.
     """
 
     def __init__(self, old: Core, new: Core) -> None:
@@ -56,7 +56,7 @@ class Meaning:
         }
 
     def between(self, was: Meant, now: Meant, metric: str, stat: str, scope: Mapping[str, Any]) -> str:
-        """Return the code of why two records of one name cannot be compared, or nothing when they can."""
+        """Return the code of why two records of a name cannot be compared; nothing when they can."""
         if was.unit != now.unit:
             return OTHER_UNIT
         if was.version != now.version:
@@ -66,7 +66,7 @@ class Meaning:
         return self.why_not(metric, stat, now.unit, scope)
 
     def why_not(self, metric: str, stat: str, unit: str, scope: Mapping[str, Any]) -> str:
-        """Return the code of why records of one name, unit and version cannot be compared; nothing when they can."""
+        """Return the same for records of one name, unit and version."""
         in_tokens = OTHER_TOKENIZER if unit in TOKEN_UNITS and not self.same_tokenizer else ""
         known, family = METRICS.get(metric), FAMILY_OF.get(metric)
         if known is None or family is None:
@@ -109,19 +109,21 @@ def _judges(detectors: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, st
         for kind in metric.statistics
         for name in metric.decided_by(kind.stat)
     }
-    return {name: held for name, held in detectors.items() if name not in named}
+    return {name: version for name, version in detectors.items() if name not in named}
 
 
 def _language(core: Core) -> tuple[object, ...]:
     """Return what decides a document's language."""
     settings = core.config.get("language") or {}
-    found = [(item.version, item.sha256) for item in core.detectors if item.name == settings.get("detector")]
-    return (sorted(settings.items()), *found)
+    detectors = [(item.version, item.sha256) for item in core.detectors if item.name == settings.get("detector")]
+    return (sorted(settings.items()), *detectors)
 
 
 def _meant(config: Mapping[str, Any], name: str) -> object:
-    held = config.get(name)
-    return {key: held[key] for key in held if key not in _HARMLESS_CONFIG} if isinstance(held, dict) else held
+    settings = config.get(name)
+    if not isinstance(settings, dict):
+        return settings
+    return {key: value for key, value in settings.items() if key not in _HARMLESS_CONFIG}
 
 
 def _other_sets(old: Core, new: Core) -> set[str]:

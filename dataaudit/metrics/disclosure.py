@@ -24,12 +24,12 @@ SHARED = (
     f"{BELOW}: in fewer than {FEW} documents, none perhaps; {WITHHELD}: withheld, as it would tell such a number."
     " The manifest's tables hold the exact ones."
 )
-"""The rule as readers are told it."""
+"""The rule, for readers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hidden:
-    """What is not shown of the cells of one total."""
+    """What is not shown of the cells of a total."""
 
     cells: frozenset[int]
     """Indexes of the cells."""
@@ -41,7 +41,7 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Findings of one cell; all None when they are not shown, or when there is nothing to divide by."""
+    """Findings of a cell; all None when they are not shown, or when there is nothing to divide by."""
 
     hits: int | None
     documents: int | None
@@ -53,7 +53,7 @@ class Count:
     suppressed: bool = False
     """Not shown, lest it points at people."""
     fewer_than: int | None = None
-    """Of a suppressed one: documents that it certainly does not reach; None where that is not said."""
+    """Of a suppressed count: documents that it certainly does not reach; None where that is not shown."""
     rounded: bool = False
     """Whether hits and documents are rounded, as :func:`about` does."""
 
@@ -79,7 +79,7 @@ def suppressed(*, below: bool) -> Count:
 
 
 def about(number: int) -> int:
-    """Round to tens, and to two digits from 100 on: sums of such numbers tell no exact one."""
+    """Round to tens, and to two digits from 100 on: sums of such numbers tell no exact number."""
     step: int = 10 ** max(1, len(str(abs(number))) - 2)
     return (number + step // 2) // step * step
 

@@ -1,4 +1,4 @@
-"""What a family of metrics says of itself: all that those who read manifests need to know of it.
+"""What a family of metrics declares: all that those who read manifests need to know of it.
 
 A family is a folder of this package. Its ``definition.py`` is read by gate, diff and reports, so it imports neither
 what scans nor what needs an extra; stage and link step are named by path (:func:`pkgutil.resolve_name`).
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.recomputed import Agrees, Check, Follows, Number
+from dataaudit.metrics.recomputed import Agrees, Check, Condition, Follows, Number
 
 Population = Literal["all", "training", "held_out"]
 Shape = frozenset[str]
@@ -46,33 +46,33 @@ class Statistic:
     stat: str
     unit: str
     shapes: frozenset[Shape]
-    """The sets of scope fields for which there are records; the empty one stands for the whole dataset."""
+    """The sets of scope fields for which there are records; the empty set stands for the whole dataset."""
     population: Population = "all"
     """Which splits it speaks of."""
     sources_of: Population = "all"
-    """Splits whose sources its scopes name: what of held-out data stands in training is told by training's sources."""
+    """Splits whose sources its scopes name: held-out data in training is counted by training's sources."""
     absent_is_zero: frozenset[str] = frozenset()
     """Scope fields whose values have a record only where there is something: no record means none of it, as long as
     it was looked for, and there is a record without the field."""
     zero_version: str = ""
-    """Version in which a manifest without any record of the metric has none of it, 0; empty where that says nothing."""
+    """Version in which a manifest without any record of the metric has none of it, 0; else empty."""
     is_amount: bool = False
-    """Whether it says how much of the corpus a source or language is: of one that the manifest does not list, 0."""
+    """Whether it is how much of the corpus a source or language makes: 0 of those that the manifest does not list."""
     headline: bool = False
     """Whether its record of the whole dataset is among those that are shown first."""
     draws: Draws = ""
     """Of what a share is that chance moves: documents, or tokens of a source or language; empty when chance is not
     asked."""
     over_tokens: bool = False
-    """Whether it is a ratio of tokens, so that another tokenizer gives another one."""
+    """Whether it is a ratio of tokens, so that it depends on the tokenizer."""
     against_reference: bool = False
     """Whether it compares with the reference manifest."""
 
 
 def statistics(metric: str, stats: str, unit: str, shapes: str, **more: Any) -> tuple[Statistic, ...]:
-    """Return statistics that differ in name alone."""
-    kept = shapes_of(shapes)
-    return tuple(Statistic(metric=metric, stat=stat, unit=unit, shapes=kept, **more) for stat in stats.split())
+    """Return statistics that differ in name alone; without a unit, the name is the unit, too."""
+    sets = shapes_of(shapes)
+    return tuple(Statistic(metric=metric, stat=stat, unit=unit or stat, shapes=sets, **more) for stat in stats.split())
 
 
 def shapes_of(words: str) -> frozenset[Shape]:
@@ -189,7 +189,7 @@ class MetricDefinition:
     name: str
     statistics: tuple[Statistic, ...]
     reading: int = LAST
-    """Place among the metrics that people act on; several may share one. 0 leaks, 1 contamination, 2 secrets,
+    """Place among the metrics that people act on; several may share a place. 0 leaks, 1 contamination, 2 secrets,
     3 personal data, 4 toxicity, 5 mixture and languages, 6 duplicates and repeats, 7 drift, 8 quality, 9 lengths."""
     first_rows: int = 1
     """Changed rows of it that a difference lists before it goes to the next metric."""
@@ -199,7 +199,7 @@ class MetricDefinition:
     """Documents behind a number, of schema :data:`dataaudit.metrics.records.LISTED`: those of the case's set, entity
     and rule, of any split, source, language and shard. None where the metric, or a statistic, knows shards alone."""
     finds_copies: bool = False
-    """Whether a shard's number says that others hold the same documents."""
+    """Whether a shard's number counts documents that other shards hold, too."""
     sets: Literal["", "evaluation", "held_out"] = ""
     """What the sets in its scopes are."""
     decided_by: Callable[[str], Collection[str]] | None = None
@@ -220,7 +220,7 @@ class MetricDefinition:
     by_stage: bool = True
     """Whether the stage of its family decides it."""
     numbered: bool = False
-    """Whether its statistics end in a number of the user's choice; :attr:`statistics` have one of them."""
+    """Whether its statistics end in a number of the user's choice; :attr:`statistics` have some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,10 +244,8 @@ class Family:
     """Tables of the manifest that are partials of the stage by split: the table's name, and the partial's."""
     finish: str = ""
     """Path of what makes tables of the merged partials, as :func:`dataaudit.metrics.drift.stage.drift_table`."""
-    shown: str = ""
-    """Path of what it says of a manifest: a :class:`dataaudit.metrics.shown.Shown`."""
     looked_for: bool = False
-    """Whether it is said when its stage did not run: then nothing of it can stand out."""
+    """Whether `show` names its stage when that did not run: then nothing of it can stand out."""
     harmless: frozenset[str] = frozenset()
     """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
     config: str = ""
@@ -292,8 +290,12 @@ def pattern_statistics(metric: str, *, hits: str, documents: str, draws: Draws =
 
 def found_of(detector: str, column: str, tier: str = "", *, reserved: bool = False, of_entity: bool = False) -> Number:
     """Return the hits or documents that a detector's patterns found: of a tier or all, reserved values or others."""
-    rows = (pc.field("detector") == detector) & (pc.field("tier") == tier) & (pc.field("reserved") == reserved)
-    return Number("found", column, rows & ((pc.field("entity") != "") == of_entity))
+
+    def rows() -> pc.Expression:
+        kept = (pc.field("detector") == detector) & (pc.field("tier") == tier) & (pc.field("reserved") == reserved)
+        return kept & ((pc.field("entity") != "") == of_entity)
+
+    return Number("found", column, Condition(rows))
 
 
 def pattern_checks(metric: str, detector: str, among: str, column: str) -> Iterator[Check]:
@@ -308,6 +310,10 @@ def pattern_checks(metric: str, detector: str, among: str, column: str) -> Itera
                 yield Follows(
                     metric, f"{prefix}{name}", found_of(detector, name, tier, of_entity=of_entity), whole, shapes
                 )
-    kinds = (pc.field("entity") != "") & (pc.field("tier") != "") & ~pc.field("reserved")
-    found = Number("found", "hits", (pc.field("detector") == detector) & kinds)
-    yield Agrees(f"hits of shards: {column}", Number(f"shards.{column}", "hits"), found, "shard and entity and tier")
+
+    def rows() -> pc.Expression:
+        kinds = (pc.field("entity") != "") & (pc.field("tier") != "") & ~pc.field("reserved")
+        return (pc.field("detector") == detector) & kinds
+
+    hits = Number("found", "hits", Condition(rows))
+    yield Agrees(f"hits of shards: {column}", Number(f"shards.{column}", "hits"), hits, "shard and entity and tier")

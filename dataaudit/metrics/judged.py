@@ -1,4 +1,4 @@
-"""What a judge of a sample said: estimates with intervals, what they rest on, or why there are none."""
+"""The verdicts of a judge on a sample: estimates with intervals, what they rest on, or why there are none."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from dataaudit.base import text as t
 from dataaudit.base.render.blocks import Prose
 from dataaudit.base.render.line import Interval, Line, Name, Number, Unit, join, say, share
-from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.records import Records
 from dataaudit.metrics.records import number as count_of
-from dataaudit.metrics.shown import Kind, Standout, absence_text
+from dataaudit.metrics.shown import Highlight, Kind, absence_text
 
 _LISTED = 8
 """Languages that are named."""
@@ -34,6 +33,11 @@ class Estimate:
     """Why there is no value, or no interval, as a code."""
     suppressed: bool = False
     """Not shown, as it rests on so few documents that it points at them."""
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """Both bounds; None without them."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +73,13 @@ def estimate(record: Metric | None, *, hidden: bool = False) -> Estimate | None:
 
 def judge_of(manifest: Manifest, prefix: str, whole: Records, main: str) -> Judge:
     """Return the judge of a metric."""
-    found = next((detector for detector in manifest.core.detectors if detector.name.startswith(prefix)), None)
+    judge = next((detector for detector in manifest.core.detectors if detector.name.startswith(prefix)), None)
+    version = f" ({judge.version})" if judge is not None and judge.version else ""
     reads, record = whole.get("judge_reads"), whole.get(main)
     reason = "" if record is None or reads is not None else record.reason
     return Judge(
-        name=None if found is None else _named(found),
-        languages=() if found is None else found.languages,
+        name=None if judge is None else f"{judge.name}{version}",
+        languages=() if judge is None else judge.languages,
         judged=0 if record is None else record.n,
         reads=None if reads is None else reads.value,
         failed=count_of(whole, "judge_failed"),
@@ -109,10 +114,10 @@ def not_judged(judge: Judge, how: str) -> Prose:
     return Prose(text=text, tone="quiet")
 
 
-def nothing_judged(part: str, judge: Judge) -> Iterator[Standout]:
+def nothing_judged(part: str, judge: Judge) -> Iterator[Highlight]:
     """Yield that nothing was judged although a judge was asked for."""
     if judge.reason and judge.reason not in _ASKED_FOR_NOTHING:
-        yield Standout(kind=Kind.NOT_JUDGED, part=part, size=1, text=f"Nothing was judged: {judge.meaning}")
+        yield Highlight(kind=Kind.NOT_JUDGED, part=part, size=1, text=f"Nothing was judged: {judge.meaning}")
 
 
 def number(item: Estimate | None, unit: Unit = "share") -> Number:
@@ -130,7 +135,3 @@ def estimated(item: Estimate | None) -> Line:
     if item is None or item.value is None:
         return "an unknown share"
     return number(item) if item.low is None else say("{} (95 % interval {})", number(item), interval(item))
-
-
-def _named(found: DetectorRecord) -> str:
-    return f"{found.name} ({found.version})" if found.version else found.name

@@ -35,14 +35,14 @@ class Peers:
     groups: np.ndarray
     """int64[n] number of its group."""
     is_source: np.ndarray
-    """bool[n] whether the group is one source, not the rest of the split."""
+    """bool[n] whether the group is a single source, not the rest of the split."""
 
     @classmethod
     def of(cls, shards: pa.Table) -> Peers:
         """Group rows of the table of shards by :data:`COLUMNS`.
 
-        A shard's source is the one with more than half of its tokens, or of its documents if it has no token. Shards
-        without one, and those of sources with fewer than :data:`LEAST_OF_SOURCE` shards, are the rest of their split.
+        A shard's source has more than half of its tokens, or of its documents if it has no token. Shards without such
+        a source, and those of sources with fewer than :data:`LEAST_OF_SOURCE` shards, are the rest of their split.
         """
         splits = shards["split"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
         lists = shards["sources"].combine_chunks()
@@ -103,8 +103,6 @@ def robust(values: npt.ArrayLike) -> tuple[float, float]:
 
 
 COLUMN = "unusual_language_share"
-LANGUAGE_COLUMNS = ("split", "sources", "languages", "documents", "bytes", "wordless_documents")
-"""Columns of the table of shards that the share is computed from."""
 UND = "und"
 
 
@@ -118,8 +116,8 @@ def with_unusual_languages(shards: pa.Table) -> pa.Table:
 def unusual_language_shares(shards: pa.Table) -> np.ndarray:
     """Return float64[n]: the share of a shard's documents that are in a language beyond its usual share.
 
-    The usual share of a language is the median over the shards of the same source; small sources of a split count as
-    one. Documents without a language, as code or tables, are in no other language. A shard without documents, or
+    The usual share of a language is the median over the shards of the same source; small sources of a split count
+    together. Documents without a language, as code or tables, are in no other language. A shard without documents, or
     without a word in them, or whose languages were not looked for, has NaN: nothing could be found.
     """
     lists = shards["languages"].combine_chunks()
@@ -134,8 +132,8 @@ def unusual_language_shares(shards: pa.Table) -> np.ndarray:
     languages = pc.struct_field(flat, "language").dictionary_encode().indices.to_numpy(zero_copy_only=False)[kept]
     groups = Peers.of(shards).groups
     beyond = np.maximum(shares - _usual(shares, languages, groups[places], np.bincount(groups[known])), 0.0)
-    found: np.ndarray = np.where(known, np.bincount(places, beyond, minlength=len(groups)), np.nan)
-    return found
+    shares_beyond: np.ndarray = np.where(known, np.bincount(places, beyond, minlength=len(groups)), np.nan)
+    return shares_beyond
 
 
 def _usual(shares: np.ndarray, languages: np.ndarray, groups: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -144,11 +142,11 @@ def _usual(shares: np.ndarray, languages: np.ndarray, groups: np.ndarray, sizes:
     is_first = np.ones(len(order), dtype=bool)
     is_first[1:] = (np.diff(groups[order]) != 0) | (np.diff(languages[order]) != 0)
     starts = np.flatnonzero(is_first)
-    held, number = np.diff(np.append(starts, len(order))), sizes[groups[order[starts]]]
-    absent, medians = number - held, np.zeros(len(starts))
+    present, number = np.diff(np.append(starts, len(order))), sizes[groups[order[starts]]]
+    absent, medians = number - present, np.zeros(len(starts))
     for middle in ((number - 1) // 2, number // 2):
         place = starts + np.maximum(middle - absent, 0)
         medians += np.where(middle >= absent, shares[order[place]], 0.0) / 2
     usual = np.empty(len(order))
-    usual[order] = np.repeat(medians, held)
+    usual[order] = np.repeat(medians, present)
     return usual

@@ -38,7 +38,24 @@ FAULTS = {
 }
 """Statistics of encoding faults, which are columns of ``shards``, and the column that each is a share of."""
 BY_SOURCE = "all, split, source, split and source"
-IS_DOCUMENT = pc.field("entity") == "document"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on rows; Arrow's expression is made when it is used, as Arrow imports pandas to make one."""
+
+    make: Callable[[], pc.Expression]
+
+    def __and__(self, other: Condition) -> Condition:
+        """Return that both hold."""
+        return Condition(lambda: self.make() & other.make())
+
+    def __invert__(self) -> Condition:
+        """Return that it does not hold."""
+        return Condition(lambda: ~self.make())
+
+
+IS_DOCUMENT = Condition(lambda: pc.field("entity") == "document")
 """Which rows of ``overlap`` are of held-out documents; others are of evaluation items."""
 _DIGITS = 1e-11
 """Relative difference of two ways to compute a number that 12 digits are kept of."""
@@ -146,22 +163,23 @@ class Number:
 
     table: str
     column: str | Callable[[pa.Table], pa.ChunkedArray] = ""
-    where: pc.Expression | None = None
+    where: Condition | None = None
     distinct: Shape = ()
     """Columns whose different values are counted."""
 
     def __call__(self, tables: ManifestTables, shape: Shape) -> Numbers:
         """Return the numbers of groups that have rows."""
-        where = ("rows", self.table, str(self.where))
+        condition = None if self.where is None else self.where.make()
+        where = ("rows", self.table, str(condition))
         numbers: Numbers = tables.once(
             ("number", *where, self.column, self.distinct, shape),
-            lambda: self._counted(tables.once(where, lambda: self._rows(tables)), shape),
+            lambda: self._counted(tables.once(where, lambda: self._rows(tables, condition)), shape),
         )
         return numbers
 
-    def _rows(self, tables: ManifestTables) -> pa.Table:
+    def _rows(self, tables: ManifestTables, condition: pc.Expression | None) -> pa.Table:
         rows = tables.rows(self.table)
-        return rows if self.where is None else rows.filter(self.where)
+        return rows if condition is None else rows.filter(condition)
 
     def _counted(self, rows: pa.Table, shape: Shape) -> Numbers:
         if self.distinct:
@@ -205,8 +223,8 @@ def given(quantity: Quantity, condition: Quantity, value: float = 0) -> Quantity
     """Return a quantity where a condition is not 0, a value where it is."""
 
     def chosen(tables: ManifestTables, shape: Shape) -> Numbers:
-        held = condition(tables, shape)
-        return {key: number if held.get(key) else value for key, number in quantity(tables, shape).items()}
+        holds = condition(tables, shape)
+        return {key: number if holds.get(key) else value for key, number in quantity(tables, shape).items()}
 
     return chosen
 
@@ -231,7 +249,7 @@ class Claim:
     """What stands in a manifest, and between which numbers it has to lie."""
 
     what: str
-    told: float
+    recorded: float
     """NaN where there is no record, or no value: it counts as 0."""
     least: float
     most: float
@@ -239,12 +257,12 @@ class Claim:
     @property
     def text(self) -> str:
         """Return the contradiction in words; empty where there is none."""
-        told = 0 if math.isnan(self.told) else self.told
-        if self.least - _DIGITS * abs(self.least) <= told <= self.most + _DIGITS * abs(self.most):
+        value = 0 if math.isnan(self.recorded) else self.recorded
+        if self.least - _DIGITS * abs(self.least) <= value <= self.most + _DIGITS * abs(self.most):
             return ""
-        edge = "" if self.least == self.most else " at least" if told < self.least else " at most"
-        number = self.least if told < self.least else self.most
-        return f"{self.what} is {_shown(self.told)}, its tables determine {_shown(number)}{edge}"
+        edge = "" if self.least == self.most else " at least" if value < self.least else " at most"
+        number = self.least if value < self.least else self.most
+        return f"{self.what} is {_shown(self.recorded)}, its tables determine {_shown(number)}{edge}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +280,11 @@ class Agrees:
         """Yield what has to hold."""
         is_closed = self.most_when(tables.manifest)
         for shape in shapes_of(self.shapes):
-            told, made = self.left(tables, shape), self.right(tables, shape)
-            for key in {**told, **made}:
-                least = made.get(key, 0)
+            left, right = self.left(tables, shape), self.right(tables, shape)
+            for key in {**left, **right}:
+                least = right.get(key, 0)
                 what = f"{self.what}{_of(dict(zip(shape, key, strict=True)))}"
-                yield Claim(what, told.get(key, 0), least, least if is_closed else math.inf)
+                yield Claim(what, left.get(key, 0), least, least if is_closed else math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,21 +324,21 @@ class Follows:
         rows = tables.records(self.metric, self.stat, shape, self.scope)
         values, denominators, shares = rows.numbers("value"), rows.numbers("denominator"), factors(rows)
         columns = (values.tolist(), denominators.tolist(), shares.tolist())
-        told = dict(zip(_keys(rows, shape), zip(*columns, strict=True), strict=True))
+        records = dict(zip(_keys(rows, shape), zip(*columns, strict=True), strict=True))
         below, above = self.least or self.value, self.most or self.value
         above = above if self.most_when(tables.manifest) else None
         least, most = (quantity(tables, shape) if quantity else None for quantity in (below, above))
         kept = tuple(name for name in shape if name not in self.drops)
-        places = [shape.index(name) for name in kept]
+        indexes = [shape.index(name) for name in kept]
         whole = None if self.of is None else self.of(tables, kept)
-        for key in dict.fromkeys((*(least or ()), *(most or ()), *told)):
+        for key in dict.fromkeys((*(least or ()), *(most or ()), *records)):
             name = f"{self.metric}.{self.stat}{_of({**dict(zip(shape, key, strict=True)), **self.scope})}"
-            value, denominator, share = told.get(key, (math.nan, 0.0, 0.0))
+            value, denominator, share = records.get(key, (math.nan, 0.0, 0.0))
             edges = (0 if least is None else least.get(key, 0), math.inf if most is None else most.get(key, 0))
             if self.value is None:
                 yield Claim(name, np.rint(value * denominator * share) if share else value, *edges)
                 continue
-            among = None if whole is None else whole.get(tuple(key[place] for place in places), 0)
+            among = None if whole is None else whole.get(tuple(key[index] for index in indexes), 0)
             if share and among is not None:
                 edges = (edges[0] / among / share, edges[1] / among / share) if among else (0, 0)
             yield Claim(name, value, *edges)
@@ -346,8 +364,8 @@ def of_shard(column: str, right: Quantity, **more: Any) -> Agrees:
 
 
 def keeps(kind: str) -> tuple[Agrees, Agrees]:
-    """Return that every cluster keeps a document, and no more than one."""
-    groups, kept = pc.field("kind") == kind, pc.field("kept")
+    """Return that every cluster keeps exactly one document."""
+    groups, kept = Condition(lambda: pc.field("kind") == kind), Condition(lambda: pc.field("kept"))
     clusters = Number("clusters", "", groups, ("cluster",))
     return (
         Agrees("documents that clusters keep and clusters", Number("clusters", "", groups & kept), clusters, "all"),
@@ -368,8 +386,8 @@ def numerators(rows: MetricRows) -> list[float]:
     """Return what records count, also where it is shown as a share."""
     shares = factors(rows)
     whole = np.where(shares > 0, rows.numbers("denominator") * shares, 1)
-    found: list[float] = np.rint(np.nan_to_num(rows.numbers("value")) * whole).tolist()
-    return found
+    counts: list[float] = np.rint(np.nan_to_num(rows.numbers("value")) * whole).tolist()
+    return counts
 
 
 def shapes_of(words: str) -> list[Shape]:

@@ -1,7 +1,4 @@
-"""Records of one metric as facts look them up.
-
-Documents behind a number, as the tables of findings, clusters, pairs and repeated spans list them.
-"""
+"""Records of a metric by scope and statistic; documents behind a number, as tables list them."""
 
 from __future__ import annotations
 
@@ -18,19 +15,19 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.family import Broken, Tables
 
 Records = Mapping[str, Metric]
-"""Of one scope, by statistic."""
+"""Of a scope, by statistic."""
 
 
 def by_scope(rows: Iterable[Metric]) -> dict[Scope, dict[str, Metric]]:
-    """Return records of one metric by scope and statistic."""
-    found: dict[Scope, dict[str, Metric]] = {}
+    """Return records of a metric by scope and statistic."""
+    records: dict[Scope, dict[str, Metric]] = {}
     for record in rows:
-        found.setdefault(record.scope, {})[record.stat] = record
-    return found
+        records.setdefault(record.scope, {})[record.stat] = record
+    return records
 
 
 def records_in(manifest: Manifest, metric: str, *shapes: tuple[str, ...]) -> MetricRows:
-    """Return the records of a metric whose scopes have exactly the fields of one of some shapes."""
+    """Return the records of a metric whose scopes have exactly the fields of any of some shapes."""
     rows = manifest.metric_rows().where(metric=metric)
     return MetricRows.joined([rows.shaped(*fields) for fields in shapes])
 
@@ -41,7 +38,7 @@ def only(scope: Scope, field: str) -> bool:
 
 
 def number(records: Records, stat: str) -> int:
-    """Return the value of a record as a count, 0 without one."""
+    """Return the value of a record as a count, 0 without a record."""
     record = records.get(stat)
     return 0 if record is None else int(record.value or 0)
 
@@ -49,7 +46,7 @@ def number(records: Records, stat: str) -> int:
 LISTED = pa.schema([pa.field("shard", pa.int32()), pa.field("row", pa.int64()), pa.field("kind", pa.string())])
 """Documents: shard, row, and what is wrong with each, a code or the class of a finding."""
 JUDGED = "judged"
-"""Tier of what a judge says of a document of its sample."""
+"""Tier of what a judge finds in a document of its sample."""
 Documents = Callable[[Broken, Tables], pa.Table]
 
 
@@ -82,7 +79,7 @@ def of_findings(
 def of_judge(case: Broken, tables: Tables, *, patterns: Collection[str]) -> pa.Table:
     """Return the documents of a judge's sample that it found positive; detectors of patterns are no judges.
 
-    Findings have the positive ones of each class: those of a lower threshold are not all there.
+    Findings have the positive documents of each class: those of a lower threshold are not all there.
     """
     name, _, least = case.stat.partition("_at_")
     if name != "rate":
@@ -92,7 +89,7 @@ def of_judge(case: Broken, tables: Tables, *, patterns: Collection[str]) -> pa.T
 
 
 def of_clusters(kind: str) -> Documents:
-    """Return what lists the members of clusters that are not the one to keep; within a split, all but its first."""
+    """Return what lists the members of clusters that are not to be kept; within a split, all but its first."""
 
     def documents(case: Broken, tables: Tables) -> pa.Table:
         groups = tables.table("clusters").filter(pc.field("kind") == kind)
@@ -102,8 +99,8 @@ def of_clusters(kind: str) -> Documents:
             return listed(groups["shard"], groups["row"], name)
         groups = groups.append_column("split", tables.shards["split"].take(groups["shard"]))
         groups = groups.sort_by([(column, "ascending") for column in ("split", "cluster", "shard", "row")])
-        places = list(zip(groups["split"].to_pylist(), groups["cluster"].to_pylist(), strict=True))
-        later = pa.array([index > 0 and place == places[index - 1] for index, place in enumerate(places)], pa.bool_())
+        keys = list(zip(groups["split"].to_pylist(), groups["cluster"].to_pylist(), strict=True))
+        later = pa.array([index > 0 and key == keys[index - 1] for index, key in enumerate(keys)], pa.bool_())
         groups = groups.filter(later)
         return listed(groups["shard"], groups["row"], name)
 
@@ -130,5 +127,5 @@ def repeated_spans(_: Broken, tables: Tables) -> pa.Table:
 def _findings(table: pa.Table, kept: pc.Expression, case: Broken) -> pa.Table:
     if case.scope.entity is not None:
         kept &= pc.field("class") == case.scope.entity
-    found = table.filter(kept)
-    return listed(found["shard"], found["row"], found["class"])
+    rows = table.filter(kept)
+    return listed(rows["shard"], rows["row"], rows["class"])

@@ -1,7 +1,7 @@
 """The families, and what is known of every metric and statistic that a manifest can hold.
 
-What reads a manifest (a policy, for one) can so tell a number that is missing from one that never was, and a name that
-is written wrongly from both. ``dataaudit explain metrics`` says the same in words; a test holds the two together.
+So a policy can tell a number that is missing from a number that never was, and both from a name that is written
+wrongly. ``dataaudit explain metrics`` says the same in words; a test compares the two.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache
 from importlib import import_module
-from pkgutil import resolve_name
 from types import MappingProxyType
 
 from dataaudit.metrics.family import Family, MetricDefinition, ShardStatistic, Statistic
@@ -35,14 +33,15 @@ _NAMES = (
     "padding",
     "coverage",
 )
-FAMILIES: tuple[Family, ...] = tuple(import_module(f"{__package__}.{name}.definition").FAMILY for name in _NAMES)
+_DEFINITIONS = tuple(import_module(f"{__package__}.{name}.definition") for name in _NAMES)
+FAMILIES: tuple[Family, ...] = tuple(definition.FAMILY for definition in _DEFINITIONS)
 """Every family, in the order in which their stages run and report."""
 METRICS: MappingProxyType[str, MetricDefinition] = MappingProxyType(
     {metric.name: metric for family in FAMILIES for metric in family.metrics}
 )
 """Every metric, by name."""
 COPIES = frozenset(name for name, metric in METRICS.items() if metric.finds_copies)
-"""Metrics that say of a shard that others hold the same documents."""
+"""Metrics that count documents of a shard that other shards hold, too."""
 PERSONAL = frozenset(name for name, metric in METRICS.items() if metric.personal)
 """Metrics of personal data, whose small counts are not shown; keys and tokens are none."""
 STATISTICS: MappingProxyType[tuple[str, str], Statistic] = MappingProxyType(
@@ -67,8 +66,8 @@ def statistic(metric: str, stat: str) -> Statistic | None:
         return None
     if known.numbered:
         kind = _NUMBER.sub("", stat)
-        found = next((item for item in known.statistics if kind != stat and _NUMBER.sub("", item.stat) == kind), None)
-        return None if found is None else replace(found, stat=stat)
+        same = (item for item in known.statistics if kind != stat and _NUMBER.sub("", item.stat) == kind)
+        return next((replace(item, stat=stat) for item in same), None)
     return STATISTICS.get((metric, stat))
 
 
@@ -79,7 +78,7 @@ def stats_of(metric: str, pattern: str = "*") -> tuple[Statistic, ...]:
 
 
 def is_of_tokens(metric: str, stat: str, unit: str, rule: str | None) -> bool:
-    """Return whether a number counts tokens, so that another tokenizer gives another one."""
+    """Return whether a number counts tokens, so that it depends on the tokenizer."""
     known, kind = METRICS.get(metric), statistic(metric, stat)
     counts = known is not None and known.counts_tokens is not None and known.counts_tokens(rule)
     return unit in TOKEN_UNITS or counts or (kind is not None and kind.over_tokens)
@@ -90,7 +89,6 @@ def by_stage() -> dict[str, Family]:
     return {family.stage_name: family for family in FAMILIES if family.stage}
 
 
-@cache
 def all_shown() -> tuple[Shown, ...]:
-    """Return what each family says of a manifest, in their order."""
-    return tuple(resolve_name(family.shown) for family in FAMILIES if family.shown)
+    """Return what is shown of each family, in their order."""
+    return tuple(definition.SHOWN for definition in _DEFINITIONS)

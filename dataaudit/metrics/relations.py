@@ -1,4 +1,4 @@
-"""A manifest held against itself: what one table says and others determine has to be the same number."""
+"""A manifest compared with itself: a number that a table has and others determine has to be the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
     ran = {stage.name for stage in manifest.core.stages}
     if ALWAYS not in ran:
         return _without_stages(manifest)
-    found = [Problem("headline", text) for text in _without_headline(manifest)]
+    headline = [Problem("headline", text) for text in _without_headline(manifest)]
     texts, tables = [*_left_over(manifest, ran)], ManifestTables(manifest)
     for family in FAMILIES:
         if not _runs(family, ran):
@@ -34,7 +34,7 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
             about = {check.metric} if isinstance(check, Follows) else every
             if metrics is None or not about.isdisjoint(metrics):
                 texts += [text for claim in check.claims(tables) if (text := claim.text)]
-    return found + [Problem("contradiction", text) for text in texts]
+    return headline + [Problem("contradiction", text) for text in texts]
 
 
 def hold_together(manifest: Manifest, metrics: Collection[str] | None = None) -> None:
@@ -51,20 +51,20 @@ def hold_together(manifest: Manifest, metrics: Collection[str] | None = None) ->
 
 
 def load_consistent(folder: Path) -> Manifest:
-    """Load a manifest and hold it against itself, for what passes on its numbers."""
+    """Load a manifest and compare it with itself, for what passes on its numbers."""
     manifest = load_manifest(folder)
     hold_together(manifest)
     return manifest
 
 
 def _without_stages(manifest: Manifest) -> list[Problem]:
-    """Return what a core is told that does not name the stage of every build: nothing could be held against it."""
+    """Return the problem of a core that does not name the stage of every build: it could not be checked."""
     text = f"among {len(manifest.core.stages)} stages the core names no stage {ALWAYS}, which every build runs"
     return [Problem("contradiction", text)]
 
 
 def _left_over(manifest: Manifest, ran: Collection[str]) -> Iterator[str]:
-    """Yield the tables that have rows although no stage is said to have run that they come from."""
+    """Yield the tables that have rows although none of the stages that fill them ran."""
     made: dict[str, set[str]] = {}
     for family in FAMILIES:
         for name in family.checked_with:
@@ -99,16 +99,16 @@ def _without_headline(manifest: Manifest) -> Iterator[str]:
 def _without_stage(
     manifest: Manifest, family: Family, ran: Collection[str], metrics: Collection[str] | None
 ) -> Iterator[str]:
-    """Yield the metrics with values of a family whose stage is not said to have run, unless another gives them too."""
+    """Yield the metrics with values of a family whose stage did not run, unless another gives them too."""
     for metric in family.metrics:
         if not metric.by_stage or (metrics is not None and metric.name not in metrics):
             continue
-        held = {
+        values = {
             (record.stat, frozenset(record.scope.as_dict()))
             for record in manifest.metrics(metric.name)
             if record.value is not None
         }
-        if held and not _given(metric.name, ran).issuperset(held):
+        if values and not _given(metric.name, ran).issuperset(values):
             yield f"{metric.name} has values, but the core names no stage {family.stage_name}"
 
 

@@ -1,10 +1,7 @@
-"""What a family has to say of a manifest: its parts of `show` and of the report, what stands out, its facts as JSON.
+"""What is shown of a family: its parts of `show` and of the report, what stands out, its facts as JSON.
 
-Who reads manifests goes through the families and asks each for its :class:`Shown`; none of them is named elsewhere.
-
-What codes mean, in plain English: reasons of losses, paths of encoders, absent judges, exit codes.
-
-The texts repeat the code's own definitions for people; a test holds that no code is without one.
+Readers of manifests ask each family for its :class:`Shown`; no family is named elsewhere. Below stands what codes mean
+(reasons of losses, paths of encoders, absent judges, exit codes); a test finds codes without a text.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.render.blocks import Block, Section, Tone
+from dataaudit.base.render.blocks import Block, Prose, Section, Tone
 from dataaudit.base.render.line import Line, Name, join, say, share
 from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest
@@ -69,7 +66,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standout:
+class Highlight:
     """One thing that stands out."""
 
     kind: Kind
@@ -84,9 +81,9 @@ class Standout:
     link: Line = ", in"
     """What leads from the text to the place."""
     place: str = ""
-    """Source, or ``split/uri`` of a shard; as it is in the data. Empty without one."""
+    """Source, or ``split/uri`` of a shard; as it is in the data. Empty where there is none."""
     shard: int | None = None
-    """Ordinal of the shard, when the place is one."""
+    """Ordinal of the shard, when the place is a shard."""
 
     def sentence(self, width: int = 120) -> Line:
         """Return the whole in words."""
@@ -99,23 +96,22 @@ class Standout:
         return say("{}{} shard {} {}", self.text, self.link, str(self.shard), Name(self.place, width, tail=True))
 
 
-class Where(TypedDict, total=False):
-    """What a place is given as."""
-
-    link: Line
-    place: str
-    shard: int
-
-
 def first_of(number: int, many: str = "largest") -> str:
-    """Return what leads to the one place, or to the first of several."""
+    """Return what leads to the place, or to the first of several."""
     return ", in" if number == 1 else f", {many} in"
 
 
-def not_looked_at(part: str, documents: int) -> Standout:
+def cut_short(documents: int) -> list[Block]:
+    """Return that documents had more candidates than are looked at; nothing where none had."""
+    many = plural(documents, "document")
+    text = f"{many} with too many candidates: not searched to the end. Every number is at least what it says."
+    return [Prose(text=text)] if documents else []
+
+
+def not_looked_at(part: str, documents: int) -> Highlight:
     """Return that documents had more candidates than are looked at, so that every number is a lower bound."""
     text = f"{plural(documents, 'document')} not searched to the end, for too many candidates: numbers are `at least`"
-    return Standout(kind=Kind.NOT_LOOKED_AT, part=part, size=documents, text=text)
+    return Highlight(kind=Kind.NOT_LOOKED_AT, part=part, size=documents, text=text)
 
 
 class Oddity(IntEnum):
@@ -153,7 +149,7 @@ class ShardValues:
     text: Line
     """What the number is, in words that it follows."""
     values: Floats
-    """By shard, float64; NaN without one."""
+    """By shard, float64; NaN without a value."""
     least_sd: float = 0.0
     """Least robust standard deviation, as small shards differ by chance alone."""
     documents: Floats | None = None
@@ -167,7 +163,7 @@ class Part:
     """A part of what is shown."""
 
     name: str = ""
-    """In `dataaudit show`; empty of what only the report has. Parts of several families may have one name."""
+    """In `dataaudit show`; empty of what only the report has. Parts of several families may share a name."""
     area: str = ""
     """Id of the section of the report that it belongs to; empty of what only `show` has."""
     blocks: Callable[[Manifest], Iterable[Section | Block]]
@@ -175,14 +171,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """All that a family says of a manifest."""
+    """All that is shown of a family."""
 
     parts: tuple[Part, ...]
-    standouts: Callable[[Manifest], Iterable[Standout]] | None = None
+    highlights: Callable[[Manifest], Iterable[Highlight]] | None = None
     odd_shards: Callable[[Manifest], Iterable[OddShard]] | None = None
     shard_values: Callable[[Manifest], Iterable[ShardValues]] | None = None
     facts: Mapping[str, Callable[[Manifest], Any]] = field(default_factory=dict)
-    """What `show --json` and `build --json` say, by key: data classes, lists of them, plain values."""
+    """What `show --json` and `build --json` print, by key: plain values and data classes."""
     long_facts: Mapping[str, Callable[[Manifest], Any]] = field(default_factory=dict)
     """The same of `show --json` alone."""
 
@@ -191,12 +187,17 @@ class Shown:
 
     @property
     def area(self) -> str:
-        """Return the section of the report that says most."""
+        """Return the main section of the report."""
         return next((part.area for part in self.parts if part.area), "")
 
 
+def split_and_uri(row: Mapping[str, Any]) -> str:
+    """Return ``split/uri`` of a row of the table of shards."""
+    return f"{row['split']}/{row['uri']}"
+
+
 def listed_shares(shares: Sequence[tuple[Name, float | None]], noun: str) -> Line:
-    """Return names with their shares, and how many further ones there are."""
+    """Return names with their shares, and how many more there are."""
     rest = len(shares) - NAMED
     more = f", {plural(rest, noun)}" if rest > 0 else ""
     return say("{}{}", join(", ", (say("{} {}", name, share(value)) for name, value in shares[:NAMED])), more)

@@ -70,7 +70,7 @@ def _make(kind: type[Any], given: dict[str, Any]) -> Stage | list[str]:
         stage: Stage = TypeAdapter(kind).validate_json(orjson.dumps(right), strict=True)
     except ValidationError as error:
         for entry in error.errors(include_url=False):
-            place = ".".join(map(str, (kind.name, *entry["loc"])))
-            problems.append(f"stages.{place}: {entry['msg'].removeprefix('Value error, ')}")
+            key = ".".join(map(str, (kind.name, *entry["loc"])))
+            problems.append(f"stages.{key}: {entry['msg'].removeprefix('Value error, ')}")
         return problems
     return problems or stage

@@ -31,7 +31,7 @@ _BEGIN, _END = b"\xff" * 4, b"\xff" * 4 + bytes(4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartHeader:
-    """What a part says of itself."""
+    """The head of a part."""
 
     attempt: int
     """Which start of the run wrote it, from 0."""
@@ -76,22 +76,20 @@ def part_numbers(folder: Path, table: str) -> list[int]:
         files = os.listdir(folder)
     except FileNotFoundError:
         return []
-    parts = (name for name in files if name.startswith(f"{table}-") and name.endswith(SUFFIX))
-    held = (name[len(table) + 1 : -len(SUFFIX)] for name in parts)
-    return sorted(int(number) for number in held if number.isdecimal())
+    names = [name for name in files if name.startswith(f"{table}-") and name.endswith(SUFFIX)]
+    numbered = [name[len(table) + 1 : -len(SUFFIX)] for name in names]
+    return sorted(int(number) for number in numbered if number.isdecimal())
+
+
+def attempts_of(folder: Path) -> list[tuple[int, int]]:
+    """Return (attempt, first step) of every part in the folder of a rank, sorted."""
+    paths = [part_path(folder, table, number) for table in TABLES for number in part_numbers(folder, table)]
+    headers = [read_header(path) for path in paths]
+    return sorted({(header.attempt, header.first_step) for header in headers if header is not None})
 
 
 class PartWriter:
-    """Appends record batches to a new file; after an error the file ends with the last whole one.
-
-    Args:
-        path: The file, which must not be there.
-        table: Name of the table.
-        header: What it says of itself.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Appends record batches to a new file; after an error the file ends with the last whole one."""
 
     def __init__(self, path: Path, table: str, header: PartHeader) -> None:
         self.schema = TABLES[table].schema.with_metadata(header.metadata())
@@ -113,7 +111,7 @@ class PartWriter:
         return os.fstat(self._descriptor).st_nlink == 0
 
     def close(self) -> None:
-        """Close the file; its end says that nothing is cut off, where it can be written."""
+        """Write the stream's end, where that is possible, and close the file."""
         with suppress(OSError):
             self._append(self._encoder.end())
         os.close(self._descriptor)
@@ -136,8 +134,8 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch([pa.array([], item.type) for item in schema], schema=schema)
 
 
-class _Pending(RawIOBase):
-    """What Arrow has encoded and no file holds yet."""
+class _Encoded(RawIOBase):
+    """Bytes that Arrow has encoded and no file has yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +153,7 @@ class _Encoder:
     """Encodes record batches as an Arrow stream, each with a checksum of its bytes."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema, self._pending = schema, _Pending()
+        self._schema, self._pending = schema, _Encoded()
         self._stream = pa.ipc.new_stream(pa.PythonFile(self._pending, mode="w"), schema, options=_OPTIONS)
 
     def encode(self, batch: pa.RecordBatch) -> memoryview:
@@ -173,25 +171,25 @@ class _Encoder:
         return memoryview(self._take())
 
     def _take(self) -> bytearray:
-        found, self._pending.data = self._pending.data, bytearray()
-        return found
+        data, self._pending.data = self._pending.data, bytearray()
+        return data
 
 
 def _intact(data: memoryview) -> bool:
-    """Return whether the bytes of a batch have the checksum that they hold."""
-    found = bytearray(data)
-    at = found.find(_MARK) + len(_MARK)
-    said = bytes(found[at : at + _DIGITS])
-    found[at : at + _DIGITS] = b"0" * _DIGITS
-    return said == b"%08x" % zlib.crc32(found)
+    """Return whether the bytes of a batch have the checksum that stands in them."""
+    blank = bytearray(data)
+    at = blank.find(_MARK) + len(_MARK)
+    stored = bytes(blank[at : at + _DIGITS])
+    blank[at : at + _DIGITS] = b"0" * _DIGITS
+    return stored == b"%08x" % zlib.crc32(blank)
 
 
 def numbers(values: np.ndarray, column: pa.Field) -> pa.Array:
     """Return a column of numbers; what a masked array masks is null; pa.array would import pandas."""
-    held = np.ascontiguousarray(np.ma.getdata(values), dtype=column.type.to_pandas_dtype())
+    data = np.ascontiguousarray(np.ma.getdata(values), dtype=column.type.to_pandas_dtype())
     known = ~np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     valid = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
-    return pa.Array.from_buffers(column.type, len(held), [valid, pa.py_buffer(held)])
+    return pa.Array.from_buffers(column.type, len(data), [valid, pa.py_buffer(data)])
 
 
 def write_part(path: Path, table: str, header: PartHeader, rows: pa.Table) -> None:
@@ -204,7 +202,7 @@ def write_part(path: Path, table: str, header: PartHeader, rows: pa.Table) -> No
 
 
 def read_header(path: Path) -> PartHeader | None:
-    """Return what a part says of itself; None when that is not whole, or it cannot be opened."""
+    """Return the head of a part; None when that is not whole, or the file cannot be opened."""
     try:
         with pa.OSFile(os.fspath(path)) as file, pa.ipc.open_stream(file) as stream:
             stream.read_next_batch()
@@ -226,8 +224,8 @@ def read_part(path: Path, table: str) -> ReadPart | None:
     read.check(path)
     if read.schema is None or read.header is None or not read.schema.equals(TABLES[table].schema):
         return None
-    kept = pa.Table.from_batches(read.batches, schema=read.schema).replace_schema_metadata(None)
-    return ReadPart(header=read.header, table=kept, torn_bytes=len(data) - read.end)
+    rows = pa.Table.from_batches(read.batches, schema=read.schema).replace_schema_metadata(None)
+    return ReadPart(header=read.header, table=rows, torn_bytes=len(data) - read.end)
 
 
 class _Read:
@@ -255,19 +253,21 @@ class _Read:
             if self.schema is None:
                 self.schema = pa.ipc.read_schema(message)
                 continue
-            if not _intact(self._bytes(source.tell())):
+            if not _intact(memoryview(self._data)[self.end : source.tell()]):
                 self._wrong = True
                 return
             self.batches.append(pa.ipc.read_record_batch(message, self.schema))
             self.end = source.tell()
 
-    def _bytes(self, stop: int) -> memoryview:
-        return memoryview(self._data)[self.end : stop]
-
     @property
     def header(self) -> PartHeader | None:
-        """What the part says of itself; None when that is not whole."""
-        return _header(self.schema) if self.schema is not None and self.end else None
+        """The head of the part; None when that is not whole."""
+        known = self.schema.metadata or {} if self.schema is not None and self.end else {}
+        try:
+            attempt, first_step, thinned = (int(known[name]) for name in (b"attempt", b"first_step", b"thinned"))
+        except (KeyError, ValueError):
+            return None
+        return PartHeader(attempt=attempt, first_step=first_step, thinned=bool(thinned))
 
     def check(self, path: Path) -> None:
         """Refuse a part that is not as it was written, up to where a kill may have cut it."""
@@ -302,12 +302,3 @@ def without_checksum(path: Path) -> RunLogError:
         f"{path} has no checksum: it is damaged, or an older version wrote it",
         "Restore it from a copy, or run the command with the version that `program` in run.json names.",
     )
-
-
-def _header(schema: pa.Schema) -> PartHeader | None:
-    said = schema.metadata or {}
-    try:
-        attempt, first_step, thinned = (int(said[name]) for name in (b"attempt", b"first_step", b"thinned"))
-    except (KeyError, ValueError):
-        return None
-    return PartHeader(attempt=attempt, first_step=first_step, thinned=bool(thinned))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -13,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from dataaudit.base.errors import RunLogError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.runlog.format import (
     RANKS_FOLDER,
     RUN_FILE,
@@ -25,7 +27,7 @@ from dataaudit.runlog.format import (
     checksum,
 )
 from dataaudit.runlog.parts import (
-    ReadPart,
+    attempts_of,
     part_numbers,
     part_path,
     rank_folder,
@@ -33,6 +35,8 @@ from dataaudit.runlog.parts import (
     read_part,
     without_checksum,
 )
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class RunLog:
         """
         path = self.folder / SHARDS_FILE
         try:
-            stored = read_regular(path)
+            stored = read_safely(path)
             if self.run.checksums.get(SHARDS_FILE) != checksum(stored):
                 raise RunLogError(f"{path} is damaged: it is not what was written", "Restore it from a copy.")
             with pa.ipc.open_file(stored) as stream:
@@ -68,11 +72,12 @@ class RunLog:
         """
         folder = self.folder / RANKS_FOLDER
         try:
-            return sorted(int(name) for name in os.listdir(folder) if name.isdecimal() and (folder / name).is_dir())
+            names = os.listdir(folder)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise _unreadable(folder, error) from None
+        return sorted(int(name) for name in names if name.isdecimal() and (folder / name).is_dir())
 
     @cached_property
     def torn_bytes(self) -> int:
@@ -90,65 +95,45 @@ class RunLog:
         """
         empty = TABLES[name].schema.empty_table()
         tables = [self._read(rank, name)[0] for rank in self.ranks]
-        found = pa.concat_tables([empty, *tables])
         ranks = pa.concat_arrays(
             [pa.repeat(pa.scalar(rank, pa.int32()), len(item)) for rank, item in zip(self.ranks, tables, strict=True)]
             or [pa.array([], pa.int32())]
         )
-        return found.add_column(0, pa.field("rank", pa.int32(), nullable=False), ranks)
+        field = pa.field("rank", pa.int32(), nullable=False)
+        return pa.concat_tables([empty, *tables]).add_column(0, field, ranks)
 
     def _read(self, rank: int, name: str) -> tuple[pa.Table, int]:
         """Return a rank's table and its torn bytes."""
         folder = rank_folder(self.folder, rank)
-        starts = self._starts[rank]
         tables, torn = [TABLES[name].schema.empty_table()], 0
-        for number in _part_numbers(folder, name):
-            part = self._part(folder, name, number)
+        for number in _opened(folder, part_numbers, folder, name):
+            path = part_path(folder, name, number)
+            part = _opened(path, read_part, path, name)
             if part is None:
-                torn += part_path(folder, name, number).stat().st_size
+                torn += path.stat().st_size
                 continue
             torn += part.torn_bytes
-            step = "window" if name == "sums" else "step"
-            later = [first for attempt, first in starts if attempt > part.header.attempt]
             table = part.table
-            if later:
-                table = table.filter(pc.less(table[step], min(later)))
-            if name == "sums" and not self._thinned(folder, number):
-                continue
-            tables.append(table)
+            if later := [first for attempt, first in self._starts[rank] if attempt > part.header.attempt]:
+                table = table.filter(pc.less(table["window" if name == "sums" else "step"], min(later)))
+            thinned = read_header(part_path(folder, "stretches", number)) if name == "sums" else None
+            if name != "sums" or (thinned is not None and thinned.thinned):
+                tables.append(table)
         return pa.concat_tables(tables), torn
-
-    def _part(self, folder: Path, name: str, number: int) -> ReadPart | None:
-        path = part_path(folder, name, number)
-        try:
-            return read_part(path, name)
-        except OSError as error:
-            raise _unreadable(path, error) from None
-
-    def _thinned(self, folder: Path, number: int) -> bool:
-        header = read_header(part_path(folder, "stretches", number))
-        return header is not None and header.thinned
 
     @cached_property
     def _starts(self) -> dict[int, list[tuple[int, int]]]:
         """By rank: (attempt, first step) of every part."""
-        found = {}
-        for rank in self.ranks:
-            folder = rank_folder(self.folder, rank)
-            headers = [
-                read_header(part_path(folder, name, number))
-                for name in TABLES
-                for number in _part_numbers(folder, name)
-            ]
-            found[rank] = sorted({(header.attempt, header.first_step) for header in headers if header is not None})
-        return found
+        folders = {rank: rank_folder(self.folder, rank) for rank in self.ranks}
+        return {rank: _opened(folder, attempts_of, folder) for rank, folder in folders.items()}
 
 
-def _part_numbers(folder: Path, name: str) -> list[int]:
+def _opened(path: Path, read: Callable[..., _T], *args: Any) -> _T:
+    """Return what a function reads; what cannot be opened is an error of the log."""
     try:
-        return part_numbers(folder, name)
+        return read(*args)
     except OSError as error:
-        raise _unreadable(folder, error) from None
+        raise _unreadable(path, error) from None
 
 
 def _unreadable(path: Path, error: OSError) -> RunLogError:
@@ -163,7 +148,7 @@ def load_run(folder: Path) -> RunLog:
     """
     path = folder / RUN_FILE
     try:
-        document = orjson.loads(read_regular(path))
+        document = orjson.loads(read_safely(path))
         schema = document.get("schema", {})
         if schema.get("name") != SCHEMA_NAME:
             raise RunLogError(f"{path}: expected a {SCHEMA_NAME}, found another kind of JSON")

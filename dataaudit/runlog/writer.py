@@ -1,7 +1,7 @@
 """Writing a rank's part of a run log.
 
-A log that cannot be written (a full disk, a folder that is gone) raises nothing: what is lost is counted, said once,
-and said again when writing works.
+A log that cannot be written (a full disk, a folder that is gone) raises nothing: what is lost is counted, reported
+once, and reported again when writing works.
 
 Stretches are thinned as they age: of steps that are long past a sample stays, and exact sums of all others.
 """
@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +21,23 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.base.errors import ConfigError, Guarded, RunLogError
+from dataaudit.base.errors import CatchErrors, ConfigError, RunLogError
 from dataaudit.base.files import write_whole
 from dataaudit.manifest.tables import STRING
 from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SHARDS_FILE, SUMS, TABLES, WINDOW_STEPS, RunFile
 from dataaudit.runlog.parts import (
     PartHeader,
     PartWriter,
+    attempts_of,
     numbers,
     part_numbers,
     part_path,
     rank_folder,
-    read_header,
     read_part,
     write_part,
 )
 
+_LOG = logging.getLogger("dataaudit")
 SAMPLED_STEPS = 16
 """Every such step keeps its stretches."""
 AROUND_STEPS = 200
@@ -60,14 +61,14 @@ def thin_part(folder: Path, number: int, *, block_rows: int, before: int, flagge
     path = part_path(folder, "stretches", number)
     try:
         part = read_part(path, "stretches")
-    except RunLogError:  # it stays as it is, and whoever reads the log is told
+    except RunLogError:  # it stays as it is; reading the log raises the error
         return True
     if part is None or part.header.thinned:
         return True
     steps = part.table["step"].to_numpy()
     if len(steps) and int(steps.max()) >= before:
         return False
-    stays = staying(steps, flagged)
+    stays = _staying(steps, flagged)
     header = PartHeader(attempt=part.header.attempt, first_step=part.header.first_step, thinned=True)
     sums = part_path(folder, "sums", number)
     write_part(sums, "sums", header, summed(part.table.filter(pa.array(~stays)), block_rows))
@@ -75,14 +76,14 @@ def thin_part(folder: Path, number: int, *, block_rows: int, before: int, flagge
     return True
 
 
-def staying(steps: np.ndarray, flagged: Collection[int]) -> np.ndarray:
+def _staying(steps: np.ndarray, flagged: Collection[int]) -> np.ndarray:
     """Tell which stretches stay."""
     stays: np.ndarray = steps % SAMPLED_STEPS == 0
     marks = np.array(sorted(flagged), dtype=np.int64)
     if len(marks):
-        place = np.searchsorted(marks, steps)
-        after = np.abs(marks[np.minimum(place, len(marks) - 1)] - steps)
-        earlier = np.abs(marks[np.maximum(place - 1, 0)] - steps)
+        at = np.searchsorted(marks, steps)
+        after = np.abs(marks[np.minimum(at, len(marks) - 1)] - steps)
+        earlier = np.abs(marks[np.maximum(at - 1, 0)] - steps)
         stays |= np.minimum(after, earlier) <= AROUND_STEPS
     return stays
 
@@ -116,9 +117,9 @@ def summed(stretches: pa.Table, block_rows: int) -> pa.Table:
 
 
 def _added(inverse: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
-    found = np.zeros(size, dtype=np.int64)
-    np.add.at(found, inverse, values)
-    return found
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, inverse, values)
+    return sums
 
 
 @dataclass(slots=True)
@@ -153,28 +154,8 @@ def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
         raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """Rows of a table that wait to be written."""
-
-    columns: list[Columns] = field(default_factory=list)
-    rows: int = 0
-
-
 class RankWriter:
-    """Writes the tables of one rank; one thread uses it.
-
-    Args:
-        folder: Of the run.
-        rank: Which one.
-        first_step: The step that this attempt begins with.
-        block_rows: Rows of a block.
-        kept_steps: Newest steps whose stretches are all kept.
-        part_steps: Steps of a part of the table of stretches.
-
-    Raises:
-        OSError: The rank's folder cannot be written.
-    """
+    """Writes the tables of a rank, for a single thread; the newest ``kept_steps`` keep all their stretches."""
 
     def __init__(
         self,
@@ -193,9 +174,9 @@ class RankWriter:
         """Steps around which all stretches are kept."""
         self._block_rows, self._kept_steps, self._part_steps = block_rows, kept_steps, part_steps
         self._attempt = 1 + max((attempt for attempt, _ in attempts_of(self.folder)), default=-1)
-        self._waiting = {name: _Waiting() for name in _ORDER}
+        self._waiting: dict[str, list[Columns]] = {name: [] for name in _ORDER}
         self._parts: dict[str, tuple[int, PartWriter]] = {}
-        self._said = False
+        self._reported = False
         self._step = first_step - 1
         self._thinned: set[int] = set()
         for name in reversed(_ORDER):
@@ -203,9 +184,7 @@ class RankWriter:
 
     def add(self, table: str, columns: Columns) -> None:
         """Take rows of a table; they are written by :meth:`flush`."""
-        waiting = self._waiting[table]
-        waiting.columns.append(columns)
-        waiting.rows += _rows(columns)
+        self._waiting[table].append(columns)
 
     def add_step(self, step: int, columns: Columns) -> None:
         """Take the row of a step, after all else that belongs to it."""
@@ -215,53 +194,45 @@ class RankWriter:
     @property
     def waiting_steps(self) -> int:
         """Steps that wait to be written."""
-        return self._waiting["steps"].rows
+        return sum(map(_rows, self._waiting["steps"]))
 
     def flush(self) -> bool:
         """Write what waits; return whether all of it is written. What fails is lost, and counted."""
-        steps = self._waiting["steps"].rows
-        with Guarded() as call:
-            for name in _ORDER:
-                waiting = self._waiting[name]
-                if waiting.rows:
-                    self._append(name, _joined(name, waiting.columns))
+        steps = self.waiting_steps
+        with CatchErrors() as call:
+            for name, waiting in self._waiting.items():
+                if any(map(_rows, waiting)):
+                    self._append(name, _joined(name, waiting))
             self._roll()
-        self._waiting = {name: _Waiting() for name in _ORDER}
+        self._waiting = {name: [] for name in _ORDER}
         if call.error is not None:
-            self._lose(steps, getattr(call.error, "strerror", None) or call.origin)
-            self._forget_deleted()
+            self.lose(steps, getattr(call.error, "strerror", None) or call.origin)
+            for name in [name for name, (_, part) in self._parts.items() if part.gone]:  # new ones are begun
+                self._parts.pop(name)[1].close()
             return False
-        if self._said:
-            self._said = False
+        if self._reported:
+            self._reported = False
             self.add("events", event(self._step, "lost", {"steps": self.lost.steps, "why": self.lost.last}))
-            _say(f"the run log {self.folder} is written again; lost so far: {self.lost.steps:,} steps")
+            _LOG.warning(f"the run log {self.folder} is written again; lost so far: {self.lost.steps:,} steps")
         return True
 
     def lose(self, steps: int, why: str) -> None:
-        """Count steps that never came here."""
-        self._lose(steps, why)
+        """Count steps that are not written, and report the first time."""
+        self.lost.steps += steps
+        self.lost.errors += 1
+        self.lost.last = why
+        if not self._reported:
+            self._reported = True
+            _LOG.warning(f"the run log {self.folder} cannot be written: {why}; training goes on without it")
 
     def close(self) -> None:
         """Write what waits and close every file."""
         self.flush()
-        if self._waiting["events"].rows:  # that writing works again, and what was lost
+        if self._waiting["events"]:  # that writing works again, and what was lost
             self.flush()
         for _, part in self._parts.values():
             part.close()
         self._parts.clear()
-
-    def _lose(self, steps: int, why: str) -> None:
-        self.lost.steps += steps
-        self.lost.errors += 1
-        self.lost.last = why
-        if not self._said:
-            self._said = True
-            _say(f"the run log {self.folder} cannot be written: {self.lost.last}; training goes on without it")
-
-    def _forget_deleted(self) -> None:
-        """Let go of parts that were deleted, so that new ones are begun."""
-        for name in [name for name, (_, part) in self._parts.items() if part.gone]:
-            self._parts.pop(name)[1].close()
 
     def _append(self, table: str, batch: pa.RecordBatch) -> None:
         if table not in self._parts:
@@ -300,7 +271,7 @@ class RankWriter:
 
 
 def supersede_ranks(folder: Path, ranks: int, first_step: int, block_rows: int) -> None:
-    """Let what ranks wrote from a step on count no more that a run lacks since it goes on with fewer of them."""
+    """Begin an attempt of the ranks that a run lacks since it goes on with fewer: their later steps count no more."""
     try:
         names = os.listdir(folder / RANKS_FOLDER) if (folder / RANKS_FOLDER).is_dir() else []
         for rank in sorted(int(name) for name in names if name.isdecimal()):
@@ -308,17 +279,6 @@ def supersede_ranks(folder: Path, ranks: int, first_step: int, block_rows: int) 
                 RankWriter(folder, rank, first_step, block_rows).close()
     except OSError as error:
         raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
-
-
-def attempts_of(folder: Path) -> list[tuple[int, int]]:
-    """Return (attempt, first step) of every part of a rank, sorted."""
-    found = set()
-    for table in TABLES:
-        for number in part_numbers(folder, table):
-            header = read_header(part_path(folder, table, number))
-            if header is not None:
-                found.add((header.attempt, header.first_step))
-    return sorted(found)
 
 
 def event(step: int, kind: str, detail: Mapping[str, Any]) -> Columns:
@@ -360,7 +320,3 @@ def _concatenated(values: Sequence[Any], rows: Sequence[int], *, masked: bool) -
         for value, number in zip(values, rows, strict=True)
     ]
     return np.ma.masked_array(joined, mask=np.concatenate(masks))
-
-
-def _say(message: str) -> None:
-    logging.getLogger("dataaudit").warning(message)

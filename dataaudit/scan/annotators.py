@@ -1,23 +1,8 @@
-"""What an annotator is, and how those that are needed are loaded and run in order.
+"""Annotators: each gives an annotation of every document of a batch, such as its words, tokens, language or findings.
 
-An annotator has a model: a frozen, picklable dataclass that is found before a scan and sent to workers, where it is
-loaded once. Adding one is a module with an :class:`~dataaudit.scan.corpus.batch.Annotation`, a model and what it loads.
-
-Annotators: what documents are seen with. Each says one thing of every document of a batch, by name.
-
-What the pattern detectors find in every document, all of them in one pass.
-
-Names that a document may hold: how many words within its sentences begin with a capital letter.
-
-Tokens of every document, with the tokenizer of the build.
-
-Words of every document: what near-duplicates, leaks, repeats and the toxicity screen compare.
-
-Language of every document, and what a second detector says of a sample.
-
-What documents hold of everything that is protected: held-out documents and items of evaluation sets.
-
-What the toxicity screen says of every document.
+An annotator has a model: a frozen, picklable dataclass that is resolved before a scan and sent to workers, where it is
+loaded once. To add an annotator, write an :class:`~dataaudit.scan.corpus.batch.Annotation`, and a model that loads a
+function of batches.
 """
 
 from __future__ import annotations
@@ -29,12 +14,12 @@ from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from dataaudit.base.errors import ClusterError, DetectorError, Guarded
+from dataaudit.base.errors import CatchErrors, ClusterError, DetectorError
 from dataaudit.base.files import DamagedFileError
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.corpus.protected.held_out import MatchBatch
-from dataaudit.scan.corpus.protected.index import IndexFile, open_index
+from dataaudit.scan.corpus.protected.index_file import IndexFile, open_index
 from dataaudit.scan.corpus.protected.matching import Matcher
+from dataaudit.scan.corpus.protected.ngram_index import MatchBatch
 from dataaudit.scan.corpus.texts import text_digests
 from dataaudit.scan.corpus.tokens import Encoder, Risks, TokenBatch, TokenizerFile, load_encoder
 from dataaudit.scan.detectors import (
@@ -55,86 +40,76 @@ from dataaudit.scan.kernels.words import WordBatch, split_words
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Annotator(Protocol):
-    """Says one thing of every document of a batch."""
-
-    def annotate(self, batch: DocBatch) -> Any:
-        """Return the annotation of a batch that has those it needs."""
-        ...
+Annotate = Callable[[DocBatch], Any]
+"""Returns the annotation of a batch that has those it needs."""
 
 
 class AnnotatorModel(Protocol):
-    """What an annotator is made of; picklable, and the same on every worker."""
+    """The model of an annotator; picklable, and the same on every worker."""
 
     annotation: ClassVar[Annotation[Any]]
-    """What it says."""
     needs: ClassVar[tuple[Annotation[Any], ...]]
-    """What it has to know of the documents before."""
+    """Annotations that come first."""
 
     def decisive(self) -> Any:
-        """Return what decides its answers, as plain JSON values; None when the program alone does."""
+        """Return all that decides its answers, as plain JSON values; None when the program alone does."""
         ...
 
-    def load(self) -> Annotator:
+    def load(self) -> Annotate:
         """Return the annotator, loaded once in a thread."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotators:
-    """Everything that the stages of a scan need to know of a batch, and nothing else."""
+    """The annotators that the stages of a scan need."""
 
-    chosen: tuple[tuple[Annotation[Any], Annotator], ...]
-    """In an order in which each finds what it needs."""
+    chosen: tuple[tuple[Annotation[Any], Annotate], ...]
+    """Each behind those that it needs."""
 
     def annotate(self, batch: DocBatch) -> DocBatch:
-        """Return a batch with its digests and all that is asked for."""
+        """Return a batch with its digests and all annotations."""
         return self.look(replace(batch, digests=text_digests(batch.texts)))
 
     def look(self, batch: DocBatch) -> DocBatch:
-        """Return a batch with all that is asked for; it needs digests only where an annotator looks at them."""
-        full = batch
-        for annotation, annotator in self.chosen:
-            full = full.annotated(annotation, annotator.annotate(full))
-        return full
+        """Return a batch with all annotations; it needs digests only where an annotator reads them."""
+        for annotation, annotate in self.chosen:
+            batch = batch.annotated(annotation, annotate(batch))
+        return batch
 
 
 class LoadedLast(Generic[P, R]):
-    """Keeps what a function loaded last, for each thread: detectors have state of their own while they look."""
+    """Keeps the last result of a function, for each thread: detectors have state of their own while they work."""
 
     def __init__(self, load: Callable[P, R]) -> None:
         self._load = load
-        self._held = threading.local()
+        self._last = threading.local()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Load, unless this thread's last call was for the same."""
+        """Load, unless this thread's last call had the same arguments."""
         given = args, kwargs
-        if getattr(self._held, "given", None) != given:
-            self._held.given = None  # what was held is given back before the next is loaded
-            self._held.loaded = None
-            self._held.loaded = self._load(*args, **kwargs)
-            self._held.given = given
-        loaded: R = self._held.loaded
+        if getattr(self._last, "given", None) != given:
+            self._last.given = self._last.loaded = None  # the last result is freed before the next is loaded
+            self._last.loaded = self._load(*args, **kwargs)
+            self._last.given = given
+        loaded: R = self._last.loaded
         return loaded
 
 
 def load_annotators(needs: Iterable[Annotation[Any]], models: Sequence[AnnotatorModel]) -> Annotators:
-    """Load what is needed, and what that needs."""
-    ordered = in_order(needs, models)
-    return Annotators(chosen=tuple((model.annotation, model.load()) for model in ordered))
+    """Load the annotators of annotations, and of those that they need."""
+    return Annotators(chosen=tuple((model.annotation, model.load()) for model in in_order(needs, models)))
 
 
 def in_order(needs: Iterable[Annotation[Any]], models: Sequence[AnnotatorModel]) -> list[AnnotatorModel]:
-    """Return the models of what is needed, and of what these need, in an order in which each finds what it needs."""
+    """Return the models of annotations, and of those that they need, each behind those that it needs."""
     known = {model.annotation: model for model in models}
     ordered: dict[Annotation[Any], AnnotatorModel] = {}
 
     def add(annotation: Annotation[Any]) -> None:
         if annotation in ordered:
             return
-        assert annotation in known, f"what finds {annotation.name} is prepared when a stage needs it"
+        assert annotation in known, f"{annotation.name} is prepared when a stage needs it"
         for need in known[annotation].needs:
             add(need)
         ordered[annotation] = known[annotation]
@@ -145,52 +120,42 @@ def in_order(needs: Iterable[Annotation[Any]], models: Sequence[AnnotatorModel])
 
 
 FINDINGS: Annotation[FindingBatch] = Annotation("findings")
+"""Of all pattern detectors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What the detectors look for."""
+    """The pattern screen."""
 
     annotation: ClassVar[Annotation[Any]] = FINDINGS
     needs: ClassVar[tuple[Annotation[Any], ...]] = ()
     patterns: Registry
     """Of all detectors together."""
     digests: Mapping[str, str]
-    """Digest of what each detector looks for, by the detector's name."""
+    """Digest of each detector's registry, by the detector's name."""
     key: bytes | None = field(default=None, repr=False)
     """The user's key for digests of findings."""
 
     def decisive(self) -> dict[str, Any]:
-        """Return what decides the findings of each detector, by its name; the key is named by its id alone.
+        """Return all that decides the findings of each detector, by its name; the key by its id alone.
 
-        What one detector looks for decides how soon a document full of candidates is given up for both.
+        The entities of a detector decide how soon a document full of candidates is given up for both.
         """
         return {name: [digest, self.patterns.digest, key_id(self.key)] for name, digest in self.digests.items()}
 
-    def load(self) -> FindingAnnotator:
+    def load(self) -> Annotate:
         """Return the screen."""
-        return FindingAnnotator(PatternScreen(registry=self.patterns), self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class FindingAnnotator:
-    """Finds patterns."""
-
-    screen: PatternScreen
-    key: bytes | None = field(repr=False)
-
-    def annotate(self, batch: DocBatch) -> FindingBatch:
-        """Return the findings of every document."""
-        return self.screen.find(batch.byte_values(), batch.byte_offsets(), key=self.key)
+        screen = PatternScreen(registry=self.patterns)
+        return lambda batch: screen.find(batch.byte_values(), batch.byte_offsets(), key=self.key)
 
 
 NAMES: Annotation[np.ndarray] = Annotation("names")
-"""int64[n]."""
+"""int64[n] capitalised words within the sentences of every document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Counts them; nothing decides them but the program and the version of Unicode."""
+    """Counts names; the program and the version of Unicode alone decide them."""
 
     annotation: ClassVar[Annotation[Any]] = NAMES
     needs: ClassVar[tuple[Annotation[Any], ...]] = ()
@@ -198,18 +163,33 @@ class Names:
     def decisive(self) -> None:
         """Return nothing: the program alone decides."""
 
-    def load(self) -> Names:
-        """Return itself."""
-        return self
+    def load(self) -> Annotate:
+        """Return the kernel."""
+        return lambda batch: count_names(batch.byte_values(), batch.byte_offsets())
 
-    def annotate(self, batch: DocBatch) -> np.ndarray:
-        """Return the capitalised words within the sentences of every document."""
-        return count_names(batch.byte_values(), batch.byte_offsets())
+
+WORDS: Annotation[WordBatch] = Annotation("words")
+"""For near-duplicates, leaks, repeats and the toxicity screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Splits documents into words; the program and the version of Unicode alone decide them."""
+
+    annotation: ClassVar[Annotation[Any]] = WORDS
+    needs: ClassVar[tuple[Annotation[Any], ...]] = ()
+
+    def decisive(self) -> None:
+        """Return nothing: the program alone decides."""
+
+    def load(self) -> Annotate:
+        """Return the kernel."""
+        return lambda batch: split_words(batch.byte_values(), batch.byte_offsets())
 
 
 TOKENS: Annotation[TokenBatch] = Annotation("tokens")
 SAMPLE_ONE_IN = 1024
-"""About one document in so many is encoded by both encoders."""
+"""Both encoders encode about 1 document in so many."""
 
 
 def num_tokens(batch: DocBatch) -> np.ndarray:
@@ -219,7 +199,7 @@ def num_tokens(batch: DocBatch) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The tokenizer, and what its fast encoder is not to be trusted with."""
+    """The tokenizer of the build, and texts that its fast encoder is not trusted with."""
 
     annotation: ClassVar[Annotation[Any]] = TOKENS
     needs: ClassVar[tuple[Annotation[Any], ...]] = ()
@@ -230,7 +210,7 @@ class Tokens:
     seed: int
 
     def decisive(self) -> dict[str, Any]:
-        """Return what decides token ids and which encoder counts them."""
+        """Return all that decides token ids and which encoder counts them."""
         return {
             "format": self.tokenizer.format,
             "sha256": self.tokenizer.sha256,
@@ -240,25 +220,19 @@ class Tokens:
             "seed": self.seed,
         }
 
-    def load(self) -> TokenAnnotator:
+    def encoder(self) -> Encoder:
         """Return the encoders, loaded once in a thread."""
-        with Guarded(MemoryError) as call:
-            return TokenAnnotator(load_once(self.tokenizer, self.risks, self.force_reference, self.seed))
+        with CatchErrors(MemoryError) as call:
+            return load_once(self.tokenizer, self.risks, self.force_reference, self.seed)
         raise ClusterError(
             f"a worker cannot load the tokenizer {self.tokenizer.name} ({call.origin})",
             "Check that every worker can read the state folder, then run again.",
         )
 
-
-@dataclass(frozen=True, slots=True)
-class TokenAnnotator:
-    """Encodes documents, and parts of them."""
-
-    encoder: Encoder
-
-    def annotate(self, batch: DocBatch) -> TokenBatch:
-        """Return the token ids of every document."""
-        return self.encoder.encode(batch.texts, batch.identities())
+    def load(self) -> Annotate:
+        """Return the encoders."""
+        encoder = self.encoder()
+        return lambda batch: encoder.encode(batch.texts, batch.identities())
 
 
 @LoadedLast
@@ -267,34 +241,12 @@ def load_once(tokenizer: TokenizerFile, risks: Risks, force_reference: bool, see
     return load_encoder(tokenizer, risks, force_reference=force_reference, sample_one_in=SAMPLE_ONE_IN, seed=seed)
 
 
-WORDS: Annotation[WordBatch] = Annotation("words")
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """Splits documents into words; nothing decides them but the program and the version of Unicode."""
-
-    annotation: ClassVar[Annotation[Any]] = WORDS
-    needs: ClassVar[tuple[Annotation[Any], ...]] = ()
-
-    def decisive(self) -> None:
-        """Return nothing: the program alone decides."""
-
-    def load(self) -> Words:
-        """Return itself."""
-        return self
-
-    def annotate(self, batch: DocBatch) -> WordBatch:
-        """Return the words of every document."""
-        return split_words(batch.byte_values(), batch.byte_offsets())
-
-
 LANGUAGES: Annotation[LanguageBatch] = Annotation("languages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Languages:
-    """The language detectors."""
+    """The language detectors; the second of them sees a sample."""
 
     annotation: ClassVar[Annotation[Any]] = LANGUAGES
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
@@ -302,28 +254,16 @@ class Languages:
     seed: int
 
     def decisive(self) -> dict[str, Any]:
-        """Return what decides languages, as plain JSON values."""
+        """Return all that decides languages."""
         return self.models.key_value(seed=self.seed)
 
-    def load(self) -> LanguageAnnotator:
-        """Return the detectors, loaded once in a thread."""
+    def load(self) -> Annotate:
+        """Return the detectors."""
         try:
-            return LanguageAnnotator(_load_languages(self.models, self.seed))
+            identifier = _load_languages(self.models, self.seed)
         except DetectorError as error:
             raise ClusterError(f"a worker cannot load a language detector: {error.message}", error.hint) from None
-
-
-@dataclass(frozen=True, slots=True)
-class LanguageAnnotator:
-    """Identifies languages."""
-
-    identifier: LanguageIdentifier
-
-    def annotate(self, batch: DocBatch) -> LanguageBatch:
-        """Return the language of every document."""
-        words = batch.get(WORDS)
-        assert words is not None
-        return self.identifier.identify(batch.texts, batch.identities(), words.num_words())
+        return lambda batch: identifier.identify(batch.texts, batch.identities(), batch.get(WORDS).num_words())
 
 
 @LoadedLast
@@ -332,11 +272,12 @@ def _load_languages(models: LanguageModels, seed: int) -> LanguageIdentifier:
 
 
 MATCHES: Annotation[MatchBatch] = Annotation("matches")
+"""Protected text in every document: of held-out documents and items of evaluation sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """The index of what is protected."""
+    """The index of protected text."""
 
     annotation: ClassVar[Annotation[Any]] = MATCHES
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
@@ -346,26 +287,16 @@ class Matches:
         """Return the digest of the index."""
         return self.index.sha256
 
-    def load(self) -> MatchAnnotator:
+    def load(self) -> Annotate:
         """Map the index, once in a process."""
         try:
-            return MatchAnnotator(_open_once(self.index))
+            matcher = _open_once(self.index)
         except DamagedFileError as error:
             raise ClusterError(
                 f"a worker cannot read the index of protected sets {error.paths[0]}",
                 "Every worker has to see the state folder; run the same command again and the index is built anew.",
             ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class MatchAnnotator:
-    """Looks documents up in the index."""
-
-    matcher: Matcher
-
-    def annotate(self, batch: DocBatch) -> MatchBatch:
-        """Return what the documents hold."""
-        return self.matcher.match(batch.get(WORDS), batch.byte_values(), batch.byte_offsets())
+        return lambda batch: matcher.match(batch.get(WORDS), batch.byte_values(), batch.byte_offsets())
 
 
 @LoadedLast
@@ -381,33 +312,22 @@ TOXICITY: Annotation[ScreenBatch] = Annotation("toxicity")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toxicity:
-    """The screen."""
+    """The toxicity screen, for documents of the languages that it knows."""
 
     annotation: ClassVar[Annotation[Any]] = TOXICITY
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, LANGUAGES)
     model: DetectorModel
 
     def decisive(self) -> list[str]:
-        """Return what decides its scores."""
+        """Return all that decides its scores."""
         return [self.model.name, self.model.version, self.model.sha256]
 
-    def load(self) -> ToxicityAnnotator:
-        """Return the screen, loaded once in a thread."""
-        return ToxicityAnnotator(_load_screen(self.model))
+    def load(self) -> Annotate:
+        """Return the screen."""
+        screen = _load_screen(self.model)
+        return lambda batch: screen.score(
+            batch.byte_values(), batch.byte_offsets(), batch.get(WORDS), batch.get(LANGUAGES)
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class ToxicityAnnotator:
-    """Scores documents of the languages that the screen knows."""
-
-    screen: ToxicityScreen
-
-    def annotate(self, batch: DocBatch) -> ScreenBatch:
-        """Return the scores of every document."""
-        values, offsets = batch.byte_values(), batch.byte_offsets()
-        return self.screen.score(values, offsets, batch.get(WORDS), batch.get(LANGUAGES))
-
-
-@LoadedLast
-def _load_screen(model: DetectorModel) -> ToxicityScreen:
-    return ToxicityScreen(model)
+_load_screen = LoadedLast(ToxicityScreen)

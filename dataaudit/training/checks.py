@@ -1,6 +1,6 @@
-"""What has to be known of a manifest before it is trained on: a verdict, whose signature, from when.
+"""Checks of a manifest before it is trained on: a verdict, its signature and age, and the files that loaders open.
 
-Whether the files that loaders will open are those that were audited: by size, by a sample of hashes, or by all.
+Files are compared with those that were audited by size, by a sample of hashes, or by all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import datetime as dt
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from dataaudit.base.yamlfile import nearest
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import check_proof, judge
 from dataaudit.decide.gate.verdict import State, Verdict
-from dataaudit.decide.quarantine.released import check_pinned, held_against
+from dataaudit.decide.quarantine.released import check_pinned, compared_lists
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import ATTESTATION
 from dataaudit.scan.corpus.storage.address import RemotePath, scheme_of
@@ -60,7 +60,7 @@ class Demand:
 
 
 def check_demand(demand: Demand) -> None:
-    """Refuse arguments that say nothing, or not enough, about what is required."""
+    """Refuse arguments that mean nothing, or too little, for what is required."""
     if demand.require != "signed" and demand.signature is not None:
         raise ConfigError(
             f"signature is of signed verdicts, but require={demand.require!r} asks for none", "Add require='signed'."
@@ -87,16 +87,16 @@ def check_demand(demand: Demand) -> None:
 
 
 def passed_by(manifest: Manifest, demand: Demand) -> Passed | None:
-    """Return who says that the manifest passed; None when that was not asked."""
+    """Return who judged that the manifest passed; None when that is not required."""
     if demand.require == "verified":
         return None
     return _signed(manifest, demand) if demand.require == "signed" else _judged(manifest, demand)
 
 
 def _judged(manifest: Manifest, demand: Demand) -> Passed:
-    """Return what a policy says now."""
+    """Judge the manifest by a policy now."""
     assert demand.policy is not None
-    lists = held_against(manifest, demand.policy, baseline=demand.baseline)
+    lists = compared_lists(manifest, demand.policy, baseline=demand.baseline)
     verdict = judge(manifest, demand.policy, baseline=demand.baseline, lists=lists)
     if not verdict.passed:
         raise CorpusRefused(
@@ -111,13 +111,16 @@ def _why(verdict: Verdict) -> str:
     """Return the rules that keep a verdict from passing, or what else does."""
     if verdict.exit_code == ExitCode.NOTHING_EVALUATED:
         return "nothing was evaluated"
-    told = []
+    reasons = []
     for state, word in ((State.FAILED, "failed"), (State.NOT_EVALUATED, "not evaluated")):
-        names = [t.clean(rule_result.rule.name) for rule_result in verdict.rules if state in rule_result.open_states]
-        if names:
-            more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            told.append(f"{word}: {', '.join(names[:_NAMED])}{more}")
-    return "; ".join(told) or "a waiver has expired"
+        if names := [t.clean(result.rule.name) for result in verdict.rules if state in result.open_states]:
+            reasons.append(f"{word}: {_first_named(names)}")
+    return "; ".join(reasons) or "a waiver has expired"
+
+
+def _first_named(names: Sequence[str]) -> str:
+    more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def attested_by(manifest: Manifest, demand: Demand) -> Manifest:
@@ -162,36 +165,36 @@ def _signed(manifest: Manifest, demand: Demand) -> Passed:
         policy=expected,
     )
     verdict, problems = check_trust(manifest, trust)
-    said = verdict.summary
-    if problems or said is None:
+    summary = verdict.summary
+    if problems or summary is None:
         raise CorpusRefused(
             f"the signed verdict does not count: {t.clean(problems[0].text)}",
             "Train on what was signed, or have this manifest judged and signed: `dataaudit explain verdicts`.",
         )
     if demand.listed is not None:
-        check_pinned(demand.listed, None, said)
+        check_pinned(demand.listed, None, summary)
     if demand.policy is not None:
-        _ask_today(manifest, demand, said)
-    policy = said.facts.get("policy")
+        _check_today(manifest, demand, summary)
+    policy = summary.facts.get("policy")
     own = policy if isinstance(policy, dict) else {}
     return Passed(
-        policy=str(own.get("name") or said.policy),
+        policy=str(own.get("name") or summary.policy),
         version=str(own.get("version") or ""),
-        digest=f"sha256:{said.policy_digest}" if said.policy_digest else "",
+        digest=f"sha256:{summary.policy_digest}" if summary.policy_digest else "",
         signer=verdict.signer,
-        at=said.time,
+        at=summary.time,
     )
 
 
-def _ask_today(manifest: Manifest, demand: Demand, said: Summary) -> None:
-    """Ask what a policy asks beside its rules: the signed verdict says how that was when it was written."""
+def _check_today(manifest: Manifest, demand: Demand, summary: Summary) -> None:
+    """Check what a policy requires beside its rules: the signed verdict has it as it was when it was written."""
     policy = demand.policy
     assert policy is not None
     if policy.require_signature:
         attested_by(manifest, demand)
-    lists = held_against(manifest, policy)
+    lists = compared_lists(manifest, policy)
     if policy.list_path is not None:
-        check_pinned(policy.list_path, manifest, said)
+        check_pinned(policy.list_path, manifest, summary)
     if policy.proof_path is not None:
         check_proof(policy.proof_path, manifest, lists, policy.token_proof_refuses)
 
@@ -202,12 +205,12 @@ def check_age(manifest: Manifest, passed: Passed | None, max_age: dt.timedelta |
         return
     signed = passed is not None and bool(passed.signer)
     what = "the signed verdict is" if signed else "the build ended"
-    said = passed.at if passed is not None and signed else manifest.run.finished
+    recorded = passed.at if passed is not None and signed else manifest.run.finished
     try:
-        time = dt.datetime.fromisoformat(said)
+        time = dt.datetime.fromisoformat(recorded)
     except ValueError:
         raise CorpusRefused(
-            f"max_age is given, but when {what} cannot be read: {t.clean(said, 100) or 'no time'}", CHANGED
+            f"max_age is given, but when {what} cannot be read: {t.clean(recorded, 100) or 'no time'}", CHANGED
         ) from None
     age = dt.datetime.now(dt.UTC) - (time if time.tzinfo else time.replace(tzinfo=dt.UTC))
     of = f"{what} {'of ' if signed else ''}{time.isoformat()}"
@@ -226,7 +229,7 @@ STREAMED = "datasets"
 """Format of shards that are rows of a streamed dataset, and no files."""
 _NAME = 200
 _THREADS = 16
-_LOOKS = 64
+_AT_ONCE = 64
 _BLOCK_BYTES = 1 << 20
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -250,11 +253,11 @@ class _File:
         return _name(self.split, self.uri)
 
 
-def locate(manifest: Manifest, shards: pa.Table, held: Sequence[str], root: Roots) -> list[str]:
-    """Return where each shard's file lies now; empty for those that are held or streamed."""
-    columns = [shards[name].to_pylist() for name in ("split", "uri", "format")]
-    needed = [not why and kind != STREAMED for why, kind in zip(held, columns[2], strict=True)]
-    wanted = {split for split, need in zip(columns[0], needed, strict=True) if need}
+def locate(manifest: Manifest, shards: pa.Table, left_out: Sequence[str], root: Roots) -> list[str]:
+    """Return where each shard's file lies now; empty for those that are left out or streamed."""
+    splits, uris, formats = (shards[name].to_pylist() for name in ("split", "uri", "format"))
+    needed = [not why and kind != STREAMED for why, kind in zip(left_out, formats, strict=True)]
+    wanted = {split for split, need in zip(splits, needed, strict=True) if need}
     roots = {split: _root(manifest, split, root) for split in sorted(wanted)}
     if isinstance(root, Mapping):
         known = [split.name for split in manifest.core.splits]
@@ -262,17 +265,19 @@ def locate(manifest: Manifest, shards: pa.Table, held: Sequence[str], root: Root
             if split not in known:
                 raise ConfigError(f"root: no split `{split}`{nearest(split, known)}", "Name splits of the manifest.")
     paths = []
-    for split, uri, need in zip(columns[0], columns[1], needed, strict=True):
+    for split, uri, need in zip(splits, uris, needed, strict=True):
         path = file_of(roots[split], uri) if need else ""
         if path is None:
             raise CorpusRefused(
                 f"{_name(split, uri)}: the URI leads out of its root", "No build writes such a manifest: build again."
             )
-        if not _is_utf8(path):
+        try:
+            path.encode()
+        except UnicodeEncodeError:
             raise CorpusRefused(
                 f"{_name(split, uri)}: the file's name is not UTF-8, which training does not read",
                 "Rename the file and build again, or leave the shard out: `dataaudit quarantine add`.",
-            )
+            ) from None
         paths.append(path)
     return paths
 
@@ -296,22 +301,14 @@ def _root(manifest: Manifest, split: str, given: Roots) -> str:
     return os.path.abspath(root)
 
 
-def _is_utf8(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def check_files(manifest: Manifest, shards: pa.Table, paths: Sequence[str], check: Check) -> list[str]:
-    """Hold the files of kept shards against the manifest."""
+    """Compare the files of shards that are read with the manifest."""
     rows = shards.select(["split", "uri", "size", "sha256"]).to_pylist()
     files = {ordinal: _File(path=path, **rows[ordinal]) for ordinal, path in enumerate(paths) if path}
-    wrong = _wrong(_sizes, files)
-    _refuse(wrong, files)
+    _refuse(_wrong(_size_problem, files), files)
     chosen = {} if check == "size" else files if check == "all" else _sample(manifest, files)
-    digests = dict(zip(*_hashed({file.path for file in chosen.values()}), strict=True))
+    unique = sorted({file.path for file in chosen.values()})
+    digests = dict(zip(unique, _threaded(_sha256, unique, at_once=1), strict=True))
     _refuse(_wrong(lambda file: _digest_problem(digests[file.path], file.sha256), chosen), files)
     return _notes(check, files, chosen)
 
@@ -339,33 +336,27 @@ def _sample(manifest: Manifest, files: Mapping[int, _File]) -> dict[int, _File]:
     return {ordinal: files[ordinal] for ordinal in sorted(chosen)}
 
 
-def _wrong(look: Callable[[_File], str], files: Mapping[int, _File]) -> list[str]:
+def _wrong(problem_of: Callable[[_File], str], files: Mapping[int, _File]) -> list[str]:
     """Return ``name (what is wrong)`` of each file with something wrong."""
-    found = _threaded(look, list(files.values()), at_once=_LOOKS)
-    return [f"{file.name} ({problem})" for file, problem in zip(files.values(), found, strict=True) if problem]
+    problems = _threaded(problem_of, list(files.values()), at_once=_AT_ONCE)
+    return [f"{file.name} ({problem})" for file, problem in zip(files.values(), problems, strict=True) if problem]
 
 
-def _sizes(file: _File) -> str:
+def _size_problem(file: _File) -> str:
     """Return what is wrong with a file that is not read; empty for nothing."""
     try:
         if isinstance(file.path, RemotePath):
             size = stat_file(file.path).size
         else:
-            found = os.stat(file.path)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.stat(file.path)
+            if not stat.S_ISREG(status.st_mode):
                 return "no file"
             if not os.access(file.path, os.R_OK):
                 return "it may not be read"
-            size = found.st_size
+            size = status.st_size
     except OSError as error:
         return _reason(error)
     return "" if size == file.size else f"{size:,} bytes, audited were {file.size:,}"
-
-
-def _hashed(paths: Iterable[str]) -> tuple[list[str], list[str | OSError]]:
-    """Return paths, and of each the sha256 of its bytes or why it cannot be read; a file listed twice is read once."""
-    unique = sorted(paths)
-    return unique, _threaded(_sha256, unique, at_once=1)
 
 
 def _sha256(path: str) -> str | OSError:
@@ -379,26 +370,25 @@ def _sha256(path: str) -> str | OSError:
         return error
 
 
-def _digest_problem(found: str | OSError, audited: str) -> str:
-    if isinstance(found, OSError):
-        return _reason(found)
-    return "" if found == audited else "other bytes of the same size"
+def _digest_problem(digest: str | OSError, audited: str) -> str:
+    if isinstance(digest, OSError):
+        return _reason(digest)
+    return "" if digest == audited else "other bytes of the same size"
 
 
 def _threaded(function: Callable[[_T], _R], items: Sequence[_T], *, at_once: int) -> list[_R]:
     """Return the results of a function, in the items' order; a thread takes so many items at once."""
     parts = [items[start : start + at_once] for start in range(0, len(items), at_once)]
     with ThreadPoolExecutor(_THREADS) as pool:
-        return [r for found in pool.map(lambda part: list(map(function, part)), parts) for r in found]
+        return [result for results in pool.map(lambda part: list(map(function, part)), parts) for result in results]
 
 
 def _refuse(wrong: Sequence[str], files: Mapping[int, _File]) -> None:
     if not wrong:
         return
     are = "is not the one that was audited" if len(wrong) == 1 else "are not those that were audited"
-    named = ", ".join(wrong[:_NAMED]) + (f", and {len(wrong) - _NAMED:,} more" if len(wrong) > _NAMED else "")
     raise CorpusRefused(
-        f"{len(wrong):,} of {t.plural(len(files), 'file')} {are}: {named}",
+        f"{len(wrong):,} of {t.plural(len(files), 'file')} {are}: {_first_named(wrong)}",
         "Restore them, name the folder that holds them now (root=), or leave shards out: `dataaudit quarantine add`.",
     )
 

@@ -1,10 +1,8 @@
 """A corpus that was opened: what loaders, tags, the run log and attribution ask of it, shared by a node's processes.
 
-The table of shards that the processes of a node share: Arrow IPC files named by their digest, memory-mapped.
-
-A row is a shard, and its number the shard's ordinal in the manifest. What else a training run asks of the manifest
-stands as JSON in the schema's metadata, so that a copy of the file says of which corpus it is. The documents to skip
-lie in a second file, one sorted number a document: :func:`dataaudit.manifest.locate.places_of`.
+The processes map the same Arrow IPC files, named by their digest. A row of the table is a shard, and its number the
+shard's ordinal in the manifest. What else a training run asks of the manifest is JSON in the schema's metadata. The
+documents to skip lie in a second file, a sorted number for each document: :func:`dataaudit.manifest.locate.places_of`.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import hashlib
 import json
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -78,14 +76,14 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """Who said PASSED of the manifest."""
+    """Who judged that the manifest passed."""
 
     policy: str
     """Name, or URI, of the policy."""
     version: str
-    """Of the policy; empty when that is not said."""
+    """Of the policy; empty when unknown."""
     digest: str
-    """``sha256:<hex>`` of the policy; empty when that is not said."""
+    """``sha256:<hex>`` of the policy; empty when unknown."""
     signer: str
     """Whose signature holds; empty when the manifest was judged as it was opened."""
     at: str
@@ -94,7 +92,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What stands in the metadata of the table."""
+    """Metadata of the table."""
 
     id: str
     """Of the manifest."""
@@ -103,17 +101,17 @@ class About:
     passed: Passed | None
     """None when the manifest was verified only."""
     digests: Mapping[str, str]
-    """Digests of what the run depends on, by name; empty where there is no such thing."""
+    """Digests that the run depends on, by name; empty where there is no such thing."""
     splits: tuple[str, ...]
     """Those that were chosen, sorted."""
     sources: tuple[str, ...]
-    """Every source of the corpus, sorted: a source's code is its place."""
+    """Every source of the corpus, sorted: a source's code is its index."""
     config: Mapping[str, Any]
     """``core.config`` of the manifest."""
 
 
 def make_table(shards: pa.Table, *, paths: Sequence[str], held: Sequence[str], about: About) -> pa.Table:
-    """Return the table."""
+    """Return the table of shards."""
     made = {
         "path": pa.array(paths, STRING),
         "held": pa.array(held, STRING),
@@ -121,54 +119,36 @@ def make_table(shards: pa.Table, *, paths: Sequence[str], held: Sequence[str], a
         "twin_of": pa.array(_twins(shards["sha256"]), pa.int32()),
     }
     columns = [made[name] if name in made else shards[name] for name in SCHEMA.names]
-    said = {
-        "schema": FORM,
-        "id": about.id,
-        "dataset": about.dataset,
-        "passed": None if about.passed is None else {name: getattr(about.passed, name) for name in Passed.__slots__},
-        "digests": dict(about.digests),
-        "splits": about.splits,
-        "sources": about.sources,
-        "config": about.config,
-    }
-    schema = SCHEMA.with_metadata({_ABOUT: json.dumps(said, sort_keys=True).encode()})
-    return pa.table(columns, schema=schema).combine_chunks()
+    metadata = json.dumps({"schema": FORM, **asdict(about)}, sort_keys=True).encode()
+    return pa.table(columns, schema=SCHEMA.with_metadata({_ABOUT: metadata})).combine_chunks()
 
 
 def _documents(shards: pa.Table) -> pa.ChunkedArray:
-    """Return the documents that are read of each shard: those that a list holds back stand in the file as well."""
+    """Return the documents that are read of each shard: those that are quarantined are in the file as well."""
     was_read = pc.is_in(shards["status"], pa.array(["ok", "partial"]))
     there = pc.subtract(shards["rows"], shards["bad_records"])
     return pc.if_else(was_read, there, shards["documents"])
 
 
 def about_of(table: pa.Table) -> About:
-    """Return what a table's metadata say."""
-    said = json.loads((table.schema.metadata or {}).get(_ABOUT, b"null"))
-    schema = said.get("schema") if isinstance(said, dict) else None
+    """Return the metadata of a table."""
+    about = json.loads((table.schema.metadata or {}).get(_ABOUT, b"null"))
+    schema = about.pop("schema", None) if isinstance(about, dict) else None
     if schema != FORM:
         raise ConfigError(f"expected a table of shards, {FORM}, found {str(schema)[:100]}")
-    return About(
-        id=said["id"],
-        dataset=said["dataset"],
-        passed=None if said["passed"] is None else Passed(**said["passed"]),
-        digests=said["digests"],
-        splits=tuple(said["splits"]),
-        sources=tuple(said["sources"]),
-        config=said["config"],
-    )
+    about["passed"] = None if about["passed"] is None else Passed(**about["passed"])
+    return About(**about | {name: tuple(about[name]) for name in ("splits", "sources")})
 
 
 def sources_of(shards: pa.Table) -> tuple[str, ...]:
     """Return every source in the column ``sources`` of a table of shards, sorted."""
-    found = pc.struct_field(pc.list_flatten(shards["sources"]), "source")
-    return tuple(sorted(pc.unique(found).to_pylist()))
+    return tuple(sorted(pc.unique(pc.struct_field(pc.list_flatten(shards["sources"]), "source")).to_pylist()))
 
 
 def listed_places(lists: Sequence[pa.Table]) -> np.ndarray:
-    """Return the places of the documents that any of some lists names."""
-    found = [places_of(part["shard"].to_numpy(), part["row"].to_numpy()) for part in lists]
-    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
+    """Return ``shard << 40 | row`` of the documents that any of some lists names."""
+    places = [places_of(part["shard"].to_numpy(), part["row"].to_numpy()) for part in lists]
+    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *places]))
 
 
 def rows_in(places: np.ndarray, shard: int) -> np.ndarray:
@@ -194,8 +174,8 @@ def cache_folder(given: Path | None) -> Path:
 def share(table: pa.Table, kind: str, folder: Path) -> Path:
     """Write a table as one Arrow IPC file, named by its digest, unless it is there; return its path.
 
-    What is there is held against the digest, and written anew when it was cut or changed. Processes that do so at
-    once write equal bytes, and each file appears whole.
+    A file that is there is compared with the digest, and written anew when it was cut or changed. Processes that do so
+    at once write equal bytes, and each file appears whole.
     """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
@@ -226,15 +206,13 @@ def open_shared(path: Path) -> pa.Table:
 
 def _twins(digests: pa.ChunkedArray) -> np.ndarray:
     """Return for each shard the lowest ordinal with equal bytes; what was not read has no twin."""
-    codes = digests.combine_chunks().dictionary_encode()
-    own = np.arange(len(codes), dtype=np.int32)
-    _, first = np.unique(codes.indices.to_numpy(), return_index=True)
+    codes = digests.combine_chunks().dictionary_encode().indices.to_numpy()
+    _, first = np.unique(codes, return_index=True)
     unread = pc.equal(digests, "").to_numpy()
-    twins: np.ndarray = np.where(unread, own, first[codes.indices.to_numpy()])
-    return twins.astype(np.int32)
+    return np.where(unread, np.arange(len(codes)), first[codes]).astype(np.int32)
 
 
-_DECIDE_HELD = frozenset({"manifest", "quarantine", "applied", "splits"})
+_DECIDE_EXCLUDED = frozenset({"manifest", "quarantine", "applied", "splits"})
 _SHOWN = 26
 """Characters of a digest, or of a version, in a message."""
 
@@ -245,9 +223,9 @@ class Corpus:
 
     It is pickled as the paths of two files; whoever gets it, a loader's worker for one, maps the same memory.
 
-    **Twins.** A file that is listed twice, or two files of equal bytes, are shards of their own: each is read, tagged
-    and counted under its own ordinal. They are held together, since a quarantine list goes by digests. ``twin_of``
-    names the lowest ordinal of equal bytes, under which attribution adds them up.
+    **Duplicate files.** A file that is listed twice, or two files of equal bytes, are shards of their own: each is
+    read, tagged and counted under its own ordinal. They are quarantined together, since the list goes by digests.
+    ``twin_of`` names the lowest ordinal of equal bytes, under which attribution adds them up.
     """
 
     file: Path
@@ -279,8 +257,8 @@ class Corpus:
 
     def __repr__(self) -> str:
         """Return what it is of and how many shards loaders get, on one line."""
-        held = self.table["held"].to_pylist()
-        return f"<Corpus {self.dataset}: {held.count('')} of {len(held)} shards; {self.id}>"
+        reasons = self.table["held"].to_pylist()
+        return f"<Corpus {self.dataset}: {reasons.count('')} of {len(reasons)} shards; {self.id}>"
 
     @property
     def id(self) -> str:
@@ -294,7 +272,7 @@ class Corpus:
 
     @property
     def verdict(self) -> Passed | None:
-        """Who said PASSED; None when the manifest was verified only."""
+        """Who judged that it passed; None when the manifest was verified only."""
         return self._about.passed
 
     @property
@@ -309,7 +287,7 @@ class Corpus:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Every source of the manifest, of held shards too, sorted; a source's code is its place, -1 any other one."""
+        """Every source of the manifest, of excluded shards too, sorted; a source's code is its index, -1 any other."""
         return self._about.sources
 
     @property
@@ -331,7 +309,7 @@ class Corpus:
     def add_encoder(self, name: str, shards: np.ndarray, documents: np.ndarray, tokens: np.ndarray) -> None:
         """Keep whose tokens are read, and whether they are as many as the audit counted.
 
-        Documents may have one or two special tokens more, all of them alike. Shards that lack documents say nothing.
+        Documents may have one or two special tokens more, all of them alike. Shards that lack documents do not count.
 
         Args:
             name: Of the encoder.
@@ -350,15 +328,13 @@ class Corpus:
         """Return what opens a shard's file; of a remote one an address that the readers know as such.
 
         Raises:
-            CorpusRefused: It is held, or is no file.
+            CorpusRefused: It is excluded, or is no file.
         """
-        found: str = self.table["path"][shard].as_py()
-        if not found:
-            row = {name: self.table[name][shard].as_py() for name in ("split", "uri", "held")}
-            raise CorpusRefused(
-                f"{row['split']}/{row['uri']} has no file to open: {row['held'] or 'its rows are streamed'}"
-            )
-        return parse_address(found, "path").remote_path(Access()) if scheme_of(found) else found
+        path: str = self.table["path"][shard].as_py()
+        if not path:
+            split, uri, why = (self.table[name][shard].as_py() for name in ("split", "uri", "held"))
+            raise CorpusRefused(f"{split}/{uri} has no file to open: {why or 'its rows are streamed'}")
+        return parse_address(path, "path").remote_path(Access()) if scheme_of(path) else path
 
     def dropped(self, shard: int) -> np.ndarray:
         """Return the rows of a shard to skip: int64, sorted."""
@@ -379,7 +355,7 @@ class Corpus:
         return {**self._about.digests, "splits": ",".join(self.splits), "library": __version__}
 
     def compare(self, state: Mapping[str, str], allow: Iterable[str] = ()) -> None:
-        """Hold what a checkpoint keeps against this corpus.
+        """Compare what a checkpoint keeps with this corpus.
 
         Args:
             state: Of :meth:`state`.
@@ -399,12 +375,12 @@ class Corpus:
         if not isinstance(state, Mapping) or own.keys() != state.keys():
             raise ConfigError(f"expected the state of a corpus, with {', '.join(own)}; found something else")
         differ = [name for name in own if state[name] != own[name]]
-        if _DECIDE_HELD.intersection(differ) and "held" in differ:
+        if _DECIDE_EXCLUDED.intersection(differ) and "held" in differ:
             differ.remove("held")
         if others := [name for name in differ if name not in allowed]:
-            said = "; ".join(f"{name} was {_shown(state[name])}, is {_shown(own[name])}" for name in others)
+            shown = "; ".join(f"{name} was {_shown(state[name])}, is {_shown(own[name])}" for name in others)
             raise CorpusRefused(
-                f"the checkpoint is of another corpus: {said}",
+                f"the checkpoint is of another corpus: {shown}",
                 f"Open what it was made with, or allow what differs by name: allow={tuple(differ)!r}.",
             )
 

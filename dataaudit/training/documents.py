@@ -5,7 +5,7 @@ step, and the workers of a loader share the pages. A file's name is the digest o
 where text and source are, the encoder.
 
 An index counts the documents that the audit counted, shard by shard in the manifest's order. Bad records were never
-documents. Documents that are held back keep their place; whoever orders documents replaces them by others.
+documents. Quarantined documents keep their index; whoever orders documents replaces them by others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class Encoder:
     name: str
     """Names the encoder and its files' contents, for example a tokenizer's name and the sha256 of its file."""
     vocab: int
-    """Number of tokens that there are."""
     end: int | None = None
     """Token that is put after each document; none by default."""
 
@@ -75,7 +74,7 @@ class _Shard:
     rows: np.ndarray
     """int64[n]"""
     sources: np.ndarray
-    """int32[n] place in the corpus's sources."""
+    """int32[n] index in the corpus's sources."""
     offsets: np.ndarray
     """int64[n + 1]"""
     values: np.ndarray
@@ -123,8 +122,8 @@ class Documents:
         self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """int64[shards + 1] index of the first document of each."""
         self._starts: list[int] = self.starts.tolist()
-        self._held = np.array([bool(held) for held in table["held"].to_pylist()], dtype=bool)[self.shards]
-        kept = np.flatnonzero(~self._held)
+        self._excluded = np.array(list(map(bool, table["held"].to_pylist())), dtype=bool)[self.shards]
+        kept = np.flatnonzero(~self._excluded)
         prepared = [self._prepare(shard) for shard in self.shards[kept].tolist()]
         self._paths = {place: path for place, (path, _) in zip(kept.tolist(), prepared, strict=True)}
         tokens = np.array([number for _, number in prepared], dtype=np.int64)
@@ -144,36 +143,31 @@ class Documents:
 
     @cached_property
     def held(self) -> np.ndarray:
-        """bool[n] documents that are held back: of held shards, or on the drop list."""
-        held = np.zeros(len(self), dtype=bool)
-        for place, shard in enumerate(self.shards):
-            start, stop = self.starts[place], self.starts[place + 1]
-            if self._held[place]:
-                held[start:stop] = True
-            else:
-                held[start:stop] = np.isin(self._map(place).rows, self.corpus.dropped(int(shard)))
-        return held
+        """bool[n] documents that are left out: of excluded shards, or on the drop list."""
+        left_out = np.repeat(self._excluded, np.diff(self.starts))
+        for at in np.flatnonzero(~self._excluded).tolist():
+            dropped = self.corpus.dropped(int(self.shards[at]))
+            left_out[self.starts[at] : self.starts[at + 1]] = np.isin(self._map(at).rows, dropped)
+        return left_out
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """int64[n] tokens of each document, the end token with them; 0 for those of held shards."""
+        """int64[n] tokens of each document, the end token with them; 0 for those of excluded shards."""
         lengths = np.zeros(len(self), dtype=np.int64)
-        for place in range(len(self.shards)):
-            if not self._held[place]:
-                sizes = np.diff(self._map(place).offsets) + (self.encoder.end is not None)
-                lengths[self.starts[place] : self.starts[place + 1]] = sizes
+        for at in np.flatnonzero(~self._excluded).tolist():
+            sizes = np.diff(self._map(at).offsets) + (self.encoder.end is not None)
+            lengths[self.starts[at] : self.starts[at + 1]] = sizes
         return lengths
 
     def tokens(self, index: int) -> np.ndarray:
         """Return the tokens of a document, with the end token: [lengths[index]] of the encoder's dtype.
 
         Raises:
-            LookupError: Its shard is held back.
+            LookupError: Its shard is excluded.
         """
-        place = bisect_right(self._starts, index) - 1
-        shard, inside = self._map(place), index - self._starts[place]
-        found = shard.values[shard.offsets[inside] : shard.offsets[inside + 1]]
-        return found if self.encoder.end is None else np.append(found, found.dtype.type(self.encoder.end))
+        shard, inside = self._locate(index)
+        tokens = shard.values[shard.offsets[inside] : shard.offsets[inside + 1]]
+        return tokens if self.encoder.end is None else np.append(tokens, tokens.dtype.type(self.encoder.end))
 
     def tokens_of(self, shard: int, row: int) -> np.ndarray | None:
         """Return the tokens of the document that a tag names, as :meth:`tokens` does; None where it is none of these.
@@ -182,43 +176,40 @@ class Documents:
             shard: Its ordinal.
             row: Its record.
         """
-        place = int(np.searchsorted(self.shards, shard))
-        if place == len(self.shards) or self.shards[place] != shard or place not in self._paths:
+        at = int(np.searchsorted(self.shards, shard))
+        if at == len(self.shards) or self.shards[at] != shard or at not in self._paths:
             return None
-        rows = self._map(place).rows
+        rows = self._map(at).rows
         inside = int(np.searchsorted(rows, row))
-        return self.tokens(self._starts[place] + inside) if inside < len(rows) and rows[inside] == row else None
+        return self.tokens(self._starts[at] + inside) if inside < len(rows) and rows[inside] == row else None
 
     def places(self, indices: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return shard, row and source of documents whose shards are not held back."""
-        found = []
-        for index in indices:
-            place = bisect_right(self._starts, index) - 1
-            shard, inside = self._map(place), index - self._starts[place]
-            found.append((shard.ordinal, int(shard.rows[inside]), int(shard.sources[inside])))
-        return found
+        """Return shard, row and source of documents whose shards are not excluded."""
+        located = map(self._locate, indices)
+        return [(shard.ordinal, int(shard.rows[inside]), int(shard.sources[inside])) for shard, inside in located]
 
-    def _map(self, place: int) -> _Shard:
+    def _locate(self, index: int) -> tuple[_Shard, int]:
+        """Return the shard of a document, and its index within it."""
+        at = bisect_right(self._starts, index) - 1
+        return self._map(at), index - self._starts[at]
+
+    def _map(self, at: int) -> _Shard:
         """Open the encoded documents of a shard."""
-        held = self._maps.get(place)
-        if held is None:
-            path = self._paths.get(place)
-            if path is None:
-                raise LookupError(f"shard {int(self.shards[place])} is held back")
-            batch = pa.ipc.open_file(pa.memory_map(os.fspath(path))).get_batch(0)
-            names = batch["source"].dictionary.to_pylist()
+        if at not in self._maps:
+            if at not in self._paths:
+                raise LookupError(f"shard {int(self.shards[at])} is held back")
+            batch = pa.ipc.open_file(pa.memory_map(os.fspath(self._paths[at]))).get_batch(0)
             codes = {name: code for code, name in enumerate(self.corpus.sources)}
-            to_code = np.array([codes.get(name, -1) for name in names], dtype=np.int32)
+            to_code = [codes.get(name, -1) for name in batch["source"].dictionary.to_pylist()]
             tokens = batch["tokens"]
-            held = _Shard(
-                ordinal=int(self.shards[place]),
+            self._maps[at] = _Shard(
+                ordinal=int(self.shards[at]),
                 rows=batch["row"].to_numpy(),
-                sources=to_code[batch["source"].indices.to_numpy()],
+                sources=np.array(to_code, dtype=np.int32)[batch["source"].indices.to_numpy()],
                 offsets=tokens.offsets.to_numpy(),
                 values=tokens.values.to_numpy(),
             )
-            self._maps[place] = held
-        return held
+        return self._maps[at]
 
     def _prepare(self, ordinal: int) -> tuple[Path, int]:
         """Return the file with a shard's encoded documents, and their tokens; encode them where that is not done."""
@@ -239,15 +230,15 @@ class Documents:
                     stream.write_batch(batch)
             with pa.memory_map(os.fspath(path)) as file, pa.ipc.open_file(file) as stream:
                 batch = stream.get_batch(0)
-                found, tokens = batch.num_rows, len(batch["tokens"].values)
+                documents, tokens = batch.num_rows, len(batch["tokens"].values)
         except (OSError, pa.ArrowException) as error:
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise ConfigError(
                 f"the encoded documents {path} cannot be read or written: {reason}", "Name another folder: cache=..."
             ) from None
-        if found != row["documents"]:
+        if documents != row["documents"]:
             raise ManifestMismatch(
-                f"{row['split']}/{row['uri']}: {found:,} documents are read, {row['documents']:,} were audited",
+                f"{row['split']}/{row['uri']}: {documents:,} documents are read, {row['documents']:,} were audited",
                 "The file is not the one that was audited: build again, or restore it.",
             )
         return path, tokens
@@ -264,18 +255,15 @@ class Documents:
                 piece = np.asarray(self.encoder.encode(text))
                 pieces.append(self._checked(piece))
                 lengths.append(len(piece))
-        values = np.concatenate(pieces) if pieces else np.zeros(0, self.encoder.dtype)
+        values = np.concatenate([np.zeros(0, self.encoder.dtype), *pieces])
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        kind = pa.from_numpy_dtype(self.encoder.dtype)
-        flat = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
-        ends = pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets)])
         number = np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int64)
         named = pa.chunked_array([source.cast(pa.string()) for source in sources], pa.string()).combine_chunks()
         return pa.record_batch(
             {
-                "row": pa.Array.from_buffers(pa.int64(), len(number), [None, pa.py_buffer(number)]),
+                "row": _arrow(number),
                 "source": named.dictionary_encode(),
-                "tokens": pa.LargeListArray.from_arrays(ends, flat),
+                "tokens": pa.LargeListArray.from_arrays(_arrow(offsets), _arrow(values)),
             }
         )
 
@@ -288,6 +276,11 @@ class Documents:
                 f" {self.encoder.vocab - 1}, one after another"
             )
         return piece.astype(self.encoder.dtype)
+
+
+def _arrow(values: np.ndarray) -> pa.Array:
+    """Return an array that shares the memory of NumPy's."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
 def read_texts(

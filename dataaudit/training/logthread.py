@@ -1,4 +1,4 @@
-"""The thread that turns what a loop hands over into rows of the run log, and looks at the loss as it passes.
+"""The thread that turns what a loop hands over into rows of the run log, and judges the loss as it passes.
 
 The loop puts a step into a queue and goes on. When the queue is full, because a disk does not answer, the step is lost
 and counted: the loop never waits for the log, except where a checkpoint asks that all of it be written.
@@ -13,17 +13,17 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from dataaudit.base.async_copy import Pending
-from dataaudit.base.errors import Guarded, TagsError
+from dataaudit.base.async_copy import AsyncCopy
+from dataaudit.base.errors import CatchErrors, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
-from dataaudit.training.attribution.predicted_losses import Segments
-from dataaudit.training.attribution.step_detector import StepDetector
+from dataaudit.training.attribution.step_detector import Segments, StepDetector
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
+from dataaudit.training.optimizer_watch import NotFinite, RateWatch, jump_line
 from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
 from dataaudit.training.segment_losses import TrainedCounts, moved_row, repeated_targets
 from dataaudit.training.timing import GpuUse, Window, fractions
@@ -33,7 +33,7 @@ BATCH_STEPS = 256
 BATCH_SECONDS = 10.0
 """unless they take longer than this."""
 PAUSE_SECONDS = 0.25
-"""Between two looks at the queue: steps that are taken together cost less, as their code and data are still at hand."""
+"""Between two reads of the queue: steps that are taken together cost less, as their code and data are still at hand."""
 _WAITING_ITEMS = 4_096
 _LOG = logging.getLogger("dataaudit")
 _KEPT_FLAGS = 64
@@ -47,13 +47,13 @@ SPARSE_DEFAULTS = {"opt_state_finite": 1.0}
 class MicroBatch:
     """Tags of a batch, and the sums of its stretches' losses."""
 
-    tags: np.ndarray | Pending
+    tags: np.ndarray | AsyncCopy
     """int64[B, K, 7]"""
-    sums: np.ndarray | Pending | None
+    sums: np.ndarray | AsyncCopy | None
     """float64[B, K]; None where it was not scored."""
-    counts: np.ndarray | Pending | None = None
+    counts: np.ndarray | AsyncCopy | None = None
     """int64[B, K] targets of each stretch by the labels, in place of those of the tags."""
-    labels: Pending | None = None
+    labels: AsyncCopy | None = None
     """int32[B, T], where the loop hands them over."""
 
 
@@ -64,10 +64,8 @@ class Step:
     number: int
     time: float
     batches: list[MicroBatch]
-    loss: float | Pending | None
-    """The loop's own."""
-    values: Mapping[str, float | Pending]
-    """Further numbers by metric."""
+    loss: float | AsyncCopy | None
+    values: Mapping[str, float | AsyncCopy]
 
 
 @dataclass(slots=True)
@@ -75,7 +73,7 @@ class Scores:
     """Losses of an earlier step's batches, scored afterwards."""
 
     number: int
-    sums: list[Pending]
+    sums: list[AsyncCopy]
     updates: int
     """Updates of the weights since."""
 
@@ -85,7 +83,7 @@ class Numbers:
     """Numbers of a step that are no part of it: of a validation, for one."""
 
     step: int
-    values: Mapping[str, float | Pending]
+    values: Mapping[str, float | AsyncCopy]
 
 
 @dataclass(slots=True)
@@ -97,16 +95,7 @@ class Rows:
 
 
 class LogThread:
-    """Writes a rank's log in a thread of its own.
-
-    Args:
-        writer: Of the rank.
-        detector: Looks at every step's loss.
-        corpus: Whose documents the tags name.
-        counts: Of what is trained on.
-        rates: Hold the learning rate against the checkpoint's.
-        hold_steps: Newest steps that are not written yet, because they may still be scored.
-    """
+    """Writes a rank's log in a thread of its own, but for the newest steps that may still be scored."""
 
     def __init__(
         self,
@@ -132,12 +121,12 @@ class LogThread:
         self._last: dict[str, float] = {}
         """Numbers that are written where they change."""
         self._unread: set[str] = set()
-        """What an event says already that it cannot be read."""
+        """What an event has reported as unreadable."""
         self._writer, self._hold_steps = writer, hold_steps
         self._corpus = corpus
         self._shards, self._sources = corpus.table.num_rows, len(corpus.sources)
         self._step = 0
-        self._held: deque[Step] = deque()
+        self._waiting: deque[Step] = deque()
         self._queue: queue.Queue[Step | Scores | Numbers | Rows | Window | threading.Event | None] = queue.Queue(
             _WAITING_ITEMS
         )
@@ -187,9 +176,9 @@ class LogThread:
                 self._writer.flush()
                 deadline = time.monotonic() + BATCH_SECONDS
                 continue
-            with Guarded() as call:
+            with CatchErrors() as call:
                 self._handle(item)
-                self._look_at_gpu()
+                self._sample_gpu()
             if call.error is not None:
                 self._miss(self._step, f"a {type(item).__name__.lower()}", call)
             if item is None:
@@ -205,28 +194,32 @@ class LogThread:
         self._writer.close()
 
     def _handle(self, item: Step | Scores | Numbers | Rows | Window | threading.Event | None) -> None:
-        """Take what was handed over. What fails here costs itself: the thread goes on with what comes after it."""
+        """Take an item of the queue. What fails here costs itself: the thread goes on with what comes after it."""
         match item:
             case Step():
                 self._take(item)
-            case Scores() | Numbers() | Window():
-                self._add(item)
+            case Scores():
+                self._score(item)
+            case Window():
+                self._add_window(item)
+            case Numbers():
+                self._writer.add("values", value_columns(item.step, self._numbers(item.step, item.values)))
             case threading.Event() | None:
-                self._write_held(0)
+                self._write_waiting(0)
                 self._write_counts()
                 self._writer.flush()
             case Rows():
                 self._writer.add(item.table, item.columns)
 
     def _take(self, step: Step) -> None:
-        """Look at a step and write what is due; one that cannot be understood is lost, and no other."""
-        with Guarded(TagsError) as call:
+        """Judge a step and write what is due; a step that cannot be understood is lost, and no other."""
+        with CatchErrors(TagsError) as call:
             try:
                 for batch in step.batches:
                     batch.tags = array_of(batch.tags)
                     if why := what_is_wrong(batch.tags, self._shards, self._sources):
                         raise TagsError(f"the tags of a batch do not fit: {why}")
-                self._look_at(step)
+                self._judge(step)
             except TagsError as error:
                 self._lose(step.number, str(error))
                 return
@@ -234,16 +227,16 @@ class LogThread:
             self._lose(step.number, f"it cannot be read ({call.origin})")
             return
         self._step = step.number
-        self._held.append(step)
-        self._write_held(self._hold_steps)
+        self._waiting.append(step)
+        self._write_waiting(self._hold_steps)
 
     def _lose(self, step: int, why: str) -> None:
         """Count a step that the log will lack."""
         self._writer.lose(1, f"step {step}: {why}")
         self._writer.add("events", event(step, "lost", {"steps": 1, "why": why}))
 
-    def _miss(self, step: int, what: str, call: Guarded) -> None:
-        """Count a number that is none, or rows that cannot be read; an event says so, the first time of each."""
+    def _miss(self, step: int, what: str, call: CatchErrors) -> None:
+        """Count a number that is none, or rows that cannot be read; an event reports the first time of each."""
         self.refused += 1
         if what not in self._unread:
             self._unread.add(what)
@@ -254,50 +247,49 @@ class LogThread:
                 "step %d: %s cannot be read (%s); such values are left out of the log", step, what, call.origin
             )
 
-    def _numbers(self, step: int, given: Mapping[str, float | Pending]) -> dict[str, float]:
+    def _numbers(self, step: int, given: Mapping[str, float | AsyncCopy]) -> dict[str, float]:
         """Return numbers that were on their way; what cannot be read is left out and counted."""
-        found = {}
+        numbers = {}
         for name, value in given.items():
-            with Guarded() as call:
-                found[name] = float(array_of(value))
+            with CatchErrors() as call:
+                numbers[name] = float(array_of(value))
             if call.error is not None:
                 self._miss(step, name, call)
-        return found
+        return numbers
 
-    def _look_at(self, step: Step) -> None:
-        """Hold a step's loss against the steps before it."""
+    def _judge(self, step: Step) -> None:
+        """Compare a step's loss with the steps before it."""
         for batch in step.batches:
             assert isinstance(batch.tags, np.ndarray)
             batch.sums = None if batch.sums is None else array_of(batch.sums)
             if batch.counts is not None:
                 batch.tags[..., TARGETS] = array_of(batch.counts)
-            used = batch.tags[..., SHARD] != UNUSED
-            self.targets += int(batch.tags[..., TARGETS][used].sum())
-            self.merged += int(batch.tags[..., TARGETS][batch.tags[..., SHARD] == MERGED].sum())
+        totals = _totals(step)
+        self.targets += totals.targets
+        self.merged += totals.merged
         step.loss = None if step.loss is None else self._numbers(step.number, {"loss": step.loss}).get("loss")
-        scored, loss_sum = _scored(step)
-        value = step.loss if step.loss is not None or not scored else loss_sum / scored
+        value = step.loss if step.loss is not None or not totals.scored else totals.loss_sum / totals.scored
         if value is None:
             return
-        seen = self.detector.see(step.number, value, step_segments(step))
-        if seen.flagged:
-            first = seen.since or step.number
+        verdict = self.detector.see(step.number, value, step_segments(step))
+        if verdict.flagged:
+            first = verdict.since or step.number
             self.flagged.append(step.number)
             self._writer.flagged.update(range(first, step.number + 1))
-            self._writer.add("events", event(step.number, "flagged", {"kind": seen.kind, "first_step": first}))
+            self._writer.add("events", event(step.number, "flagged", {"kind": verdict.kind, "first_step": first}))
 
     def _score(self, scores: Scores) -> None:
-        for step in self._held:
+        for step in self._waiting:
             if step.number == scores.number:
                 for batch, sums in zip(step.batches, scores.sums, strict=True):
                     batch.sums = array_of(sums)
                 detail = {"step": scores.number, "updates": scores.updates}
                 self._writer.add("events", event(scores.number, "scored", detail))
 
-    def _write_held(self, keep: int) -> None:
-        while len(self._held) > keep:
-            step = self._held.popleft()
-            with Guarded() as call:
+    def _write_waiting(self, keep: int) -> None:
+        while len(self._waiting) > keep:
+            step = self._waiting.popleft()
+            with CatchErrors() as call:
                 self._write_step(step)
             if call.error is not None:
                 self._lose(step.number, f"its rows cannot be made ({call.origin})")
@@ -316,7 +308,7 @@ class LogThread:
         if values:
             self._writer.add("values", value_columns(step.number, values))
         self._writer.add_step(step.number, row)
-        with Guarded() as call:
+        with CatchErrors() as call:
             for batch in step.batches:
                 self._compare(step.number, batch)
             for batch in step.batches:
@@ -339,7 +331,7 @@ class LogThread:
         values = self._numbers(step.number, step.values)
         if "learning_rate" in values and (jump := self.rates.see(values["learning_rate"])) is not None:
             self._writer.add("events", event(step.number, "learning_rate_jump", jump))
-            _LOG.warning("step %d: %s", step.number, say_jump(jump))
+            _LOG.warning("step %d: %s", step.number, jump_line(jump))
         for detail in self._finite.see(values):
             self._writer.add("events", event(step.number, "nan_inf", detail))
         for name in SPARSE & values.keys():
@@ -355,38 +347,26 @@ class LogThread:
         for table, columns in self._counts.rows().items():
             self._writer.add(table, columns)
 
-    def _add(self, item: Scores | Numbers | Window) -> None:
-        """Take what belongs to a step and came apart from it."""
-        if isinstance(item, Scores):
-            self._score(item)
-            return
-        if isinstance(item, Window):
-            self._add_window(item)
-            return
-        values = self._numbers(item.step, item.values)
-        self._writer.add("values", value_columns(item.step, values))
-
     def _add_window(self, window: Window) -> None:
-        with Guarded() as call:
+        with CatchErrors() as call:
             for (metric, stat), value in fractions(window).items():
                 self._writer.add("values", {**value_columns(window.step, {metric: value}), "stat": [stat]})
         if call.error is not None:
             why = {"what": "comm_time_frac, compute_time_frac", "why": f"{call.kind} where the profile was read"}
             self._writer.add("events", event(window.step, "not_seen", why))
 
-    def _look_at_gpu(self) -> None:
-        said = self.gpu.missing
-        found = self.gpu.look()
-        if found:
-            self._writer.add("values", value_columns(self._step, found))
-        if self.gpu.missing and not said:
+    def _sample_gpu(self) -> None:
+        reported = self.gpu.missing
+        if use := self.gpu.sample():
+            self._writer.add("values", value_columns(self._step, use))
+        if self.gpu.missing and not reported:
             detail = {"what": "gpu_util, gpu_mem_used", "why": self.gpu.missing}
             self._writer.add("events", event(self._step, "not_seen", detail))
 
 
-def array_of(value: np.ndarray | float | Pending) -> np.ndarray:
+def array_of(value: np.ndarray | float | AsyncCopy) -> np.ndarray:
     """Return an array that is here."""
-    return value.numpy() if isinstance(value, Pending) else np.asarray(value)
+    return value.numpy() if isinstance(value, AsyncCopy) else np.asarray(value)
 
 
 def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:
@@ -394,23 +374,23 @@ def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:
     tags = array_of(batch.tags)
     used = tags[..., SHARD] != UNUSED
     rows = np.nonzero(used)[0]
-    found = tags[used]
-    targets = found[:, TARGETS]
+    named = tags[used]
+    targets = named[:, TARGETS]
     loss = None
     if batch.sums is not None:
         none = targets == 0
         loss = (array_of(batch.sums)[used] / np.where(none, 1, targets)).astype(np.float32)
         loss = np.ma.masked_array(loss, mask=none) if none.any() else loss
     return {
-        "step": np.full(len(found), step),
-        "micro_batch": np.full(len(found), index),
+        "step": np.full(len(named), step),
+        "micro_batch": np.full(len(named), index),
         "batch_row": rows,
-        "start": found[:, START],
-        "shard": found[:, SHARD],
-        "row": found[:, ROW],
-        "offset": found[:, OFFSET],
-        "source": found[:, SOURCE],
-        "epoch": found[:, EPOCH],
+        "start": named[:, START],
+        "shard": named[:, SHARD],
+        "row": named[:, ROW],
+        "offset": named[:, OFFSET],
+        "source": named[:, SOURCE],
+        "epoch": named[:, EPOCH],
         "targets": targets,
         "loss": loss,
     }
@@ -418,50 +398,45 @@ def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:
 
 def step_segments(step: Step) -> Segments | None:
     """Return the scored segments of a step as its log has them; None where less than half of its targets has a loss."""
-    held = [stretch_columns(step.number, 0, batch) for batch in step.batches if batch.sums is not None]
-    if not held or 2 * _scored(step)[0] < _targets(step)[0]:
+    parts = [stretch_columns(step.number, 0, batch) for batch in step.batches if batch.sums is not None]
+    totals = _totals(step)
+    if not parts or 2 * totals.scored < totals.targets:
         return None
-    columns = {name: np.concatenate([np.asarray(item[name]) for item in held]) for name in Segments._fields}
-    kept = (columns["targets"] > 0) & np.isfinite(columns["loss"])
-    kinds = {name: np.float64 if name == "loss" else np.int64 for name in columns}
-    return Segments(**{name: column[kept].astype(kinds[name]) for name, column in columns.items()})
+    segments = Segments.of(
+        {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in Segments._fields}
+    )
+    return segments.take((segments.targets > 0) & np.isfinite(segments.loss))
 
 
-def _scored(step: Step) -> tuple[int, float]:
-    """Return how many targets of a step have a loss, and its sum."""
-    scored, total = 0, 0.0
-    for batch in step.batches:
-        if batch.sums is not None:
-            tags = array_of(batch.tags)
-            used = tags[..., SHARD] != UNUSED
-            scored += int(tags[..., TARGETS][used].sum())
-            total += float(array_of(batch.sums)[used].sum())
-    return scored, total
+class _Totals(NamedTuple):
+    """Targets of a step, those of segments that did not fit into the tags, those that have a loss, and its sum."""
+
+    targets: int
+    merged: int
+    scored: int
+    loss_sum: float
 
 
-def _targets(step: Step) -> tuple[int, int]:
-    """Return the targets of a step, and those of segments that did not fit into the tags."""
-    targets = merged = 0
+def _totals(step: Step) -> _Totals:
+    targets, merged, scored, loss_sum = 0, 0, 0, 0.0
     for batch in step.batches:
         tags = array_of(batch.tags)
-        shards = tags[..., SHARD]
-        targets += int(tags[..., TARGETS][shards != UNUSED].sum())
-        merged += int(tags[..., TARGETS][shards == MERGED].sum())
-    return targets, merged
+        used, number = tags[..., SHARD] != UNUSED, tags[..., TARGETS]
+        targets += int(number[used].sum())
+        merged += int(number[tags[..., SHARD] == MERGED].sum())
+        if batch.sums is not None:
+            scored += int(number[used].sum())
+            loss_sum += float(array_of(batch.sums)[used].sum())
+    return _Totals(targets, merged, scored, loss_sum)
 
 
 def _step_columns(step: Step) -> Columns:
-    targets, merged = _targets(step)
-    scored, loss_sum = _scored(step)
     return {
         "step": [step.number],
         "time": [step.time],
         "micro_batches": [len(step.batches)],
-        "targets": [targets],
-        "scored": [scored],
-        "loss_sum": [loss_sum],
         "user_loss": None if step.loss is None else [step.loss],
-        "merged": [merged],
+        **{name: [total] for name, total in _totals(step)._asdict().items()},
     }
 
 

@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from dataaudit import __version__
-from dataaudit.base.async_copy import Pending, scalar
-from dataaudit.base.errors import ConfigError, Guarded, TagsError
+from dataaudit.base.async_copy import AsyncCopy, scalar
+from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
 from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
-from dataaudit.training.run_start import Begun, Order, begin_run, check_arguments, detector_of, process_of, untouched
+from dataaudit.training.run_start import Order, begin_run, check_arguments, detector_of, process_of, untouched
 from dataaudit.training.segment_losses import (
     MOVED,
     TrainedCounts,
@@ -55,7 +55,7 @@ BLOCK_ROWS = 64
 MOST_MERGED = 0.01
 """Share of the targets that may lie in stretches that did not fit into the tags."""
 _MERGED_AFTER = 50_000
-"""Targets after which that share is looked at."""
+"""Targets after which that share is checked."""
 MOST_BATCHES = 65_536
 """Batches that may be handed over before a step ends."""
 _LOG = logging.getLogger("dataaudit")
@@ -75,7 +75,7 @@ class TrainingMonitor:
         resume: Whether to start again from the first step in a folder that holds a log already, without a state.
         allow: Names of digests that may differ from those of ``state``.
         digests: Of what else decides the run, by name: ``code``, ``lock``, ... as ``sha256:...``; a checkpoint keeps
-            them, and other ones are an error when the run goes on.
+            them, and other digests are an error when the run goes on.
         rank: Of this process; of the environment's RANK by default.
         ranks: Processes of the run; of the environment's WORLD_SIZE by default.
         block_rows: Rows of a block, the unit that a spike is attributed to; a power of two.
@@ -83,7 +83,7 @@ class TrainingMonitor:
         order: ``documents``: these were shuffled uniformly, by ``PackedDocuments(order="shuffled")``, and are read in
             that order. ``rows``: whole rows were, by a loader's ``shuffle=True``. Empty: neither, or a shuffle buffer.
             Tests of a whole run draw such orders again.
-        score: From a kept batch to its losses [B, T]. With it every 16th step is scored, and a flagged one as long as
+        score: From a kept batch to its losses [B, T]. With it every 16th step is scored, and a flagged step as long as
             it is among the last four, where a loop hands over no losses of stretches.
         model: Whose buffers and modes are put back after ``score``.
         planned_tokens: Targets that the whole run is to be trained on, over all ranks.
@@ -97,7 +97,7 @@ class TrainingMonitor:
 
     Raises:
         ConfigError: The folder holds a log and neither ``state`` nor ``resume`` is given, or cannot be written.
-        CorpusRefused: The corpus is not the one that ``state`` was trained on.
+        CorpusRefused: The corpus is not that which ``state`` was trained on.
     """
 
     def __init__(
@@ -138,16 +138,15 @@ class TrainingMonitor:
         self._positions = self._context = 0
         """Places of the batches of this step that may be targets, filled or not; places of a row."""
         self._closed = False
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         detector = detector_of(state, corpus, self._digests, allow)
         self.steps = 0 if state is None else int(state["step"])
-        """Steps that are done."""
         self._watch = OptimizerWatch(optimizer, scaler, scheduler)
         self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
         rates = RateWatch(None if state is None else state["rates"], self._watch.state()["schedule"])
         first, on = self.steps + 1, state is not None or resume
-        begun = Begun(self.folder, corpus, self._digests, (self.rank, self.ranks), block_rows, order)
-        block_rows = begin_run(begun, first if on else None)
+        process, first_step = (self.rank, self.ranks), first if on else None
+        block_rows = begin_run(self.folder, corpus, self._digests, process, block_rows, order, first_step)
         try:
             writer = RankWriter(self.folder, self.rank, first, block_rows)
         except OSError as error:
@@ -193,7 +192,7 @@ class TrainingMonitor:
         labels: Any | None = None,
         keep: Any | None = None,
     ) -> None:
-        """Take a batch, one of those whose gradients make a step.
+        """Take a batch whose gradients are part of a step.
 
         The losses of its stretches come from the first of these that is given: ``losses``, ``logits``, ``hidden`` with
         ``head``. From hidden states they are computed at every 16th step alone, since that takes a pass of its own.
@@ -226,18 +225,18 @@ class TrainingMonitor:
         tags = np.asarray(tags) if isinstance(tags, list) else tags
         if not self._checked:
             self._check(tags, losses, labels)
-        with Guarded() as call:
+        with CatchErrors() as call:
             sums, counts = self._sums(tags, losses, logits, hidden, head, labels)
         if call.error is not None:
             if not self._checked and not _out_of_memory(call.error):
                 raise call.error
             sums = counts = None  # the batch is trained on, without its losses in the log
-            self._say("not_scored", {"step": self.steps + 1, "why": call.kind})
+            self._warn("not_scored", {"step": self.steps + 1, "why": call.kind})
         self._batches.append(
             MicroBatch(
-                tags.copy() if isinstance(tags, np.ndarray) else Pending(tags),
-                None if sums is None else Pending(sums),
-                None if counts is None else Pending(counts),
+                tags.copy() if isinstance(tags, np.ndarray) else AsyncCopy(tags),
+                None if sums is None else AsyncCopy(sums),
+                None if counts is None else AsyncCopy(counts),
                 _ids(labels),
             )
         )
@@ -268,13 +267,13 @@ class TrainingMonitor:
             )
         if self._thread.moved:
             raise TagsError(self._thread.moved, MOVED)
-        held = self._numbers({"loss": loss, **values} if loss is not None else values)
-        own = held.pop("loss", None)
+        numbers = self._numbers({"loss": loss, **values} if loss is not None else values)
+        own = numbers.pop("loss", None)
         self._checked = True
         self.steps += 1
-        held |= self._end_step(values)
+        numbers |= self._end_step(values)
         ended, times = self._clock.end_step()
-        self._thread.put(Step(self.steps, ended, self._batches, own, held | times))
+        self._thread.put(Step(self.steps, ended, self._batches, own, numbers | times))
         self._batches = []
         self._profiled.begin(self.steps + 1)
         if self._score is not None:
@@ -284,11 +283,11 @@ class TrainingMonitor:
         if self._thread.targets > _MERGED_AFTER and self._merged_share() > MOST_MERGED:
             raise TagsError(self._merged_words(), "Give the dataset more places for them: `stretches=`.")
 
-    def _end_step(self, given: Mapping[str, Any]) -> dict[str, float | Pending]:
-        """Return what is known of a step besides; what is wrong with it becomes an event."""
+    def _end_step(self, given: Mapping[str, Any]) -> dict[str, float | AsyncCopy]:
+        """Return further numbers of a step; what is wrong with it becomes an event."""
         numbers, events = self._watch.end_step(self.steps, given)
         for kind, detail in events:
-            self._say(kind, detail)
+            self._warn(kind, detail)
         if self._positions:
             numbers["positions"], numbers["context"] = float(self._positions), float(self._context)
             self._positions = 0
@@ -302,18 +301,19 @@ class TrainingMonitor:
             self._thread.gpu.device = _device()
         return numbers
 
-    def _say(self, kind: str, detail: Mapping[str, Any]) -> None:
+    def _warn(self, kind: str, detail: Mapping[str, Any]) -> None:
         """Log what is wrong; in words the first time."""
         self.add_event(self.steps, kind, detail)
-        if kind == "clip_before_unscale" and kind not in self._said:
-            self._said.add(kind)
+        if kind in self._warned:
+            return
+        self._warned.add(kind)
+        if kind == "clip_before_unscale":
             _LOG.warning(
                 "step %d: the gradients' norm was taken before they were unscaled; call scaler.unscale_(optimizer)"
                 " before they are clipped",
                 self.steps,
             )
-        if kind == "not_scored" and kind not in self._said:
-            self._said.add(kind)
+        if kind == "not_scored":
             _LOG.warning("step %d: the losses of stretches cannot be computed (%s)", self.steps + 1, detail["why"])
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, **how: Any) -> torch.Tensor:
@@ -363,7 +363,7 @@ class TrainingMonitor:
         Raises:
             ConfigError: It is no number.
         """
-        with Guarded() as call:
+        with CatchErrors() as call:
             value = scalar(loss)
         if call.error is not None:
             raise ConfigError(f"validation: expected a number, or a tensor of one, found {type(loss).__name__}")
@@ -376,7 +376,7 @@ class TrainingMonitor:
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Take an event of a step."""
         if kind == "vitals":  # what they measure is not measured twice
-            self._watch.state_looked_at = "opt_state_finite" not in detail.get("metrics", {})
+            self._watch.checks_state = "opt_state_finite" not in detail.get("metrics", {})
         self._thread.put(Rows("events", event(step, kind, detail)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -412,12 +412,12 @@ class TrainingMonitor:
     def _merged_words(self) -> str:
         return f"{self._merged_share():.1%} of the targets lie in stretches that did not fit into the tags"
 
-    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float | Pending]:
+    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float | AsyncCopy]:
         """Return numbers; what is none is refused in the first step, and left out and counted in others."""
-        found: dict[str, float | Pending] = {}
+        numbers: dict[str, float | AsyncCopy] = {}
         for name, value in values.items():
-            with Guarded() as call:
-                found[name] = scalar(value)
+            with CatchErrors() as call:
+                numbers[name] = scalar(value)
             if call.error is not None:
                 shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
                 why = f"{name}: expected a number, or a tensor of one, found {type(value).__name__}{shape}"
@@ -426,7 +426,7 @@ class TrainingMonitor:
                 if not self._refused:
                     _LOG.warning("step %d: %s; such values are left out of the log", self.steps + 1, why)
                 self._refused += 1
-        return found
+        return numbers
 
     def _sums(self, tags: Any, losses: Any, logits: Any, hidden: Any, head: Any, labels: Any) -> tuple[Any, Any]:
         if losses is None and logits is not None:
@@ -440,7 +440,7 @@ class TrainingMonitor:
         return stretch_loss_sums(torch.as_tensor(losses), torch.as_tensor(tags), labels, inner=self._inner)
 
     def _check(self, tags: Any, losses: Any | None, labels: Any | None) -> None:
-        """Hold the first step's tags against the corpus, the labels and the losses."""
+        """Compare the first step's tags with the corpus, the labels and the losses."""
         if not self._tokenizer and (now := self.corpus.tokenizer):  # documents that were opened after the log
             self.add_event(self.steps, "reads", {"told": {"tokenizer": now}})
         check_batch(self.corpus, tags, losses, labels, inner=self._inner)
@@ -451,8 +451,8 @@ class TrainingMonitor:
         for number, batches in list(self._kept):
             wanted = number in flagged or number % SCORED_EVERY == 0
             if wanted and batches and all(tags is not None for _, tags in batches):
-                with Guarded() as call, untouched(self._model):
-                    sums = [Pending(self._scored_again(kept, tags)) for kept, tags in batches]
+                with CatchErrors() as call, untouched(self._model):
+                    sums = [AsyncCopy(self._scored_again(kept, tags)) for kept, tags in batches]
                     self._thread.put(Scores(number, sums, self.steps - number))
                 if call.error is not None:
                     _LOG.warning("step %d cannot be scored again (%s); training goes on", number, call.origin)
@@ -467,17 +467,17 @@ class TrainingMonitor:
         return sums
 
 
-def _ids(labels: Any | None) -> Pending | None:
+def _ids(labels: Any | None) -> AsyncCopy | None:
     """Return labels on their way to the log's thread; None where there are none."""
     if labels is None:
         return None
     import torch
 
-    return Pending(torch.as_tensor(labels).detach().to(torch.int32))
+    return AsyncCopy(torch.as_tensor(labels).detach().to(torch.int32))
 
 
 def _shape(*given: Any) -> tuple[int, int] | None:
-    """Return rows and places of a row of a batch; None where nothing says them."""
+    """Return rows and places of a row of a batch; None where they are unknown."""
     return next(((int(item.shape[0]), int(item.shape[1])) for item in given[::-1] if item is not None), None)
 
 

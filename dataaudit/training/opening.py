@@ -19,7 +19,7 @@ import pyarrow as pa
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError, CorpusRefused, ManifestError, QuarantineDamaged, ReleasedHeldBack
 from dataaudit.base.yamlfile import nearest
-from dataaudit.decide.gate.builtin import policy_path
+from dataaudit.decide.gate import policy_path
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import policy_of
 from dataaudit.decide.quarantine.applied import AppliedFolder, read_applied
@@ -94,7 +94,7 @@ def open_manifest(
             verified, and somebody who is trusted has signed that exactly this ``manifest.json`` passed (needs
             cryptography, or sigstore); where there is no signed verdict, they have signed the manifest itself
             (``attestation.json``) and ``policy`` is judged now.
-        policy: File of a policy, the name of one that is ready, or what such a file says. Of ``signed``: the policy
+        policy: File of a policy, the name of a built-in policy, or the contents of a file. Of ``signed``: the policy
             that has to have been used, any when None; and what it asks beside its rules is asked today: a signed
             manifest, its quarantine list, its record of token files.
         baseline: Of ``passed``: folder of an older manifest that rules of change compare with.
@@ -105,18 +105,18 @@ def open_manifest(
         signature: The signed verdict; by default ``FOLDER.verdict.dsse.json`` beside the folder for a key, and
             ``FOLDER.verdict.sigstore.json`` for an identity.
         max_age: Longest time since the signed verdict, else since the end of the build.
-        quarantine: A quarantine list; what it holds back today is held, shards and single documents.
+        quarantine: A quarantine list; the shards and single documents that it names today are left out.
         ignore_bad_lines: Go on although lines of the list cannot be read.
-        applied: A folder of ``quarantine apply --documents``: its documents are skipped, and the shards that it left
-            out are held. It has to be of this manifest and, when ``quarantine`` is given, of this list.
+        applied: A folder of ``quarantine apply --documents``: its documents are skipped, and so are the shards that it
+            left out. It has to be of this manifest and, when ``quarantine`` is given, of this list.
         root: Folder or address that holds the shards now, of all splits or by split; as the manifest says when None.
         check: ``size``, ``sample`` (at most 64 files of together 1 GB are hashed) or ``all`` (every file is hashed).
             Rows of streamed datasets have no digests of files; ``Corpus.notes`` says so.
         splits: Splits to train on; those that are not held out when None (all, when all are held out).
-        cache: Folder of the shared table; one in the user's cache folder when None.
+        cache: Folder of the shared table; in the user's cache folder when None.
 
     Returns:
-        The corpus. Held shards keep their ordinals: quarantine never changes the order of the rest.
+        The corpus. Shards that are left out keep their ordinals: quarantine never changes the order of the rest.
 
     Raises:
         CorpusRefused: It may not be trained on.
@@ -183,13 +183,13 @@ def _open(
     chosen = _splits(manifest, splits)
     quarantine = listed or in_force((), digest="", on=today())
     selection = select(manifest, quarantine)
-    held = _held(selection, applied, chosen)
-    if "" not in held:
+    left_out = _left_out(selection, applied, chosen)
+    if "" not in left_out:
+        tally = ", ".join(f"{left_out.count(why):,} {why}" for why in sorted(set(left_out))) or "it has none"
         raise CorpusRefused(
-            f"no shard is left of {', '.join(chosen)}: {_tally(held)}",
-            "Choose other splits, or lift entries of the list.",
+            f"no shard is left of {', '.join(chosen)}: {tally}", "Choose other splits, or lift entries of the list."
         )
-    paths = locate(manifest, shards, held, root)
+    paths = locate(manifest, shards, left_out, root)
     notes = check_files(manifest, shards, paths, check)
     if applied is not None:
         notes += [f"the drop list lacks {t.clean(what)}" for what in applied.lacks]
@@ -207,17 +207,18 @@ def _open(
             "applied": "" if applied is None else applied.digest,
             "tokenizer": f"sha256:{manifest.core.tokenizer.sha256}",
             "config": digest_json(manifest.core.config),
-            "held": _held_digest(held, places),
+            # of what is left out: the same list names less once an entry has ended
+            "held": f"sha256:{hashlib.sha256(chr(10).join(left_out).encode() + places.tobytes()).hexdigest()}",
         },
         splits=chosen,
         sources=sources_of(shards),
         config=manifest.core.config,
     )
-    place = cache_folder(cache)
+    folder = cache_folder(cache)
     return Corpus(
-        file=share(make_table(shards, paths=paths, held=held, about=about), "shards", place),
-        drops_file=share(pa.table({"place": places}), "drops", place),
-        notes=(*notes, *_notes(manifest, shards, held, selection)),
+        file=share(make_table(shards, paths=paths, held=left_out, about=about), "shards", folder),
+        drops_file=share(pa.table({"place": places}), "drops", folder),
+        notes=(*notes, *_notes(manifest, shards, left_out, selection)),
     )
 
 
@@ -273,62 +274,44 @@ def _splits(manifest: Manifest, given: Iterable[str] | None) -> tuple[str, ...]:
     known = {split.name: split.held_out for split in manifest.core.splits}
     if given is None:
         return tuple(sorted(name for name, held_out in known.items() if not held_out)) or tuple(sorted(known))
-    chosen = (given,) if isinstance(given, str) else tuple(given)
+    chosen, hint = (given,) if isinstance(given, str) else tuple(given), f"Known: {', '.join(sorted(known))}."
     for split in chosen:
         if split not in known:
-            raise ConfigError(f"splits: no split `{split}`{nearest(split, list(known))}", f"Known: {_listed(known)}.")
+            raise ConfigError(f"splits: no split `{split}`{nearest(split, list(known))}", hint)
     if not chosen:
-        raise ConfigError("splits: expected at least one", f"Known: {_listed(known)}.")
+        raise ConfigError("splits: expected at least one", hint)
     return tuple(sorted(set(chosen)))
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
-
-
-def _held(selection: Selection, applied: AppliedFolder | None, chosen: tuple[str, ...]) -> list[str]:
+def _left_out(selection: Selection, applied: AppliedFolder | None, chosen: tuple[str, ...]) -> list[str]:
     """Return for each shard why loaders do not get it; empty when they do.
 
-    What the applied folder left out stays held although an entry may have ended since: its documents are in no drop
-    list.
+    What the applied folder left out stays so although an entry may have ended since: its documents are in no drop list.
     """
-    left_out = {} if applied is None else {(split, uri): why for split, uri, why in applied.excluded}
-    held = []
-    for shard in selection.shards:
-        split = shard.row["split"]
-        outside = "" if split in chosen else NOT_CHOSEN
-        held.append(shard.why or left_out.get((split, shard.row["uri"]), "") or outside)
-    return held
+    excluded = {} if applied is None else {(split, uri): why for split, uri, why in applied.excluded}
+    rows = [(shard.why, shard.row["split"], shard.row["uri"]) for shard in selection.shards]
+    return [
+        why or excluded.get((split, uri), "") or ("" if split in chosen else NOT_CHOSEN) for why, split, uri in rows
+    ]
 
 
-def _held_digest(held: list[str], places: np.ndarray) -> str:
-    """Return the digest of what is left out: the same list says less once an entry has ended."""
-    return f"sha256:{hashlib.sha256(chr(10).join(held).encode() + places.tobytes()).hexdigest()}"
-
-
-def _tally(held: list[str]) -> str:
-    return ", ".join(f"{held.count(why):,} {why}" for why in sorted(set(held))) or "it has none"
-
-
-def _notes(manifest: Manifest, shards: pa.Table, held: list[str], selection: Selection) -> list[str]:
+def _notes(manifest: Manifest, shards: pa.Table, left_out: list[str], selection: Selection) -> list[str]:
     """Return what nobody should overlook."""
-    formats = shards["format"].to_pylist()
-    streamed = sum(kind == STREAMED and not why for kind, why in zip(formats, held, strict=True))
-    found = (
-        [f"{t.plural(streamed, 'shard')} of streamed datasets: no digest of a file to hold them to"] if streamed else []
-    )
+    notes = []
+    formats, reasons = shards["format"].to_pylist(), shards["reason"].to_pylist()
+    if streamed := sum(kind == STREAMED and not why for kind, why in zip(formats, left_out, strict=True)):
+        notes.append(f"{t.plural(streamed, 'shard')} of streamed datasets: no digest of a file to hold them to")
     ledger = manifest.core.ledger
     counts = ((ledger.listed_shards, "shard"), (ledger.documents.held_back, "document"))
-    if told := " and ".join(t.plural(many, noun) for many, noun in counts if many):
-        found.append(f"{told} left out, as the quarantine list of the build said: nobody audited them")
-    reasons = shards["reason"].to_pylist()
-    if unread := sum(why == UNREAD and by != HELD_BACK for why, by in zip(held, reasons, strict=True)):
-        found.append(f"{t.plural(unread, 'shard')} could not be read by the build: held, as nobody audited them")
+    if listed := " and ".join(t.plural(many, noun) for many, noun in counts if many):
+        notes.append(f"{listed} left out, as the quarantine list of the build said: nobody audited them")
+    if unread := sum(why == UNREAD and by != HELD_BACK for why, by in zip(left_out, reasons, strict=True)):
+        notes.append(f"{t.plural(unread, 'shard')} could not be read by the build: held, as nobody audited them")
     for item in selection.stale[:_NAMED]:
         name = t.clean(selection.shards[item.shard].name, 200)
-        found.append(
+        notes.append(
             f"{name} is listed under another digest ({short_id(item.entry)}): it has changed since, and is not held"
         )
     if len(selection.stale) > _NAMED:
-        found.append(f"and {len(selection.stale) - _NAMED:,} more are listed under another digest")
-    return found
+        notes.append(f"and {len(selection.stale) - _NAMED:,} more are listed under another digest")
+    return notes

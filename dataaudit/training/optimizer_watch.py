@@ -13,44 +13,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dataaudit.base.async_copy import Pending, scalar
-from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.async_copy import AsyncCopy, scalar
+from dataaudit.base.errors import CatchErrors, ConfigError
 
 if TYPE_CHECKING:
     import torch
 
 STATE_EVERY = 16
-"""Steps between two looks at the optimizer's state."""
+"""Steps between two checks of the optimizer's state."""
 
-Numbers = dict[str, float | Pending]
+Numbers = dict[str, float | AsyncCopy]
 
 
 class OptimizerWatch:
-    """Follows one or several optimizers of a loop.
-
-    Args:
-        optimizer: One of torch's, or a list of them; wrappers that hold one as ``optimizer`` will do.
-        scaler: The loop's ``torch.amp.GradScaler``, if there is one.
-        scheduler: Of the learning rate; where it stands is kept in checkpoints.
-
-    Raises:
-        ConfigError: An optimizer is none of torch's.
-    """
+    """Follows the optimizers of a loop, or what wraps them, its ``GradScaler`` and its schedule."""
 
     def __init__(self, optimizer: Any = None, scaler: Any = None, scheduler: Any = None) -> None:
         self.optimizers = _optimizers(optimizer)
-        self.state_looked_at = True
-        """Whether to look at the optimizer's state; not where vitals do."""
+        self.checks_state = True
+        """Whether to check the optimizer's state; not where vitals do."""
         self._scaler, self._scheduler = scaler, scheduler
         self._rates: Numbers = {}
         self._groups = 0
         self._applied = False
-        self._found_inf: list[float | Pending] = []
+        self._found_inf: list[float | AsyncCopy] = []
         self._norm: Any = None
         self._max_norm: float | None = None
-        self._said_max_norm: float | None = None
+        self._logged_max_norm: float | None = None
         self._unread: set[str] = set()
-        """Numbers that were none, which an event said already."""
+        """Numbers that were none, which an event has reported."""
         self._events: list[tuple[str, dict[str, Any]]] = []
         self._hooks: list[Any] = []
         if self.optimizers:
@@ -76,23 +67,20 @@ class OptimizerWatch:
         return norm
 
     def norm_is_taken(self, max_norm: float | None, norm: Any = None) -> None:
-        """Say that the norm of the gradients is taken now, and to what they are clipped."""
-        self._norm = norm
-        self._max_norm = max_norm
+        """Mark that the norm of the gradients is taken now, and to what they are clipped."""
+        self._norm, self._max_norm = norm, max_norm
         stages = _stages(self._scaler, self.optimizers)
-        if stages and not all(stage == "UNSCALED" for stage in stages):
-            self._events.append(
-                ("clip_before_unscale", {"stage": next(stage for stage in stages if stage != "UNSCALED")})
-            )
+        if scaled := [stage for stage in stages if stage != "UNSCALED"]:
+            self._events.append(("clip_before_unscale", {"stage": scaled[0]}))
 
     def end_step(self, step: int, given: Mapping[str, Any]) -> tuple[Numbers, list[tuple[str, dict[str, Any]]]]:
         """Return the numbers of a step and what is wrong with it."""
         numbers: Numbers = {}
         if "grad_global_norm" not in given:
             self._read(numbers, "grad_global_norm", self._norm)
-        if self._max_norm != self._said_max_norm:
+        if self._max_norm != self._logged_max_norm:
             self._read(numbers, "grad_max_norm", self._max_norm)
-            self._said_max_norm = self._max_norm
+            self._logged_max_norm = self._max_norm
         if "learning_rate" not in given:
             numbers |= self._rates
         if self.optimizers:
@@ -114,7 +102,7 @@ class OptimizerWatch:
             numbers["skipped_updates"] = 1.0
         elif self._found_inf:
             numbers["skipped_updates"] = self._found_inf[0]
-        finite = self._state_finite(step) if self.state_looked_at and step % STATE_EVERY == 0 else None
+        finite = self._state_finite(step) if self.checks_state and step % STATE_EVERY == 0 else None
         return numbers if finite is None else {**numbers, "opt_state_finite": finite}
 
     def _before(self, optimizer: Any, *_: Any) -> None:
@@ -127,15 +115,15 @@ class OptimizerWatch:
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         self._applied = True
-        found: Numbers = {}
-        self._read(found, "skipped_updates", getattr(optimizer, "found_inf", None))  # of fused ones: on the device
-        self._found_inf += found.values()
+        skipped: Numbers = {}
+        self._read(skipped, "skipped_updates", getattr(optimizer, "found_inf", None))  # of fused ones: on the device
+        self._found_inf += skipped.values()
 
     def _read(self, numbers: Numbers, name: str, value: Any) -> None:
         """Add a number where there is one; what is none costs itself, and is an event the first time."""
         if value is None:
             return
-        with Guarded() as call:
+        with CatchErrors() as call:
             numbers[name] = scalar(value)
         if call.error is not None:
             self._not_seen(name, f"{type(value).__name__} is no number ({call.kind})")
@@ -149,17 +137,17 @@ class OptimizerWatch:
             self._unread.add(what)
             self._events.append(("not_seen", {"what": what, "why": why}))
 
-    def _state_finite(self, step: int) -> Pending | None:
+    def _state_finite(self, step: int) -> AsyncCopy | None:
         from dataaudit.vitals.finite import state_finite
 
-        with Guarded() as call:
+        with CatchErrors() as call:
             for optimizer in self.optimizers:
                 own = [item for group in optimizer.param_groups for item in group["params"] if not _sharded(item)]
-                found = state_finite(optimizer, own, step // STATE_EVERY)
-                if found is not None:
-                    return Pending(found)
+                finite = state_finite(optimizer, own, step // STATE_EVERY)
+                if finite is not None:
+                    return AsyncCopy(finite)
         if call.error is not None:
-            self.state_looked_at = False
+            self.checks_state = False
             self._not_seen("opt_state_finite", f"{call.kind} where it was read")
         return None
 
@@ -169,15 +157,15 @@ def _optimizers(given: Any) -> tuple[Any, ...]:
         return ()
     import torch
 
-    found = []
+    optimizers = []
     for item in given if isinstance(given, list | tuple) else (given,):
-        held = item
-        while not isinstance(held, torch.optim.Optimizer) or _is_wrapper(held):
-            held = getattr(held, "optimizer", None)
-            if held is None:
+        inner = item
+        while not isinstance(inner, torch.optim.Optimizer) or _is_wrapper(inner):
+            inner = getattr(inner, "optimizer", None)
+            if inner is None:
                 raise ConfigError(f"optimizer: expected one of torch's, or a list of them, found {type(item).__name__}")
-        found.append(held)
-    return tuple(found)
+        optimizers.append(inner)
+    return tuple(optimizers)
 
 
 def _is_wrapper(item: Any) -> bool:
@@ -193,29 +181,25 @@ def _stages(scaler: Any, optimizers: Iterable[Any]) -> list[str]:
     """Return at which stage a scaler is with each optimizer; none where there is nothing to unscale, or not known."""
     if scaler is None or not scaler.is_enabled():
         return []
-    held = getattr(scaler, "_per_optimizer_states", {})
-    stages = [held[id(optimizer)]["stage"] for optimizer in optimizers if id(optimizer) in held]
+    states = getattr(scaler, "_per_optimizer_states", {})
+    stages = [states[id(optimizer)]["stage"] for optimizer in optimizers if id(optimizer) in states]
     if len(stages) < len(list(optimizers)):
         stages += ["READY"]
     return [getattr(stage, "name", str(stage)) for stage in stages]
 
 
 RECENT = 16
-"""Steps whose changes of the rate say what the schedule does where nobody hands it over."""
+"""Steps whose changes of the rate stand for the schedule where it is not handed over."""
 _TIMES = 3.0
 _SAME = 1e-6
 
 
 class RateWatch:
-    """Says whether the learning rate goes on where the checkpoint left it.
+    """Checks whether the learning rate goes on where the checkpoint left it.
 
     The rate of the first step after a checkpoint is explained when the schedule that was handed over stands where the
     checkpoint's stood; without one, when it differs from the last rate by no more than three times what neighbouring
     steps among the last :data:`RECENT` differed by.
-
-    Args:
-        state: Of the checkpoint; None: the run begins.
-        schedule: Where the schedule stands now; None: not known.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None, schedule: int | None = None) -> None:
@@ -226,13 +210,11 @@ class RateWatch:
         self._open = bool(self._before)
 
     def see(self, rate: float) -> dict[str, Any] | None:
-        """Take the rate of a step; return what an event says of a jump."""
-        found = None
-        if self._open:
-            self._open = False
-            found = self._jump(rate)
+        """Take the rate of a step; return the detail of an event where it jumps."""
+        jump = self._jump(rate) if self._open else None
+        self._open = False
         self.rates = [*self.rates[-RECENT:], rate]
-        return found
+        return jump
 
     def _jump(self, rate: float) -> dict[str, Any] | None:
         before = self._before[-1]
@@ -247,8 +229,8 @@ class RateWatch:
         return detail
 
 
-def say_jump(detail: Mapping[str, Any]) -> str:
-    """Return what an event of a jump says, in a sentence."""
+def jump_line(detail: Mapping[str, Any]) -> str:
+    """Return an event of a jump in a sentence."""
     words = f"the learning rate is {detail['after']:.4g}, before the checkpoint it was {detail['before']:.4g}"
     if "schedule_now" in detail:
         return f"{words}: the schedule stands at {detail['schedule_now']:,}, it stood at {detail['schedule_before']:,}"
@@ -256,10 +238,10 @@ def say_jump(detail: Mapping[str, Any]) -> str:
 
 
 class NotFinite:
-    """Says once, until it is over, that a number of the optimizer is not finite; an overflow of the scaler is none."""
+    """Reports once, until it is over, a number of the optimizer that is not finite, but no overflow of the scaler."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def see(self, values: Mapping[str, float]) -> list[dict[str, Any]]:
         """Return the details of events."""
@@ -269,6 +251,6 @@ class NotFinite:
             "opt_state_finite": values.get("opt_state_finite", 1.0) < 1,
         }
         known = {"grad_global_norm", "opt_state_finite"} & values.keys()
-        new = [name for name, wrong in bad.items() if wrong and name not in self._said]
-        self._said = {name for name in self._said | set(new) if bad[name] or name not in known}
+        new = [name for name, wrong in bad.items() if wrong and name not in self._reported]
+        self._reported = {name for name in self._reported | set(new) if bad[name] or name not in known}
         return [{"metric": name, "layer": -1, "head": -1, "stat": "value"} for name in new]

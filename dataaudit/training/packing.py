@@ -1,17 +1,17 @@
 """From documents to rows of a fixed length: an order, a stream of tokens, and windows of it with tags.
 
 A row is decided by its index alone, so any number of a loader's workers, and a run that is resumed, read the same rows.
-Documents stand one after another and are cut where a row ends; nothing is padded and, but for the last tokens of the
+Documents follow each other and are cut where a row ends; nothing is padded and, but for the last tokens of the
 last epoch, nothing is left out.
 
 Tags: which documents the labels of a batch are from, as integers beside ``input_ids``.
 
 A *stretch* is the part of one document in one row of a batch. A batch of B rows has tags of int64 ``[B, K, 7]``: K
-places for stretches in a row, and of each the seven numbers named here. Starts are places of *labels*, so that a target
-belongs to the document of its label: of the first label of a document the tokens before it are another document's.
+slots for stretches in a row, and of each the seven numbers named here. Starts are positions of *labels*, so that a
+target belongs to the document of its label: before the first label of a document are tokens of another document.
 
-Places that are not used have :data:`UNUSED` in place of a shard. The stretches of a row that do not fit are merged into
-the last place, whose shard is :data:`MERGED`; how many targets that hides is counted.
+Slots that are not used have :data:`UNUSED` as their shard. The stretches of a row that do not fit are merged into the
+last slot, whose shard is :data:`MERGED`; how many targets that hides is counted.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.training.documents import Documents
 
 SHARD, ROW, SOURCE, EPOCH, START, OFFSET, TARGETS = range(7)
-"""Columns: ordinal of the shard, record of it, place of its source, pass over the data, first label in the row, which
+"""Columns: ordinal of the shard, record of it, index of its source, pass over the data, first label in the row, which
 token of the document this label is, and how many of the labels are targets."""
 WIDTH = 7
 STRETCHES = 16
-"""Places of a row, at least, unless another number is asked for."""
+"""Slots of a row, at least, unless another number is asked for."""
 MOST_STRETCHES = 256
-"""Places of a row, at most, unless more are asked for: more of them would be larger than the row."""
+"""Slots of a row, at most, unless more are asked for: more of them would be larger than the row."""
 
 __all__ = ["MERGED", "STRETCHES", "UNUSED", "WIDTH", "empty_tags", "needed_stretches", "window_tags"]
 
 
 def needed_stretches(ends: np.ndarray, first: int, context: int, rows: int) -> int:
-    """Return how many places the fullest row needs, within :data:`STRETCHES` and :data:`MOST_STRETCHES`."""
+    """Return how many slots the fullest row needs, within :data:`STRETCHES` and :data:`MOST_STRETCHES`."""
     starts = first + context * np.arange(rows)
     begun, done = (np.searchsorted(ends, at, "right") for at in (starts, starts + context - 1))
     return int(np.clip((done - begun + 1).max(), STRETCHES, MOST_STRETCHES))
@@ -64,18 +64,24 @@ def window_tags(
 ) -> np.ndarray:
     """Return the tags of one row: of labels that are a window of a stream of documents."""
     counted = start if first_target is None else first_target
-    found = []
+    rows = []
     for begin, end, place in zip(begins, ends, places, strict=True):
         first, last = max(begin, start), min(end, stop)
         if last > first:
-            found.append((*place, first - start, first - begin, max(0, last - max(first, counted))))
-    if len(found) > stretches:
-        rest = found[stretches - 1 :]
-        merged = (MERGED, -1, -1, rest[0][EPOCH], rest[0][START], 0, sum(item[TARGETS] for item in rest))
-        found[stretches - 1 :] = [merged]
+            rows.append((*place, first - start, first - begin, max(0, last - max(first, counted))))
     tags: np.ndarray = empty_tags(1, stretches)[0]
-    tags[: len(found)] = found
+    named = merged(np.array(rows, dtype=np.int64).reshape(-1, WIDTH), stretches)
+    tags[: len(named)] = named
     return tags
+
+
+def merged(tags: np.ndarray, stretches: int) -> np.ndarray:
+    """Return the tags of a row, int64[n, 7], with those that do not fit into so many slots merged into the last."""
+    if len(tags) <= stretches:
+        return tags
+    rest, last = tags[stretches - 1 :], [MERGED, -1, -1, 0, 0, 0, 0]
+    last[EPOCH], last[START], last[TARGETS] = rest[0, EPOCH], rest[0, START], rest[:, TARGETS].sum()
+    return np.concatenate([tags[: stretches - 1], [last]])
 
 
 def what_is_wrong(tags: np.ndarray, shards: int, sources: int) -> str:
@@ -121,7 +127,7 @@ class PackedDocuments:
             manifest's order.
         open_shards: Shards that are read at once when they are interleaved.
         shift: ``outer``: labels are the tokens after the inputs, and every label is a target. ``inner``: labels are the
-            inputs, a model that shifts them itself has no use for the first one of a row.
+            inputs, a model that shifts them itself has no use for the first of a row.
         stretches: Places for tags in a row; None: as many as the fullest row needs, from 16 to 256.
 
     Raises:
@@ -145,11 +151,13 @@ class PackedDocuments:
             check_sizes(stretches=stretches)
         self.documents, self.context = documents, context
         self.shift = check_shift(shift)
-        orders = [
-            ordered(documents, seed=seed, epoch=epoch, order=order, open_shards=open_shards) for epoch in range(epochs)
-        ]
-        self.order = np.concatenate(orders) if orders else np.zeros(0, np.int64)
-        """int64[documents · epochs] index of the document at each place of the stream."""
+        self.order = np.concatenate(
+            [
+                ordered(documents, seed=seed, epoch=pass_, order=order, open_shards=open_shards)
+                for pass_ in range(epochs)
+            ]
+        )
+        """int64[documents · epochs] the document at each index of the stream."""
         self.ends = np.cumsum(documents.lengths[self.order])
         """int64[documents · epochs] tokens of the stream up to the end of each."""
         total = int(self.ends[-1]) if len(self.ends) else 0
@@ -199,7 +207,7 @@ class PackedDocuments:
         return window_tags(begins, ends, places, start, stop, stretches=self.stretches, first_target=first_target)
 
     def _met(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the first place of the stream that a window meets, and the one after the last."""
+        """Return the first document of the stream that a window meets, and the last plus 1."""
         first, last = np.searchsorted(self.ends, [start, stop - 1], "right")
         return int(first), int(last) + 1
 
@@ -214,36 +222,32 @@ def check_shift(shift: Shift) -> Shift:
 
 
 def check_sizes(**sizes: int) -> None:
-    """Look at numbers that a dataset is given."""
+    """Check numbers that a dataset is given."""
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ConfigError(f"{name}: expected a whole number from 1 on, found {size!r}")
 
 
 def ordered(documents: Documents, *, seed: int, epoch: int, order: Order, open_shards: int) -> np.ndarray:
-    """Return the order of the documents in an epoch; those that are held back are replaced in place.
+    """Return the order of the documents in an epoch; quarantined documents are replaced in place.
 
-    The order is that of all documents, held or not, so that quarantine moves nobody: in place of a held document stands
-    another one, chosen by its place, the epoch and the seed.
+    The order is that of all documents, so that quarantine moves no other: a quarantined document is replaced by
+    another, chosen by the index in the order, the epoch and the seed.
     """
     random = np.random.Generator(np.random.PCG64([seed, epoch]))
-    found: np.ndarray
     if order == "shuffled":
-        found = random.permutation(len(documents))
+        chosen = random.permutation(len(documents))
     elif order == "interleaved":
-        found = _interleaved(documents.starts, random.permutation(len(documents.shards)), open_shards)
+        chosen = _interleaved(documents.starts, random.permutation(len(documents.shards)), open_shards)
     elif order == "sequential":
-        found = np.arange(len(documents))
+        chosen = np.arange(len(documents))
     else:
         raise ConfigError(f"no order `{order}`; there are shuffled, interleaved, sequential")
-    held = documents.held[found]
-    kept = np.flatnonzero(~documents.held)
+    left_out, kept = documents.held[chosen], np.flatnonzero(~documents.held)
     if not len(kept):
         raise ConfigError("every document is held back", "Look at the quarantine list, and at what was chosen.")
-    found = found.astype(np.int64)
-    draw = np.random.Generator(np.random.PCG64([seed, epoch, 1])).random(len(found))
-    found[held] = kept[(draw[held] * len(kept)).astype(np.int64)]
-    return found
+    draw = np.random.Generator(np.random.PCG64([seed, epoch, 1])).random(len(chosen))
+    return np.where(left_out, kept[(draw * len(kept)).astype(np.int64)], chosen).astype(np.int64)
 
 
 def _interleaved(starts: np.ndarray, shards: np.ndarray, open_shards: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import orjson
 from pydantic import ValidationError
 
 from dataaudit.base.errors import RunLogError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.render.line import spell
 from dataaudit.decide.quarantine.changes import AddRequest, Author, Change, propose, target_of
 from dataaudit.decide.quarantine.entry import Comparator, Evidence
@@ -30,7 +30,7 @@ def propose_run(path: Path, log: Path, manifest: Manifest, author: Author) -> Ch
     """Append what a run proposes to a list: a shard, or each document of a block."""
     file = log / ATTRIBUTION_FILE
     try:
-        data = read_regular(file)
+        data = read_safely(file)
         found = Attribution.model_validate(orjson.loads(data))
     except OSError as error:
         raise RunLogError(

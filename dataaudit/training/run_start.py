@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def _whole_number(name: str, default: str) -> int:
 
 
 def detector_of(state: Any, corpus: Corpus, digests: Mapping[str, str], allow: tuple[str, ...]) -> StepDetector:
-    """Return the detector of a checkpoint whose run may go on here; without one, one that has seen nothing."""
+    """Return the detector of a checkpoint whose run may go on here; without a checkpoint, a new detector."""
     if state is None:
         return StepDetector(len(corpus.sources))
     whole = isinstance(state, Mapping) and set(state) >= _STATE
@@ -92,22 +92,23 @@ def detector_of(state: Any, corpus: Corpus, digests: Mapping[str, str], allow: t
         ) from None
 
 
-class Begun(NamedTuple):
-    """A run, as its monitor was called."""
-
-    folder: Path
-    corpus: Corpus
-    digests: Mapping[str, str]
-    """Of what else decides it, by name."""
-    process: tuple[int, int]
-    """Rank and number of processes."""
-    block_rows: int
-    order: Order
+def new_run(**about: Any) -> RunFile:
+    """Return the record of a run that starts now."""
+    started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return RunFile(started=started, program=__version__, **about)
 
 
-def begin_run(run: Begun, first_step: int | None) -> int:
+def begin_run(
+    folder: Path,
+    corpus: Corpus,
+    digests: Mapping[str, str],
+    process: tuple[int, int],
+    block_rows: int,
+    order: Order,
+    first_step: int | None,
+) -> int:
     """Write what a run is, where none is to go on, and return the rows of its blocks."""
-    folder, corpus, (rank, ranks) = run.folder, run.corpus, run.process
+    rank, ranks = process
     if first_step is not None and (folder / RUN_FILE).exists():
         before = load_run(folder).run
         if before.manifest != corpus.id:
@@ -118,20 +119,18 @@ def begin_run(run: Begun, first_step: int | None) -> int:
             supersede_ranks(folder, ranks, first_step, before.block_rows)
         return before.block_rows
     if rank == 0:
-        begun = RunFile(
+        run = new_run(
             manifest=corpus.id,
             dataset=corpus.dataset,
             verdict={} if corpus.verdict is None else asdict(corpus.verdict),
-            digests={**corpus.digests, **run.digests},
+            digests={**corpus.digests, **digests},
             sources=corpus.sources,
-            block_rows=run.block_rows,
+            block_rows=block_rows,
             ranks=ranks,
-            order=run.order,
-            started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            program=__version__,
+            order=order,
         )
-        create_run(folder, begun, corpus.table)
-    return run.block_rows
+        create_run(folder, run, corpus.table)
+    return block_rows
 
 
 def random_state() -> dict[str, Any]:

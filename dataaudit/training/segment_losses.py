@@ -1,14 +1,13 @@
 """The loss of every stretch of a batch: from the loop's own per-token losses, from logits, or from hidden states.
 
 All is computed on detached tensors without gradients, draws no random number, and waits for nothing: what a GPU
-computes is copied to the host behind the loop's back. Sums run over the places of a row in one order, so the same
+computes is copied to the host behind the loop's back. Sums run over the positions of a row in one order, so the same
 losses give the same bytes.
 
-What labels tell of a run: exact counts of what was trained on, and whether they are the tokens that the tags name.
-
-Targets by token and stretches by length, of each source, are added up in the thread of the log and written as rows of
-the tables ``tokens`` and ``lengths`` that say of the steps since the rows before, so that a run that goes on after a
-checkpoint replaces what it does again, and counts of ranks add up.
+Labels give exact counts of what was trained on, and whether they are the tokens that the tags name. Targets by token
+and stretches by length, of each source, are added up in the thread of the log. They are rows of the tables ``tokens``
+and ``lengths`` for the steps since the rows before, so that a run that goes on after a checkpoint replaces what it does
+again, and counts of ranks add up.
 
 What lies between a data set and a loop (a collator, a filter, a buffer) may move rows apart from their tags. A loss is
 then put down to a document that was not read. The documents and token files that a process reads know their tokens, so
@@ -17,7 +16,7 @@ labels are compared with them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +26,6 @@ from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
-
-if TYPE_CHECKING:
-    pass
 
 IGNORED = -100
 """Label of a token that is no target."""
@@ -80,11 +76,11 @@ def token_losses(logits: Any, labels: Any, *, inner: bool) -> Any:
         if inner:
             logits, labels = logits[:, :-1], labels[:, 1:]
         step = max(1, _CHUNK_LOGITS // max(1, logits.shape[1] * logits.shape[2]))
-        found = []
+        losses = []
         for row in range(0, len(logits), step):
             part = logits[row : row + step].transpose(1, 2).float()
-            found.append(cross_entropy(part, labels[row : row + step], reduction="none", ignore_index=IGNORED))
-        return torch.cat(found)
+            losses.append(cross_entropy(part, labels[row : row + step], reduction="none", ignore_index=IGNORED))
+        return torch.cat(losses)
 
 
 def hidden_losses(hidden: Any, head: Any, labels: Any, *, inner: bool) -> Any:
@@ -92,19 +88,19 @@ def hidden_losses(hidden: Any, head: Any, labels: Any, *, inner: bool) -> Any:
     import torch
 
     with torch.no_grad():
-        hidden = hidden.detach()
-        vocab = head.weight.shape[0] if isinstance(head, torch.nn.Module) else head.shape[0]
+        hidden, is_module = hidden.detach(), isinstance(head, torch.nn.Module)
+        vocab = (head.weight if is_module else head).shape[0]
         step = max(1, _CHUNK_LOGITS // max(1, hidden.shape[1] * vocab))
-        found = []
+        losses = []
         for row in range(0, len(hidden), step):
             part = hidden[row : row + step]
-            logits = head(part) if isinstance(head, torch.nn.Module) else part @ head.detach().T
-            found.append(token_losses(logits, labels[row : row + step], inner=inner))
-        return torch.cat(found)
+            logits = head(part) if is_module else part @ head.detach().T
+            losses.append(token_losses(logits, labels[row : row + step], inner=inner))
+        return torch.cat(losses)
 
 
 def check_targets(targets: np.ndarray, *possible: np.ndarray) -> None:
-    """Hold the targets that tags promise against the labels, or the losses, that there are, row by row."""
+    """Compare the targets that tags promise with the labels, or the losses, that there are, row by row."""
     wrong = np.flatnonzero(np.all([targets != values for values in possible], axis=0))
     if len(wrong):
         row = int(wrong[0])
@@ -116,10 +112,10 @@ def check_targets(targets: np.ndarray, *possible: np.ndarray) -> None:
 
 
 def _check_shapes(tags: Any, labels: Any | None, rows: int, length: int) -> None:
-    found = tuple(tags.shape)
-    if len(found) != 3 or found[0] != rows or (labels is not None and tuple(labels.shape) != (rows, length)):
+    shape = tuple(tags.shape)
+    if len(shape) != 3 or shape[0] != rows or (labels is not None and tuple(labels.shape) != (rows, length)):
         shown = "" if labels is None else f", labels {tuple(labels.shape)}"
-        raise TagsError(f"losses of {rows} rows of {length} labels, tags {found}{shown}: they do not belong together")
+        raise TagsError(f"losses of {rows} rows of {length} labels, tags {shape}{shown}: they do not belong together")
 
 
 MOVED = (
@@ -129,7 +125,7 @@ MOVED = (
 FEW = 32
 """Tokens of a stretch that are compared,"""
 STRETCHES = 4
-"""of so many stretches of a row at most: its first ones and its last one."""
+"""of so many stretches of a row at most: its first and its last."""
 LEAST_STEPS = 64
 """Steps between two writings, at least; later on a sixteenth of the run's steps, so that rows do not grow with them."""
 _WAITING_TARGETS = 1 << 20
@@ -140,16 +136,16 @@ _MASK = (1 << _ID_BITS) - 1
 
 def check_batch(corpus: Corpus, tags: Any, losses: Any | None, labels: Any | None, *, inner: bool) -> None:
     """Refuse tags of a first batch that do not fit the corpus, the labels or the losses."""
-    found = _array(tags)
-    if why := what_is_wrong(found, corpus.table.num_rows, len(corpus.sources)):
+    tags = _array(tags)
+    if why := what_is_wrong(tags, corpus.table.num_rows, len(corpus.sources)):
         raise TagsError(
             f"the tags of the batch do not fit: {why}",
             "They must be those of this manifest's documents, as the dataset made them.",
         )
-    targets = np.where(found[..., SHARD] == UNUSED, 0, found[..., TARGETS]).sum(axis=1)
+    targets = np.where(tags[..., SHARD] == UNUSED, 0, tags[..., TARGETS]).sum(axis=1)
     if labels is not None:
         whole = _array(labels)
-        if why := moved_row(corpus, found, whole, range(len(found))):
+        if why := moved_row(corpus, tags, whole, range(len(tags))):
             raise TagsError(why, MOVED)
         if len(given := whole[:, int(inner) :]) == len(targets):
             check_targets(targets, np.full(len(given), given.shape[1]), (given != IGNORED).sum(axis=1))
@@ -171,8 +167,8 @@ def moved_row(corpus: Corpus, tags: np.ndarray, labels: np.ndarray, rows: range)
         stops = np.append(used[1:, START], labels.shape[1])
         chosen = [*range(len(used))[: STRETCHES - 1], *range(len(used))[STRETCHES - 1 :][-1:]]
         for tag, stop in zip(used[chosen].tolist(), stops[chosen].tolist(), strict=True):
-            found = labels[row, tag[START] : min(stop, tag[START] + FEW)]
-            if tag[SHARD] != MERGED and _differs(readers, tag, found):
+            own = labels[row, tag[START] : min(stop, tag[START] + FEW)]
+            if tag[SHARD] != MERGED and _differs(readers, tag, own):
                 return (
                     f"the labels of row {row} from place {tag[START]:,} on are not the tokens of its tags: record"
                     f" {tag[ROW]:,} of shard {tag[SHARD]:,}, from token {tag[OFFSET]:,} on"
@@ -181,7 +177,7 @@ def moved_row(corpus: Corpus, tags: np.ndarray, labels: np.ndarray, rows: range)
 
 
 def _differs(readers: list[Any], tag: list[int], labels: np.ndarray) -> bool:
-    """Return whether somebody knows the tokens of a document, and labels are none of them."""
+    """Return whether a reader knows the tokens of a document, and labels are none of them."""
     known = [tokens for reader in readers if (tokens := reader.tokens_of(tag[SHARD], tag[ROW])) is not None]
     return bool(known) and all(_other(tokens[tag[OFFSET] :], labels) for tokens in known)
 
@@ -220,8 +216,8 @@ class _Tally:
         return (names >> _ID_BITS) - 1, (names & _MASK) - 1, every, half
 
     def _add_up(self) -> None:
-        found, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *self._waiting]), return_counts=True)
-        keys, inverse = np.unique(np.concatenate([self._keys, found]), return_inverse=True)
+        new, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *self._waiting]), return_counts=True)
+        keys, inverse = np.unique(np.concatenate([self._keys, new]), return_inverse=True)
         total = np.zeros(len(keys), np.int64)
         np.add.at(total, inverse, np.concatenate([self._counts, counts]))
         self._keys, self._counts = keys, total
@@ -229,44 +225,38 @@ class _Tally:
 
 
 class TrainedCounts:
-    """Counts of the steps since the last writing.
+    """Counts of the steps since the last writing; where the model shifts labels, a row's first is no target."""
 
-    Args:
-        inner: Whether the model shifts labels itself, so that the first one of a row is no target.
-        vocab: Tokens of the vocabulary; ids from there on are counted as -1. 0: not known.
-    """
-
-    def __init__(self, *, inner: bool, vocab: int = 0) -> None:
-        self._inner, self._vocab = inner, vocab
+    def __init__(self, *, inner: bool) -> None:
+        self._inner = inner
         self._tokens, self._lengths = _Tally(), _Tally()
         self._written = self._step = 0
 
-    def add(self, step: int, tags: Ints, labels: Ints | None) -> int:
-        """Count a batch; return how many of its targets are no tokens of the vocabulary."""
+    def add(self, step: int, tags: Ints, labels: Ints | None) -> None:
+        """Count a batch; ids that are no tokens are counted as -1."""
         self._written = self._written or step - 1
         self._step = step
         used = tags[..., SHARD] != UNUSED
-        found = tags[used]
-        source = np.maximum(found[:, SOURCE], -1) + 1
-        begun = (found[:, OFFSET] == 0) & (found[:, SHARD] != MERGED)
-        self._lengths.add((source << 1 | begun) << _ID_BITS | (found[:, TARGETS] + 1))
+        named = tags[used]
+        source = np.maximum(named[:, SOURCE], -1) + 1
+        begun = (named[:, OFFSET] == 0) & (named[:, SHARD] != MERGED)
+        self._lengths.add((source << 1 | begun) << _ID_BITS | (named[:, TARGETS] + 1))
         if labels is None or labels.shape[0] != tags.shape[0]:
-            return 0
+            return
         rows = np.nonzero(used)[0]
         last = np.append(rows[1:] != rows[:-1], True)
-        ends = np.where(last, labels.shape[1], np.append(found[1:, START], 0))
-        of = np.repeat(np.arange(len(found)), np.maximum(ends - found[:, START], 0))
+        ends = np.where(last, labels.shape[1], np.append(named[1:, START], 0))
+        of = np.repeat(np.arange(len(named)), np.maximum(ends - named[:, START], 0))
         flat = labels.reshape(-1).astype(np.int64)
         if len(of) != len(flat):
-            return 0
+            return
         targets = labels != IGNORED
         targets[:, : int(self._inner)] = False
         kept = np.flatnonzero(targets.reshape(-1))
         tokens = flat[kept]
-        outside = (tokens < 0) | (tokens >= (self._vocab or _MASK))
-        high = (source << 1 | _half(found, step))[of[kept]] << _ID_BITS
+        outside = (tokens < 0) | (tokens >= _MASK)
+        high = (source << 1 | _half(named, step))[of[kept]] << _ID_BITS
         self._tokens.add(high | (np.where(outside, -1, tokens) + 1))
-        return int(outside.sum())
 
     @property
     def due(self) -> bool:
@@ -276,22 +266,15 @@ class TrainedCounts:
     def rows(self) -> dict[str, Columns]:
         """Return the rows of the steps since the last time, by table, without those that have none."""
         self._written = self._step
-        source, token, count, half = self._tokens.take()
-        found: dict[str, Columns] = {}
-        if len(token):
-            step = np.full(len(token), self._step)
-            found["tokens"] = {"step": step, "source": source, "token": token, "count": count, "half": half}
-        source, length, stretches, begun = self._lengths.take()
-        if len(length):
-            step = np.full(len(length), self._step)
-            found["lengths"] = {
-                "step": step,
-                "source": source,
-                "length": length,
-                "stretches": stretches,
-                "begun": begun,
-            }
-        return found
+        tables: dict[str, Columns] = {}
+        for table, tally, names in (
+            ("tokens", self._tokens, ("source", "token", "count", "half")),
+            ("lengths", self._lengths, ("source", "length", "stretches", "begun")),
+        ):
+            columns = dict(zip(names, tally.take(), strict=True))
+            if number := len(columns["source"]):
+                tables[table] = {"step": np.full(number, self._step), **columns}
+        return tables
 
 
 def repeated_targets(tags: Ints) -> int:
@@ -299,12 +282,11 @@ def repeated_targets(tags: Ints) -> int:
     return int(tags[..., TARGETS][(tags[..., SHARD] != UNUSED) & (tags[..., EPOCH] < 0)].sum())
 
 
-def _half(found: Ints, step: int) -> Ints:
-    """Return 0 or 1 of each stretch, the same for all of a document; merged ones, which are several, by their place."""
-    merged = found[:, SHARD] == MERGED
-    key = np.where(merged, found[:, START] * 1_000_003 + step, found[:, SHARD] << 40 | found[:, ROW])
+def _half(tags: Ints, step: int) -> Ints:
+    """Return 0 or 1 of each stretch, the same for all of a document; of merged documents by their position."""
+    merged = tags[:, SHARD] == MERGED
+    key = np.where(merged, tags[:, START] * 1_000_003 + step, tags[:, SHARD] << 40 | tags[:, ROW])
     mixed = key.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    half: Ints = (mixed >> np.uint64(63)).astype(np.int64)
-    return half
+    return (mixed >> np.uint64(63)).astype(np.int64)

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.base.errors import Guarded
+from dataaudit.base.errors import CatchErrors
 
 T = TypeVar("T")
 SECONDS = 10.0
-"""Between two looks."""
+"""Between two samples."""
 _KERNELS = frozenset({"kernel", "concurrent_kernel"})
 _COLLECTIVES = ("gloo:", "mpi:")
 _OPERATORS = ("aten::", "Optimizer.step#")
@@ -32,11 +32,7 @@ Intervals = npt.NDArray[np.int64]
 
 
 class StepClock:
-    """Times the steps of one process.
-
-    Args:
-        ranks: Of the run; with several, the time before they meet is kept.
-    """
+    """Times the steps of a process; with several ranks, the time before they meet is kept."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -49,7 +45,7 @@ class StepClock:
         self._first = True
 
     def loader(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield the batches of a loader; what it takes until one is there is what the loop waits."""
+        """Yield the batches of a loader; what it takes until a batch is there is what the loop waits."""
         source = iter(batches)
         while True:
             began = time.perf_counter()
@@ -95,28 +91,28 @@ def _short(seconds: float) -> float:
 
 
 class GpuUse:
-    """Looks at the process's current GPU now and then; does nothing where none is used.
+    """Samples the process's current GPU now and then; does nothing where none is used.
 
     Nothing is imported for it but ``pynvml``: whether torch uses a GPU is asked of torch where the loop has loaded it.
     """
 
     def __init__(self) -> None:
         self.device = 0
-        """Number of the GPU among those that the process sees; a thread of its own would ask for another one."""
+        """Number of the GPU among those that the process sees; a thread of its own would ask for another."""
         self.missing = ""
         """Why nothing is seen although a GPU is used."""
         self._next = 0.0
         self._library: Any = None
         self._handle: Any = None
 
-    def look(self) -> dict[str, float]:
+    def sample(self) -> dict[str, float]:
         """Return ``gpu_util`` (share of the last sampling period) and ``gpu_mem_used`` (bytes) if it is time."""
         now = time.monotonic()
         torch = sys.modules.get("torch")
         if self.missing or now < self._next or torch is None or not torch.cuda.is_initialized():
             return {}
         self._next = now + SECONDS
-        with Guarded() as call:
+        with CatchErrors() as call:
             if self._handle is None:
                 self._open(torch)
             use = self._library.nvmlDeviceGetUtilizationRates(self._handle)
@@ -138,7 +134,7 @@ class GpuUse:
 
 @dataclass(slots=True)
 class Window:
-    """A profiled step, whose events nobody has looked at yet."""
+    """A profiled step, whose events are still to be read."""
 
     step: int
     seconds: float
@@ -147,11 +143,7 @@ class Window:
 
 
 class Profiled:
-    """Profiles one step in so many.
-
-    Args:
-        every: Steps between two windows; 0: none.
-    """
+    """Profiles a step after so many; 0: none."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -161,7 +153,7 @@ class Profiled:
         self._began = 0.0
 
     def begin(self, step: int) -> None:
-        """Open a window where the step that begins is one of the sampled ones."""
+        """Open a window where the step that begins is sampled."""
         if not self.every or step % self.every or self.refused:
             return
         import torch
@@ -173,22 +165,22 @@ class Profiled:
         activities = [profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             activities.append(profiler.ProfilerActivity.CUDA)
-        with Guarded() as call:
-            held = profiler.profile(activities=activities)
-            held.start()
-            self._profile, self._began = held, time.perf_counter()
+        with CatchErrors() as call:
+            profile = profiler.profile(activities=activities)
+            profile.start()
+            self._profile, self._began = profile, time.perf_counter()
         if call.error is not None:
             self.refused = f"torch's profiler could not be started ({call.kind})"
 
     def end(self, step: int) -> Window | None:
         """Close the window of a step, if it has one."""
-        held, self._profile = self._profile, None
-        if held is None:
+        profile, self._profile = self._profile, None
+        if profile is None:
             return None
         seconds = time.perf_counter() - self._began
-        with Guarded() as call:
-            held.stop()
-            return Window(step, seconds, held.profiler.kineto_results.events())
+        with CatchErrors() as call:
+            profile.stop()
+            return Window(step, seconds, profile.profiler.kineto_results.events())
         self.refused = f"torch's profiler could not be read ({call.kind})"
         return None
 
@@ -207,21 +199,19 @@ def fractions(window: Window) -> dict[tuple[str, str], float]:
 
 
 def _intervals(events: Iterable[Any]) -> tuple[Intervals, Intervals]:
-    """Return first and last nanosecond of collectives and of what computes; on a device where one was used."""
-    found: dict[str, list[tuple[int, int]]] = {"comm": [], "compute": [], "device comm": [], "device compute": []}
+    """Return first and last nanosecond of collectives and of what computes; on a device where it was used."""
+    spans: dict[str, list[tuple[int, int]]] = {"comm": [], "compute": [], "device comm": [], "device compute": []}
     for event in events:
-        name, start = event.name(), event.start_ns()
+        name, kind = event.name(), ""
         if event.device_type().name != "CPU":
             if str(event.activity_type()) in _KERNELS:
                 kind = "device comm" if "nccl" in name.lower() or "rccl" in name.lower() else "device compute"
-                found[kind].append((start, start + event.duration_ns()))
-        elif name.startswith(_COLLECTIVES):
-            found["comm"].append((start, start + event.duration_ns()))
-        elif name.startswith(_OPERATORS):
-            found["compute"].append((start, start + event.duration_ns()))
-    device = found["device comm"] or found["device compute"]
-    comm = [*found["device comm"], *found["comm"]]
-    compute = found["device compute" if device else "compute"]
+        elif name.startswith(_COLLECTIVES + _OPERATORS):
+            kind = "comm" if name.startswith(_COLLECTIVES) else "compute"
+        if kind:
+            spans[kind].append((event.start_ns(), event.start_ns() + event.duration_ns()))
+    comm = [*spans["device comm"], *spans["comm"]]
+    compute = spans["device compute" if spans["device comm"] or spans["device compute"] else "compute"]
     return np.array(comm, np.int64).reshape(-1, 2), np.array(compute, np.int64).reshape(-1, 2)
 
 

@@ -29,7 +29,7 @@ _WAITING_DOCUMENTS = 1_024
 
 
 def write_tokens(documents: Documents, path: str | os.PathLike[str]) -> Path:
-    """Write the documents that are not held back, in the manifest's order, and their map.
+    """Write the documents that are not quarantined, in the manifest's order, and their map.
 
     Args:
         documents: What is written, with the end token of its encoder after each.
@@ -49,7 +49,7 @@ def write_tokens(documents: Documents, path: str | os.PathLike[str]) -> Path:
     places = np.array(documents.places(kept.tolist()), dtype=np.int64)
     columns = {"start": stops - documents.lengths[kept], "stop": stops}
     columns |= {"shard": places[:, 0], "row": places[:, 1], "source": places[:, 2]}
-    said = {
+    about = {
         "manifest": documents.corpus.id,
         "encoder": documents.encoder.name,
         "dtype": documents.encoder.dtype.name,
@@ -67,7 +67,7 @@ def write_tokens(documents: Documents, path: str | os.PathLike[str]) -> Path:
                     file.write(_stored(waiting))
                     waiting = []
             file.write(_stored(waiting))
-        write_map(target, [table], said)
+        write_map(target, [table], about)
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error.strerror or error}") from None
     return target
@@ -76,7 +76,7 @@ def write_tokens(documents: Documents, path: str | os.PathLike[str]) -> Path:
 class TokenFile:
     """A map-style dataset of the rows of a flat file: ``input_ids``, ``labels`` and ``tags`` as NumPy arrays.
 
-    A row in which a document is held back by now is replaced in place by another row without one.
+    A row with a document that is quarantined by now is replaced in place by a row without such a document.
 
     Args:
         path: The file, with its map beside it.
@@ -110,18 +110,16 @@ class TokenFile:
             check_sizes(stretches=stretches)
         self.path, self.context = Path(path), context
         self.shift = check_shift(shift)
-        table, said = read_map(self.path)
-        if said["manifest"] != corpus.id:
+        table, about = read_map(self.path)
+        if about["manifest"] != corpus.id:
             raise ManifestMismatch(
-                f"{self.path} holds tokens of the manifest {said['manifest']}, opened is {corpus.id}",
+                f"{self.path} holds tokens of the manifest {about['manifest']}, opened is {corpus.id}",
                 "Write it anew with `write_tokens` or `dataaudit tokenize`, or open its manifest.",
             )
-        self._dtype = np.dtype(said["dtype"])
-        self._total = int(said["tokens"])
-        size = self._total * self._dtype.itemsize
-        found = self.path.stat().st_size
-        if found != size:
-            raise ConfigError(f"{self.path} has {found:,} bytes, its map says {size:,}", "Write it anew.")
+        self._dtype, self._total = np.dtype(about["dtype"]), int(about["tokens"])
+        size, stored = self._total * self._dtype.itemsize, self.path.stat().st_size
+        if stored != size:
+            raise ConfigError(f"{self.path} has {stored:,} bytes, its map says {size:,}", "Write it anew.")
         _check_map(self.path, table, self._total, corpus)
         self._begins, self._ends = table["start"].to_numpy(), table["stop"].to_numpy()
         self._places = np.stack(
@@ -129,14 +127,14 @@ class TokenFile:
         )
         shards, of, documents = np.unique(self._places[:, 0], return_inverse=True, return_counts=True)
         tokens = np.bincount(of, self._ends - self._begins).astype(np.int64)
-        corpus.add_encoder(said.get("encoder", ""), shards, documents, tokens)
+        corpus.add_encoder(about.get("encoder", ""), shards, documents, tokens)
         corpus.readers.append(weakref.ref(self))
         rows = (self._total - (shift == "outer")) // context
         if rows < 1:
             raise ConfigError(f"{self.path} holds {self._total:,} tokens, a row takes {context + (shift == 'outer'):,}")
         self.stretches = stretches or needed_stretches(self._ends, int(shift == "outer"), context, rows)
         self.order = self._ordered(rows, corpus, seed, epochs, shuffled=shuffled)
-        """int64[rows · epochs] number of the row of the file at each place."""
+        """int64[rows · epochs] number of the row of the file at each index."""
         self._rows = rows
 
     def __len__(self) -> int:
@@ -160,8 +158,8 @@ class TokenFile:
         """Return tokens of the file: [stop - start] of its dtype."""
         if not hasattr(self, "_tokens"):
             self._tokens = np.memmap(self.path, dtype=self._dtype.newbyteorder("<"), mode="r")
-        found: np.ndarray = self._tokens[start:stop]
-        return found
+        tokens: np.ndarray = self._tokens[start:stop]
+        return tokens
 
     def tokens_of(self, shard: int, row: int) -> np.ndarray | None:
         """Return the tokens of the document that a tag names; None where it is none of the file's.
@@ -178,7 +176,7 @@ class TokenFile:
 
     @cached_property
     def _keys(self) -> tuple[np.ndarray, np.ndarray]:
-        """Documents of the file by shard and row: int64[documents] places in the file, int64[documents] keys."""
+        """Documents of the file by shard and row: int64[documents] indices, int64[documents] keys."""
         keys = self._places[:, 0] << ROW_BITS | self._places[:, 1]
         order = np.argsort(keys, kind="stable")
         return order, keys[order]
@@ -198,12 +196,12 @@ class TokenFile:
         outer, given = self.shift == "outer", np.atleast_1d(starts)
         if given.ndim != 1 or given.dtype.kind not in "iu":
             raise ConfigError(f"starts: expected int64[B], found {given.dtype}{list(given.shape)}")
-        found = empty_tags(len(given), self.stretches)
-        for at, start in enumerate(given.tolist()):
+        tags = empty_tags(len(given), self.stretches)
+        for row, start in enumerate(given.tolist()):
             if not 0 <= start <= self._total - self.context - outer:
                 raise ConfigError(f"a row from token {start:,} on leaves the file, which holds {self._total:,}")
-            found[at] = self._tags(start + outer, 0, first_target=None if outer else start + 1)
-        return found
+            tags[row] = self._tags(start + outer, 0, first_target=None if outer else start + 1)
+        return tags
 
     def _tags(self, start: int, epoch: int, first_target: int | None) -> np.ndarray:
         stop = start + self.context
@@ -220,13 +218,11 @@ class TokenFile:
         )
 
     def _ordered(self, rows: int, corpus: Corpus, seed: int, epochs: int, *, shuffled: bool) -> np.ndarray:
-        held = self._held_documents(corpus)
+        counts = np.concatenate([[0], np.cumsum(self._left_out(corpus))])
         borders = np.arange(rows) * self.context
         stops = borders + self.context + (self.shift == "outer") - 1
-        counts = np.concatenate([[0], np.cumsum(held)])
-        first, last = np.searchsorted(self._ends, borders, "right"), np.searchsorted(self._ends, stops, "right")
-        last = np.minimum(last, len(held) - 1)
-        bad = counts[last + 1] > counts[first]
+        first, last = (np.searchsorted(self._ends, at, "right") for at in (borders, stops))
+        bad = counts[np.minimum(last + 1, len(counts) - 1)] > counts[first]
         kept = np.flatnonzero(~bad)
         if not len(kept):
             raise ConfigError(
@@ -240,19 +236,19 @@ class TokenFile:
             orders.append(np.where(bad[order], kept[(draw * len(kept)).astype(np.int64)], order))
         return np.concatenate(orders).astype(np.int64)
 
-    def _held_documents(self, corpus: Corpus) -> np.ndarray:
-        """bool[documents of the file] that are held back now."""
+    def _left_out(self, corpus: Corpus) -> np.ndarray:
+        """Return which documents of the file are quarantined now: bool[documents]."""
         shards, rows = self._places[:, 0], self._places[:, 1]
-        whole = np.array([bool(row) for row in corpus.table["held"].to_pylist()], dtype=bool)
-        held: np.ndarray = whole[shards].copy()
-        for shard in np.unique(shards[~held]).tolist():
-            mine = shards == shard
-            held[mine] = np.isin(rows[mine], corpus.dropped(shard))
-        return held
+        excluded = np.array(list(map(bool, corpus.table["held"].to_pylist())), dtype=bool)
+        left_out: np.ndarray = excluded[shards].copy()
+        for shard in np.unique(shards[~left_out]).tolist():
+            own = shards == shard
+            left_out[own] = np.isin(rows[own], corpus.dropped(shard))
+        return left_out
 
 
 def _check_map(path: Path, table: pa.Table, total: int, corpus: Corpus) -> None:
-    """Hold the map of a file against its length and the corpus."""
+    """Compare the map of a file with its length and the corpus."""
     start, stop, shard, row, source = (table[name].to_numpy() for name in SCHEMA.names)
     follow = len(start) and start[0] == 0 and stop[-1] == total and (stop >= start).all()
     rows = corpus.table["rows"].to_numpy()

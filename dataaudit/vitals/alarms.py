@@ -1,12 +1,12 @@
 """Alarms: what is wrong whatever the run was like before, and series that leave what is expected of them.
 
-Two layers look at the values of every step.
+Two layers judge the values of every step.
 
 - *Always on*, from the first step: rules without a baseline, thresholds of the literature, and a learning rate that
   leaves its schedule (always.py).
 - *Calibrated*, once enough is known: each series against its own past and what the loop knows (surprise.py), or
-  against a given baseline (:class:`Deviations`), shares and counts against their own law (shares.py); at a stated
-  rate of false alarms of all together.
+  against the baseline of another run (:class:`Deviations`), shares and counts against their own law (shares.py); all
+  together at a stated rate of false alarms.
 
 An alarm is raised once, and again after its series came back. A *warning* says that a value passed a threshold of the
 literature; of several at a step it names the farthest. While the learning rate warms up each threshold is warned of
@@ -16,33 +16,23 @@ Related alarms are one *incident*. An alarm belongs to the open incident when it
 steps after that one's latest alarm; else it opens another. What began first is its first, of several at a step the
 lowest layer. An incident is as grave as its gravest alarm: 0 stop and protect the last checkpoint, 1 contain, 2
 investigate, 3 a hint.
-
-Series that leave a baseline that was given, the healthy part of another run; baseline.py says how far is too far.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from dataaudit.base.statistics import Floats, Ints
-from dataaudit.vitals.always import THRESHOLDS, Always, Finding, Schedule, Watched, few, finite
-from dataaudit.vitals.baseline import (
-    ESTIMATES,
-    FARTHEST_OF_MEAN,
-    LOGARITHMS,
-    RATE,
-    Arrays,
-    Baseline,
-    Key,
-    Runs,
-    logarithm,
-)
+from dataaudit.vitals.always import Always, Finding, Schedule, Watched, few, finite
+from dataaudit.vitals.baseline import FARTHEST_OF_MEAN, RATE, Arrays, Baseline, Runs, logarithm
+from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics import ESTIMATES, METRICS, declared, how_judged
 from dataaudit.vitals.shares import Shares
-from dataaudit.vitals.surprise import JUDGED_FROM, SHARES, Surprises, how_judged
+from dataaudit.vitals.surprise import JUDGED_FROM, Surprises
 
 _CALM = 0.5
 """Share of the limit within which a series is inside again."""
@@ -50,16 +40,7 @@ _FARTHEST = 1e300
 
 
 class Deviations(Arrays):
-    """Judges series against a baseline.
-
-    Args:
-        keys: Of the series.
-        baseline: What is healthy; of the same or of other series.
-        total: Last step of this run, for a baseline by position.
-
-    Raises:
-        ValueError: The baseline is by position and the length of this run is not known.
-    """
+    """Judges series against a baseline."""
 
     ARRAYS = ("open", "_calm", "_began", "_inside")
 
@@ -68,17 +49,18 @@ class Deviations(Arrays):
             raise ValueError("the baseline is by position: the last step of this run is needed")
         number = len(keys)
         self.baseline, self.total, self.keys = baseline, total, keys
+        self.series = np.arange(number)
         self.open = np.zeros(number, bool)
-        column = {key: place for place, key in enumerate(baseline.keys)}
+        column = {key: at for at, key in enumerate(baseline.keys)}
         self._columns = np.array([column.get(key, -1) for key in keys], np.int64)
         limits = [baseline.limits.get(key.metric) for key in keys]
         fit = np.array([limit is not None for limit in limits], bool) & (self._columns >= 0)
-        fit &= np.array([key.metric not in SHARES for key in keys], bool)
+        fit &= np.array([not _is_share(key) for key in keys], bool)
         self._scale = np.where(fit, baseline.scale[self._columns], np.nan)
         none = (math.inf, math.inf)
         self._limits = np.array([none if limit is None else [each.distance for each in limit] for limit in limits]).T
         self._near = _CALM * self._limits.min(0)
-        self._logarithms = np.array([key.metric in LOGARITHMS for key in keys], bool)
+        self._logarithms = np.array([declared(key.metric).logarithm for key in keys], bool)
         self._calm, self._began = np.zeros((2, number), np.int64)
         self._inside = np.ones(number, bool)
         self._runs = Runs(number, baseline.persistence)
@@ -94,18 +76,18 @@ class Deviations(Arrays):
     def not_evaluated(self) -> dict[Key, str]:
         """Series that are not judged, and why."""
         theirs = self.baseline.not_evaluated
-        found = {
+        reasons = {
             key: "not in the baseline" if column < 0 else theirs.get(key, "")
             for key, column in zip(self.keys, self._columns, strict=True)
         }
-        others = {key for key in self.keys if key.stat in ESTIMATES or key.metric in SHARES}
-        return {key: why for key, why in found.items() if why and key not in others}
+        others = {key for key in self.keys if key.stat in ESTIMATES or _is_share(key)}
+        return {key: why for key, why in reasons.items() if why and key not in others}
 
-    def see(self, step: int, held: Floats) -> Ints:
-        """Take the values of a step and return the places of the series that left the baseline."""
+    def see(self, step: int, values: Floats) -> Ints:
+        """Take the values of a step and return which series left the baseline."""
         level = self.baseline.level(step, self.total)[self._columns]
         with np.errstate(divide="ignore", invalid="ignore"):
-            z = np.where(self._logarithms, logarithm(held), held) - level
+            z = np.where(self._logarithms, logarithm(values), values) - level
             z = np.clip(z / self._scale, -_FARTHEST, _FARTHEST)
         measured = ~np.isnan(z)
         near = np.abs(z) <= self._near
@@ -118,21 +100,20 @@ class Deviations(Arrays):
         self.open = out | (self.open & (~measured | (self._calm < self.baseline.persistence)))
         return raised
 
-    def detail(self, place: int) -> dict[str, Any]:
+    def detail(self, series: int) -> dict[str, Any]:
         """Return what a series left: the band of jumps or of drifts; of drifts, the mean that did too."""
-        which = int(self._out[:, place].argmax())
-        limit = self.baseline.limits[self.keys[place].metric][which]
-        level, scale = float(self._level[place]), float(self._scale[place])
+        limit = self.baseline.limits[self.keys[series].metric][int(self._out[:, series].argmax())]
+        level, scale = float(self._level[series]), float(self._scale[series])
         band = {"low": level - limit.distance * scale, "high": level + limit.distance * scale}
         if limit.over == "mean":
-            mean = np.clip(self._runs.recent[:, place], -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean()
+            mean = np.clip(self._runs.recent[:, series], -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean()
             band["value"] = level + float(mean) * scale
-        if self._logarithms[place]:
+        if self._logarithms[series]:
             band = {name: math.exp(min(number, 709.0)) for name, number in band.items()}
         return {
             **band,
             "rule": "jump" if limit.over == "each" else "drift",
-            "first_step": int(self._began[place]),
+            "first_step": int(self._began[series]),
             "over": limit.over,
             "values": limit.values,
             "baseline": self.baseline.about(),
@@ -154,23 +135,15 @@ class Deviations(Arrays):
         self._runs.recent[:] = np.array(state["recent"], np.float64)
 
 
+def _is_share(key: Key) -> bool:
+    return declared(key.metric).judged == "share"
+
+
 LINGERS = 64
 """Steps after its latest alarm in which an incident takes in others."""
 _SEVERITY = {"not_finite": 0, "state": 0, "rate": 1, "tying": 1, "dead": 1, "collapse": 1, "frozen": 1, "fold": 1}
-_GRAVE_LOGIT = 1000.0
-NON_FINITE = "nan_inf_events"
-"""Metric of which any value above 0 is an alarm, without a baseline."""
 REPORTED_AT = 512
 """Steps after which coverage is reported where no healthy span was named."""
-
-
-def severity_of(detail: Mapping[str, Any]) -> int:
-    """Return how grave an alarm or a warning is, 0 to 3."""
-    rule = detail.get("rule")
-    if rule == "limit":
-        logits = detail["metric"] == "max_attn_logit"
-        return 3 if not logits else 1 if detail["value"] >= _GRAVE_LOGIT else 2
-    return _SEVERITY.get(str(rule), 2)
 
 
 class Incidents:
@@ -189,7 +162,7 @@ class Incidents:
 
         A hint opens no incident: outside of one it has the number 0.
         """
-        severity = severity_of(detail)
+        severity = _severity(detail)
         began = int(detail.get("first_step", step))
         opens = not self.number or began > self._latest + LINGERS
         if opens and severity == 3:
@@ -216,24 +189,24 @@ class Incidents:
         self.first = None if state["first"] is None else dict(state["first"])
 
 
+def _severity(detail: Mapping[str, Any]) -> int:
+    rule = detail.get("rule")
+    if rule == "limit":
+        metric = declared(detail["metric"])
+        return 1 if detail["value"] >= metric.grave else metric.severity
+    return _SEVERITY.get(str(rule), 2)
+
+
 def _order(detail: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(detail.get(name, -1) for name in ("first_step", "layer", "head"))
 
 
 class Alarms:
-    """Looks at the values of every step and returns what is wrong with them; nothing here waits for a device.
+    """Judges the values of every step; nothing here waits for a device.
 
-    Args:
-        keys: Series, in the order of the values; none twice.
-        baseline: What is healthy, of the same or of other series, in place of each series' own past.
-        healthy: First and last step of a span that is known to be healthy: nothing calibrated is raised before its end.
-        total: Last step of this run, for a baseline by position.
-        rate: False alarms a step, of all series together.
-        units: Units of each layer's MLP, by layer.
-
-    Raises:
-        ValueError: There are no series, one is named twice, the span is empty, or the baseline is by position and
-            the length of this run is not known.
+    ``rate`` is that of false alarms a step, of all series together. Nothing calibrated is raised before the end of a
+    ``healthy`` span. A ``baseline`` takes the place of each series' own past; by position, it needs the last step,
+    ``total``.
     """
 
     def __init__(
@@ -251,14 +224,15 @@ class Alarms:
             raise ValueError("there are no series, or one is named twice")
         if healthy is not None and not 1 <= healthy[0] <= healthy[1]:
             raise ValueError(f"the healthy window {healthy[0]} to {healthy[1]} has no step")
-        self.healthy, self.total = healthy, total
+        self.healthy = healthy
         number = len(self.keys)
-        self._non_finite = np.array([key.metric == NON_FINITE for key in self.keys], bool)
+        self._non_finite = np.array([declared(key.metric).follows("not_finite", key.stat) for key in self.keys], bool)
         order = sorted(range(number), key=lambda item: self.keys[item])
         self._rank = np.argsort(np.array(order, np.int64))
-        farthest = sorted(THRESHOLDS, key=lambda threshold: -threshold.value if threshold.above else threshold.value)
-        watched = [Watched(threshold, self.keys) for threshold in farthest]
-        self._watched = [item for item in watched if len(item.places)]
+        thresholds = [(metric.name, each) for metric in METRICS.values() for each in metric.thresholds]
+        farthest = sorted(thresholds, key=lambda item: -item[1].value if item[1].above else item[1].value)
+        watched = [Watched(metric, threshold, self.keys) for metric, threshold in farthest]
+        self._watched = [item for item in watched if len(item.series)]
         self._always, self._schedule = Always(self.keys, units or {}), Schedule()
         self.incidents = Incidents()
         self._open = np.zeros(number, bool)
@@ -266,58 +240,49 @@ class Alarms:
         self._last_step, self._first_step, self._largest_rate = 0, 0, 0.0
         self._seen = np.zeros(number, np.int64)
         self._reported = False
-        self.own: Surprises | None = None
-        self.given: Deviations | None = None
         self.shares = Shares(self.keys, rate)
-        if baseline is None:
-            self.own = Surprises(self.keys, rate)
-        else:
-            self.given = Deviations(self.keys, baseline, total)
+        self.judge = Surprises(self.keys, rate) if baseline is None else Deviations(self.keys, baseline, total)
 
     def see(
         self,
         step: int,
-        values: Floats | Mapping[Key, float],
+        values: Floats,
         *,
         rate: float = math.nan,
         tokens: float = math.nan,
         trials: Floats | None = None,
         steady: bool = True,
     ) -> list[Finding]:
-        """Take the values of a step and return what is to be said of them, alarms first.
+        """Take the values of a step, in the order of the keys, and return alarms, then warnings and coverage.
 
         A step that was seen before begins the runs of values anew: the run went back.
         """
-        held = self._in_order(values)
+        values = np.asarray(values, np.float64)
+        if values.shape != (len(self.keys),):
+            raise ValueError(f"{len(self.keys)} values expected, found {values.shape}")
         if step <= self._last_step:
             self._go_back()
         self._last_step, self._first_step = step, self._first_step or step
         warms = rate > self._largest_rate > 0
         self._largest_rate = max(self._largest_rate, rate if rate > 0 else 0.0)
-        self._seen += ~np.isnan(held)
-        found = [*self._rates(step, rate), *self._bad_numbers(held), *self._rules(held, rate)]
-        found += self._surprises(step, held, rate, tokens, trials)
-        said = np.zeros(len(self.keys), bool)
+        self._seen += ~np.isnan(values)
+        alarms = [*self._rates(step, rate), *self._bad_numbers(values), *self._rules(values, rate)]
+        alarms += self._surprises(step, values, rate, tokens, trials)
+        passed = np.zeros(len(self.keys), bool)
         warned: list[dict[str, Any]] = []
         for watched in self._watched:
-            warned += watched.see(self.keys, held, said, steady=steady, warms=warms)
+            warned += watched.see(self.keys, values, passed, steady=steady, warms=warms)
         return [
-            *self._findings(step, "alarm", sorted(found, key=lambda item: item.get("first_step", step))),
+            *self._findings(step, "alarm", sorted(alarms, key=lambda item: item.get("first_step", step))),
             *self._findings(step, "warning", warned),
             *self._report(step),
         ]
 
-    def join(self, step: int, detail: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Return an alarm that others raised, with its severity and incident, and whether that is new or graver."""
-        return self.incidents.join(step, detail)
-
     def state(self) -> dict[str, Any]:
         """Return all that it knows but its settings, in plain types, for a checkpoint."""
-        judge = self.own or self.given
-        assert judge is not None
         return {
             "keys": [list(key) for key in self.keys],
-            "judge": judge.state(),
+            "judge": self.judge.state(),
             "shares": self.shares.state(),
             "always": self._always.state(),
             "schedule": self._schedule.state(),
@@ -335,9 +300,7 @@ class Alarms:
         try:
             if tuple(Key(*key) for key in state["keys"]) != self.keys:
                 raise ValueError("the state is of other series")
-            judge = self.own or self.given
-            assert judge is not None
-            judge.load(state["judge"])
+            self.judge.load(state["judge"])
             self.shares.load(state["shares"])
             self._always.load(state["always"])
             self._schedule.load(state["schedule"])
@@ -356,40 +319,37 @@ class Alarms:
 
         ``judged`` and ``series`` count series that have a value or may still get one; ``why`` is empty where all are.
         """
-        found: dict[str, dict[str, Any]] = {}
+        coverage: dict[str, dict[str, Any]] = {}
         judged = np.zeros(len(self.keys), bool)
-        reasons: dict[Key, str] = {}
-        if self.own is not None:
-            judged[self.own.places[self.own.judged]] = True
-        elif self.given is not None:
-            judged, reasons = self.given.judged, self.given.not_evaluated
-        judged[self.shares.places[self.shares.judged]] = True
+        given = self.judge if isinstance(self.judge, Deviations) else None
+        reasons = {} if given is None else given.not_evaluated
+        for judge in (self.judge, self.shares):
+            judged[judge.series[judge.judged]] = True
         for metric in sorted({key.metric for key in self.keys}):
             own = [
-                place
-                for place, key in enumerate(self.keys)
-                if key.metric == metric and (self.given is not None or " " not in how_judged(key))
+                at
+                for at, key in enumerate(self.keys)
+                if key.metric == metric and (given is not None or " " not in how_judged(key.metric, key.stat))
             ]
-            seen = [place for place in own if self._seen[place] or judged[place]] or own
+            seen = [at for at in own if self._seen[at] or judged[at]] or own
             if not seen:
-                why = next(how_judged(key) for key in self.keys if key.metric == metric)
-                found[metric] = {"judged": 0, "series": 0, "why": why}
+                why = next(how_judged(key.metric, key.stat) for key in self.keys if key.metric == metric)
+                coverage[metric] = {"judged": 0, "series": 0, "why": why}
                 continue
-            number = int(np.count_nonzero(judged[seen]))
-            why = "" if number == len(seen) else self._why(seen, judged, reasons)
-            found[metric] = {"judged": number, "series": len(seen), "why": why}
-        return found
+            rest = [at for at in seen if not judged[at]]
+            why = self._why(rest, reasons) if rest else ""
+            coverage[metric] = {"judged": len(seen) - len(rest), "series": len(seen), "why": why}
+        return coverage
 
-    def _why(self, places: Sequence[int], judged: np.ndarray, reasons: Mapping[Key, str]) -> str:
-        """Return what would judge the series of a metric that are not judged yet."""
-        rest = [place for place in places if not judged[place]]
-        if reasons and how_judged(self.keys[rest[0]]) != "share":
+    def _why(self, rest: Sequence[int], reasons: Mapping[Key, str]) -> str:
+        """Return what would judge series of a metric that are not judged yet."""
+        if reasons and not _is_share(self.keys[rest[0]]):
             return "; ".join(sorted({reasons.get(self.keys[number], "") for number in rest} - {""}))
         values = int(self._seen[rest].min())
         steps = self._last_step - self._first_step + 1
         if not values:
             return "no value yet" if steps > 1 else "no step yet"
-        if how_judged(self.keys[rest[0]]) == "share" and (why := self.shares.why(rest)):
+        if _is_share(self.keys[rest[0]]) and (why := self.shares.why(rest)):
             return why
         if values >= JUDGED_FROM:
             return "they settle after the learning rate or the size of a batch moved"
@@ -405,23 +365,9 @@ class Alarms:
         self._reported = True
         return [Finding("coverage", {"metrics": self.coverage()})]
 
-    def _in_order(self, values: Floats | Mapping[Key, float]) -> Floats:
-        if isinstance(values, Mapping):
-            unknown = set(values) - set(self.keys)
-            if unknown:
-                raise ValueError(f"{len(unknown)} values of unknown series, such as {min(unknown)}")
-            return np.array([values.get(key, math.nan) for key in self.keys], np.float64)
-        held = np.asarray(values, np.float64)
-        if held.shape != (len(self.keys),):
-            raise ValueError(f"{len(self.keys)} values expected, found {held.shape}")
-        return held
-
     def _go_back(self) -> None:
-        judge = self.own or self.given
-        assert judge is not None
-        judge.go_back()
-        self.shares.go_back()
-        self._always.go_back()
+        for judge in (self.judge, self.shares, self._always):
+            judge.go_back()
         self._open[:] = False
         self._schedule = Schedule()
 
@@ -432,47 +378,42 @@ class Alarms:
         where = {"metric": "learning_rate", "layer": -1, "head": -1, "stat": "value", "rule": "rate"}
         return [{**where, **left, "low": left["before"], "high": left["before"], "first_step": step}]
 
-    def _bad_numbers(self, held: Floats) -> list[dict[str, Any]]:
+    def _bad_numbers(self, values: Floats) -> list[dict[str, Any]]:
         with np.errstate(invalid="ignore"):
-            bad = self._non_finite & (held > 0)
+            bad = self._non_finite & (values > 0)
         raised = np.flatnonzero(bad & ~self._open)
-        self._open = (self._open | bad) & ~(self._non_finite & (held == 0))
-        return self._details(raised, held, lambda _: {"rule": "not_finite", "low": 0.0, "high": 0.0})
+        self._open = (self._open | bad) & ~(self._non_finite & (values == 0))
+        return self._details(raised, values, lambda _: {"rule": "not_finite", "low": 0.0, "high": 0.0})
 
-    def _rules(self, held: Floats, rate: float) -> list[dict[str, Any]]:
-        found = {place: bounds for place, *bounds in self._always.see(held, rate)}
-        names = ("rule", "low", "high")
-        return self._details(
-            np.array(list(found), np.int64), held, lambda item: dict(zip(names, found[item], strict=True))
-        )
+    def _rules(self, values: Floats, rate: float) -> list[dict[str, Any]]:
+        bounds = self._always.see(values, rate)
+        return self._details(np.array(list(bounds), np.int64), values, bounds.__getitem__)
 
     def _surprises(
-        self, step: int, held: Floats, rate: float, tokens: float, trials: Floats | None
+        self, step: int, values: Floats, rate: float, tokens: float, trials: Floats | None
     ) -> list[dict[str, Any]]:
         alarm = self.healthy is None or step > self.healthy[1]
-        if self.own is not None:  # one rate for all: each counts the series of the other
-            self.shares.others, self.own.others = (self.own.ready, self.shares.ready)
-            raised = self.own.see(step, held, rate=rate, tokens=tokens, alarm=alarm)
-            found = self._details(raised, held, self.own.detail)
-        else:
-            assert self.given is not None
-            found = self._details(self.given.see(step, held), held, self.given.detail)
-        trials = np.full(len(held), math.nan) if trials is None else trials
-        raised = self.shares.see(step, held, trials, rate=rate, tokens=tokens, alarm=alarm)
-        return found + self._details(raised, held, self.shares.detail)
+        if isinstance(self.judge, Deviations):
+            raised = self.judge.see(step, values)
+        else:  # one rate for all: each counts the series of the other
+            self.shares.others, self.judge.others = self.judge.ready, self.shares.ready
+            raised = self.judge.see(step, values, rate=rate, tokens=tokens, alarm=alarm)
+        details = self._details(raised, values, self.judge.detail)
+        trials = np.full(len(values), math.nan) if trials is None else trials
+        raised = self.shares.see(step, values, trials, rate=rate, tokens=tokens, alarm=alarm)
+        return details + self._details(raised, values, self.shares.detail)
 
-    def _details(self, places: Ints, held: Floats, more: Any) -> list[dict[str, Any]]:
+    def _details(self, series: Ints, values: Floats, more: Callable[[int], Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return alarms of some series: of each metric and rule the farthest out, and how many others there are."""
-        found = []
-        for place in places[np.argsort(self._rank[places])].tolist():
-            band = more(place)
-            band = {name: finite(at) if isinstance(at, float) else at for name, at in band.items()}
-            found.append({**self.keys[place]._asdict(), "value": finite(float(held[place])), **band})
-        return few(found)
+        details = []
+        for number in series[np.argsort(self._rank[series])].tolist():
+            band = {name: finite(at) if isinstance(at, float) else at for name, at in more(number).items()}
+            details.append({**self.keys[number]._asdict(), "value": finite(float(values[number])), **band})
+        return few(details)
 
     def _findings(self, step: int, kind: Any, details: Sequence[dict[str, Any]]) -> list[Finding]:
-        found = []
+        findings = []
         for record in details:
             detail, opens = self.incidents.join(step, {"first_step": step, **record})
-            found.append(Finding(kind, {**detail, "opens": opens}))
-        return found
+            findings.append(Finding(kind, {**detail, "opens": opens}))
+        return findings

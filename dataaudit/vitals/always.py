@@ -16,14 +16,15 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.statistics import SIGMA, Floats, row_medians
-from dataaudit.vitals.baseline import Arrays, Key
+from dataaudit.vitals.baseline import Arrays
+from dataaudit.vitals.metric import Key, Rule, Threshold
+from dataaudit.vitals.metrics import declared
 
 TIMES = 3.0
 """How many times the rate of the step before leaves the schedule, or what part of it."""
@@ -47,7 +48,9 @@ COLLAPSED = 0.05
 DEAD_SHARE = 0.5
 TURNS = 2
 """Turns of a layer, one after the other, in which its weights were not moved."""
-_AMOUNTS = frozenset({"activation_mean_abs", "residual_rms", "layer_std", "grad_norm", "update_to_weight"})
+
+
+_RULES: tuple[Rule, ...] = ("fold", "collapse", "rise", "dead", "frozen", "state", "skipped")
 
 
 class Schedule:
@@ -99,54 +102,24 @@ class Finding(NamedTuple):
     detail: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """A fixed threshold from the literature."""
-
-    metric: str
-    value: float
-    source: str
-    _: KW_ONLY
-    stats: frozenset[str] = frozenset()
-    """Statistics that it holds for; empty: all."""
-    above: bool = True
-    """Whether it is a value above it that is warned of; below it otherwise."""
-    steady_only: bool = False
-    """Whether it holds outside of warm-up and decay of the learning rate alone."""
-
-    def holds_for(self, key: Key) -> bool:
-        """Return whether a series is measured against it."""
-        return key.metric == self.metric and (not self.stats or key.stat in self.stats)
-
-
-_LOWER_BOUNDS = frozenset({"sampled", "lower"})
-_WHOLE_LAYERS = frozenset({"all", "others"})
-_RATIO = "rule of thumb: about 1e-3 is healthy"
-THRESHOLDS = (
-    Threshold("max_attn_logit", 100.0, "QK-clip acts at 100: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS),
-    Threshold(
-        "max_attn_logit", 1000.0, "above 1000 runs became unstable: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS
-    ),
-    Threshold("update_to_weight", 1e-2, _RATIO, stats=_WHOLE_LAYERS),
-    Threshold("update_to_weight", 1e-4, _RATIO, stats=_WHOLE_LAYERS, above=False, steady_only=True),
-    Threshold("gradient_spike_score", 2.0, "rule of thumb: twice the average of earlier norms"),
-)
-
-
 class Watched:
-    """The series that a threshold holds for, and which of them were warned of."""
+    """The series that a threshold holds for, and which of them have a warning."""
 
-    def __init__(self, threshold: Threshold, keys: Sequence[Key]) -> None:
+    def __init__(self, metric: str, threshold: Threshold, keys: Sequence[Key]) -> None:
         self.threshold = threshold
-        self.places = np.array([number for number, key in enumerate(keys) if threshold.holds_for(key)], np.int64)
-        self.open = np.zeros(len(self.places), bool)
+        places = [
+            number
+            for number, key in enumerate(keys)
+            if key.metric == metric and (not threshold.stats or key.stat in threshold.stats)
+        ]
+        self.series = np.array(places, np.int64)
+        self.open = np.zeros(len(self.series), bool)
 
     def see(
-        self, keys: Sequence[Key], held: Floats, said: npt.NDArray[np.bool_], *, steady: bool, warms: bool = False
+        self, keys: Sequence[Key], values: Floats, passed: npt.NDArray[np.bool_], *, steady: bool, warms: bool
     ) -> list[dict[str, Any]]:
-        """Return the warnings of a step."""
-        threshold = self.threshold
-        values = held[self.places]
+        """Return the warnings of a step, and mark the series that passed a threshold now."""
+        threshold, values = self.threshold, values[self.series]
         if threshold.above:
             beyond, over = values > threshold.value, values < _CLEAR * threshold.value
         else:
@@ -154,13 +127,13 @@ class Watched:
         if threshold.steady_only and not steady:
             return []
         new = beyond & ~self.open
-        raised = np.flatnonzero(new & ~said[self.places])
-        said[self.places[new]] = True
+        raised = np.flatnonzero(new & ~passed[self.series])
+        passed[self.series[new]] = True
         quiet = warms and self.open.any()
         self.open = self.open | beyond if warms else (self.open | beyond) & ~over
-        found = [
+        details = [
             {
-                **keys[self.places[item]]._asdict(),
+                **keys[self.series[item]]._asdict(),
                 "value": finite(float(values[item])),
                 "rule": "limit",
                 "threshold": threshold.value,
@@ -168,25 +141,21 @@ class Watched:
             }
             for item in ([] if quiet else raised)
         ]
-        return few(found, most=1) if warms else few(found)
+        return few(details, most=1) if warms else few(details)
 
 
 def few(details: Sequence[dict[str, Any]], most: int = MOST_AT_ONCE) -> list[dict[str, Any]]:
-    """Return alarms or warnings of a step: of each metric and rule the farthest out, in their own order.
-
-    The last of a metric and rule says how many others there were.
-    """
+    """Return alarms or warnings of a step: of each metric and rule the farthest out, the last with ``others``."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for detail in details:
         groups.setdefault((detail["metric"], detail["rule"]), []).append(detail)
-    found = []
+    chosen = []
     for own in groups.values():
-        kept = sorted(sorted(range(len(own)), key=lambda at: -_farness(own[at]))[:most])
-        chosen = [own[at] for at in kept]
+        farthest = sorted(range(len(own)), key=lambda at: -_farness(own[at]))[:most]
+        chosen += [own[at] for at in sorted(farthest)]
         if len(own) > most:
             chosen[-1] = {**chosen[-1], "others": len(own) - most}
-        found += chosen
-    return found
+    return chosen
 
 
 def _farness(detail: dict[str, Any]) -> float:
@@ -204,10 +173,6 @@ def finite(value: float) -> float:
 class Always(Arrays):
     """Rules without a baseline.
 
-    Args:
-        keys: Of all series.
-        units: Units of each layer's MLP, by layer.
-
     Attributes:
         open: bool[series]: what was raised, and is not over.
     """
@@ -217,14 +182,10 @@ class Always(Arrays):
     def __init__(self, keys: Sequence[Key], units: Mapping[int, int]) -> None:
         number = len(keys)
         self.open = np.zeros(number, bool)
-        self._fold = np.array([key.metric in _AMOUNTS and key.stat != "vectors" for key in keys], bool)
-        self._entropy = np.array([(key.metric, key.stat) == ("attn_entropy", "mean") for key in keys], bool)
-        self._logits = np.array([(key.metric, key.stat) == ("max_attn_logit", "sampled") for key in keys], bool)
-        self._dead = np.array([key.metric == "dead_neuron_count" for key in keys], bool)
+        self._fold, self._entropy, self._logits, self._dead, self._frozen, self._finite, self._skipped = (
+            np.array([declared(key.metric).follows(rule, key.stat) for key in keys], bool) for rule in _RULES
+        )
         self._units = np.array([units.get(key.layer, 0) for key in keys], np.float64)
-        self._frozen = np.array([key.metric == "update_to_weight" and key.stat == "all" for key in keys], bool)
-        self._finite = np.array([key.metric == "opt_state_finite" for key in keys], bool)
-        self._skipped = np.array([key.metric == "skipped_updates" for key in keys], bool)
         self._layer = np.array([key.layer for key in keys], np.int64)
         self._amounts = np.flatnonzero(self._fold | self._entropy | self._logits)
         self._recent = np.full((WINDOW, len(self._amounts)), np.nan)
@@ -233,44 +194,47 @@ class Always(Arrays):
         self._row, self._zeros = np.zeros((2, number), np.int64)
         """Values in a row that were beyond; below 0, on the lower side."""
 
-    def see(self, held: Floats, rate: float) -> list[tuple[int, str, float, float]]:
-        """Take the values of a step."""
-        low, high = np.full((2, len(held)), np.nan)
-        moves = rate > 0 and not (held[self._skipped] > 0).any()
-        rule = np.full(len(held), "", object)
-        wrong, fine = self._folds(held, rate, low, high, rule)
+    def see(self, values: Floats, rate: float) -> dict[int, dict[str, Any]]:
+        """Take the values of a step; return by series the rule that was broken, and what it allows."""
+        low, high = np.full((2, len(values)), np.nan)
+        moves = rate > 0 and not (values[self._skipped] > 0).any()
+        rule = np.full(len(values), "", object)
+        half = DEAD_SHARE * self._units
+        wrong, fine = self._folds(values, rate, low, high, rule)
         with np.errstate(invalid="ignore"):
             for chosen, beyond, name, least, most in (
-                (self._dead, held >= np.maximum(DEAD_SHARE * self._units, 1.0), "dead", 0.0, DEAD_SHARE * self._units),
-                (self._frozen & (self._layer >= 0), (held == 0) & moves, "frozen", 0.0, math.inf),
-                (self._finite, held < 1, "state", 1.0, 1.0),
+                (self._dead, values >= np.maximum(half, 1.0), "dead", 0.0, half),
+                (self._frozen & (self._layer >= 0), (values == 0) & moves, "frozen", 0.0, math.inf),
+                (self._finite, values < 1, "state", 1.0, 1.0),
             ):
                 own = chosen & beyond
                 if name == "frozen":
-                    self._zeros = np.where(own, self._zeros + 1, np.where(np.isnan(held), self._zeros, 0))
+                    self._zeros = np.where(own, self._zeros + 1, np.where(np.isnan(values), self._zeros, 0))
                     own &= self._zeros >= TURNS
                 wrong |= own
-                low[own], high[own], rule[own] = least, np.broadcast_to(most, len(held))[own], name
-                fine |= chosen & ~np.isnan(held) & ~beyond
+                low[own], high[own], rule[own] = least, np.broadcast_to(most, len(values))[own], name
+                fine |= chosen & ~np.isnan(values) & ~beyond
         raised = np.flatnonzero(wrong & ~self.open)
         self.open = (self.open | wrong) & ~fine
-        return [(int(item), str(rule[item]), float(low[item]), float(high[item])) for item in raised]
+        return {
+            int(item): {"rule": str(rule[item]), "low": float(low[item]), "high": float(high[item])} for item in raised
+        }
 
     def go_back(self) -> None:
         """Forget what came later: the run went back."""
         self.open[:], self._row[:], self._zeros[:] = False, 0, 0
 
-    def _folds(self, held: Floats, rate: float, low: Floats, high: Floats, rule: Any) -> tuple[Any, Any]:
+    def _folds(self, every: Floats, rate: float, low: Floats, high: Floats, rule: Any) -> tuple[Any, Any]:
         """Return which amounts are far from their own recent median, and which came back."""
-        places = self._amounts
-        values = held[places]
+        chosen = self._amounts
+        values = every[chosen]
         new = np.isfinite(values)
-        wrong, fine = np.zeros((2, len(held)), bool)
+        wrong, fine = np.zeros((2, len(every)), bool)
         if not new.any():
             return wrong, fine
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.where(new, np.log(np.maximum(values, 1e-30)), np.nan)
-            logs = np.where(self._logits[places], np.arcsinh(values), logs)
+            logs = np.where(self._logits[chosen], np.arcsinh(values), logs)
             now = math.log(rate) if rate > 0 else math.nan
         known = np.count_nonzero(~np.isnan(self._recent), axis=0) >= LEAST
         look = np.flatnonzero(new & known)
@@ -284,10 +248,10 @@ class Always(Arrays):
             )
             reach = np.maximum(math.log(FOLD), DEVIATIONS * spread) + EXPLAINED * np.nan_to_num(far_rates)
             off = logs[look] - middle
-            own = places[look]
+            own = chosen[look]
             side = np.where(off > reach, 1, np.where(off < -reach, -1, 0))
             entropies = self._entropy[own]
-            side = np.where(entropies & ((side > 0) | (held[own] > COLLAPSED)), 0, side)
+            side = np.where(entropies & ((side > 0) | (every[own] > COLLAPSED)), 0, side)
             side = np.where(self._logits[own] & (side < 0), 0, side)
             row = self._row[own]
             self._row[own] = np.where(side == 0, 0, np.where(np.sign(row) == side, row + side, side))
@@ -298,38 +262,9 @@ class Always(Arrays):
                 bound[own] = np.where(self._logits[own], np.sinh(own_edge), np.exp(own_edge))
             rule[own] = np.where(entropies, "collapse", "fold")
             fine[own] = np.abs(off) < reach / 2
-        keep = np.flatnonzero(new & (self._row[places] == 0))  # what is beyond is no measure of what is usual
-        overdue = np.flatnonzero(new & (np.abs(self._row[places]) > WINDOW))
+        keep = np.flatnonzero(new & (self._row[chosen] == 0))  # what is beyond is no measure of what is usual
+        overdue = np.flatnonzero(new & (np.abs(self._row[chosen]) > WINDOW))
         for own in (keep, overdue):
             self._recent[1:, own], self._rates[1:, own] = self._recent[:-1, own], self._rates[:-1, own]
             self._recent[0, own], self._rates[0, own] = logs[own], now
         return wrong, fine
-
-
-class SpikeScore:
-    """The gradient's norm over the average of its earlier ones, which remembers some ten; without the loss's scale."""
-
-    DECAY = 0.9
-    LEAST = 8
-    """Norms before the first score."""
-
-    def __init__(self) -> None:
-        self.norms = 0
-        self.average = self.scale = 0.0
-
-    def see(self, norm: float, scale: float) -> float:
-        """Take a norm, and what the loss was multiplied by; return its score.
-
-        NaN for the first few, and for what is no positive number. A scale that is not known, NaN, is the last one
-        that was; what came before the first one had the same.
-        """
-        if not 0 < norm < math.inf:
-            return math.nan
-        if 0 < scale < math.inf:
-            self.average /= 1.0 if self.scale else scale
-            self.scale = scale
-        norm /= self.scale or 1.0
-        score = norm / self.average if self.norms >= self.LEAST else math.nan
-        self.norms += 1
-        self.average += (norm - self.average) * max(1 - self.DECAY, 1 / self.norms)
-        return score

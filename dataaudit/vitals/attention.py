@@ -1,6 +1,6 @@
 """What attention weights look like, head by head: largest logit, log-sum-exp and entropy of sampled rows.
 
-Rows are computed in float32 over all keys, which costs rows x keys; those of all rows are
+Rows are computed in float32 over all keys, which costs rows x keys; all rows together are
 :mod:`dataaudit.vitals.attention_pass`.
 """
 
@@ -12,12 +12,27 @@ from dataclasses import dataclass
 import torch
 
 DEAD_NATS = math.log(2)
-DEAD_SHARE = 0.99
+ROW_STATS = ("max", "entropy", "normalised", "dead")
 ABSENT = -math.inf
 """In place of a number that there is none of; NaN is one that is not finite."""
 _CHUNK_ROWS = 64
 _FAR = 5_000.0
 """Nats below the largest logit, from which on a model hides a key: some write -10,000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How attention makes logits of queries and keys: scale·q·k, capped, masked."""
+
+    scale: float
+    causal: bool = False
+    window: int | None = None
+    """Keys that a row sees, up to its own."""
+    softcap: float | None = None
+    mask: torch.Tensor | None = None
+    """[B or 1, H or 1, L or 1, S]: bool, True where a key is seen, or numbers that are added."""
+    sinks: torch.Tensor | None = None
+    """Logits that no key has: [H], or [B, H, L, 1]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +56,7 @@ class AttentionRows:
 
 
 def attention_rows(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    *,
-    scale: float,
-    mask: torch.Tensor | None = None,
-    causal: bool = False,
-    window: int | None = None,
-    softcap: float | None = None,
-    sinks: torch.Tensor | None = None,
-    rows: torch.Tensor | None = None,
+    query: torch.Tensor, key: torch.Tensor, scores: Scores, rows: torch.Tensor | None = None
 ) -> AttentionRows:
     """Return exact statistics of some rows, computed in float32 over all keys, chunk by chunk.
 
@@ -61,16 +67,16 @@ def attention_rows(
         wide = _wide(query)
         key = repeated(key, query.shape[1]).to(wide)
         rows = torch.arange(query.shape[2], device=query.device) if rows is None else rows
-        sinks = None if sinks is None else sinks_of_rows(sinks, query)
+        sinks = None if scores.sinks is None else sinks_of_rows(scores.sinks, query)
         chunks = []
         for some in rows.split(_CHUNK_ROWS):
-            logits = scale * (query[:, :, some].to(wide) @ key.transpose(-1, -2)).float()
-            logits = logits if softcap is None else softcap * (logits / softcap).tanh()
-            added = _added(query, key, mask, causal, window, some)
+            logits = scores.scale * (query[:, :, some].to(wide) @ key.transpose(-1, -2)).float()
+            logits = logits if scores.softcap is None else scores.softcap * (logits / scores.softcap).tanh()
+            added = _added(query, key, scores, some)
             logits = logits if added is None else logits + added
             chunks.append(_of_logits(logits, None if sinks is None else sinks[:, :, some]))
         largest, lse, entropy, keys = (torch.cat(item, dim=-1) for item in zip(*chunks, strict=True))
-        bound = rounding(query[:, :, rows], key, scale, lse)
+        bound = rounding(query[:, :, rows], key, scores.scale, lse)
         return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
 
 
@@ -104,7 +110,7 @@ def sinks_of_rows(sinks: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
 
 
 def sample_rows(length: int, number: int, device: torch.device | None = None) -> torch.Tensor:
-    """Return int64[n] which rows are looked at: the last one of each of n equal parts, the same at every step."""
+    """Return int64[n] which rows are sampled: the last one of each of n equal parts, the same at every step."""
     number = min(length, number)
     return (torch.arange(1, number + 1, device=device) * length).div(number, rounding_mode="floor") - 1
 
@@ -125,7 +131,7 @@ def head_statistics(rows: AttentionRows) -> torch.Tensor:
 def dead_share(rows: AttentionRows) -> torch.Tensor:
     """Return float32[H]: of the rows that see more than two keys, the share with an entropy below log 2.
 
-    A head is dead where it exceeds :data:`DEAD_SHARE`. Rows that see one or two keys are always below. NaN where an
+    Rows that see one or two keys are always below. NaN where an
     entropy is not finite, :data:`ABSENT` where there is no such row.
     """
     low = (rows.entropy < DEAD_NATS).to(rows.entropy.dtype)
@@ -158,13 +164,13 @@ def hidden_by(mask: torch.Tensor) -> torch.Tensor:
     return ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
 
 
-def hidden_by_place(rows: torch.Tensor, keys: int, causal: bool, window: int | None) -> torch.Tensor | None:
+def hidden_by_position(rows: torch.Tensor, keys: int, scores: Scores) -> torch.Tensor | None:
     """Return bool[rows, keys], True where a key lies after a row or outside of its window; None: nowhere."""
-    places = torch.arange(keys, device=rows.device)
-    later = places > rows[:, None] if causal else None
-    if window is None:
+    positions = torch.arange(keys, device=rows.device)
+    later = positions > rows[:, None] if scores.causal else None
+    if scores.window is None:
         return later
-    far = places <= rows[:, None] - window
+    far = positions <= rows[:, None] - scores.window
     return far if later is None else far | later
 
 
@@ -176,17 +182,10 @@ def _wide(query: torch.Tensor) -> torch.dtype:
     return torch.float64 if reduced else query.dtype
 
 
-def _added(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    mask: torch.Tensor | None,
-    causal: bool,
-    window: int | None,
-    rows: torch.Tensor,
-) -> torch.Tensor | None:
-    hidden, added = hidden_by_place(rows, key.shape[2], causal, window), None
-    if mask is not None:
-        mask = mask.expand(*query.shape[:3], key.shape[2])[:, :, rows]
+def _added(query: torch.Tensor, key: torch.Tensor, scores: Scores, rows: torch.Tensor) -> torch.Tensor | None:
+    hidden, added = hidden_by_position(rows, key.shape[2], scores), None
+    if scores.mask is not None:
+        mask = scores.mask.expand(*query.shape[:3], key.shape[2])[:, :, rows]
         own = hidden_by(mask)
         hidden = own if hidden is None else own | hidden
         added = None if mask.dtype == torch.bool else mask.float()

@@ -7,8 +7,7 @@ Two sources, by device:
   to them; the logits stay the model's own. The largest logit lies between lse - log n, of n visible keys, and lse.
 - GPU: the kernel of :mod:`dataaudit.vitals.attention_triton`, where Triton is installed: all exact in float32.
 
-Both come with bounds of their errors, and are held against rows that are computed one by one
-(:func:`dataaudit.vitals.attention.attention_rows`): a source that is off says nothing.
+Both come with bounds of their errors, and are compared with sampled rows: a source that is off gives no numbers.
 """
 
 from __future__ import annotations
@@ -21,20 +20,21 @@ import torch
 
 from dataaudit.vitals.attention import (
     AttentionRows,
+    Scores,
     hidden_by,
-    hidden_by_place,
+    hidden_by_position,
     repeated,
     rounding,
     seen_rows,
     sinks_of_rows,
 )
 
+PASS_STATS = ("lower", "upper", "entropy", "bound", "off")
 _KERNEL = "_scaled_dot_product_flash_attention_for_cpu"
 """The one that returns the log-sum-exp beside the output."""
 _FAST_EXP = 2.0**-13
 """What a log-sum-exp is off by where a kernel takes a faster exponential, as that of CPUs does below float32."""
 _EPS = 64 * torch.finfo(torch.float32).eps
-PASS_STATS = ("lower", "upper", "entropy", "bound", "off")
 
 
 def why_no_pass(device: torch.device, softcap: float | None) -> str | None:
@@ -46,7 +46,7 @@ def why_no_pass(device: torch.device, softcap: float | None) -> str | None:
     return None if softcap is None else "the fused kernel has no softcap"
 
 
-def said_of(device: torch.device) -> str:
+def source_of(device: torch.device) -> str:
     """Return in words where statistics of all rows come from."""
     if (why := why_no_pass(device, None)) is not None:
         return f"not_applicable: {why}"
@@ -60,39 +60,21 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def attention_pass(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    *,
-    scale: float,
-    mask: torch.Tensor | None = None,
-    causal: bool = False,
-    window: int | None = None,
-    softcap: float | None = None,
-    sinks: torch.Tensor | None = None,
-) -> AttentionRows:
-    """Return statistics of all rows by the source of the device; the arguments are those of ``attention_rows``."""
-    if (why := why_no_pass(query.device, softcap)) is not None:
+def attention_pass(query: torch.Tensor, key: torch.Tensor, scores: Scores) -> AttentionRows:
+    """Return statistics of all rows by the source of the device."""
+    if (why := why_no_pass(query.device, scores.softcap)) is not None:
         raise ValueError(f"attention_pass: {why}")
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
         if query.device.type == "cuda":
             from dataaudit.vitals.attention_triton import online_pass
 
-            found = online_pass(query, key, scale=scale, mask=mask, causal=causal, window=window, softcap=softcap)
+            every = online_pass(query, key, scores)
         else:
-            found = fused_pass(query, key, scale=scale, mask=mask, causal=causal, window=window)
-        return found if sinks is None else _with_sinks(found, sinks_of_rows(sinks, query))
+            every = _fused_pass(query, key, scores)
+        return every if scores.sinks is None else _with_sinks(every, sinks_of_rows(scores.sinks, query))
 
 
-def fused_pass(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    *,
-    scale: float,
-    mask: torch.Tensor | None = None,
-    causal: bool = False,
-    window: int | None = None,
-) -> AttentionRows:
+def _fused_pass(query: torch.Tensor, key: torch.Tensor, scores: Scores) -> AttentionRows:
     """Return statistics of all rows from the fused kernel of CPUs, in the dtype of the query.
 
     The bound holds three roundings in that dtype, of the centred values, of the weights and of the output, each of at
@@ -100,17 +82,18 @@ def fused_pass(
     below float32 that of the kernel's exponential. Rows where another number than 0 is added to a logit are NaN: the
     identity has no place for a bias.
     """
-    key = repeated(key, query.shape[1])
+    mask, scale, key = scores.mask, scores.scale, repeated(key, query.shape[1])
     centre = key.float().mean(-2, keepdim=True)
     values = (key.float() - centre).to(key.dtype)
-    hidden = None if mask is None else hidden_by(mask)[(None,) * (4 - mask.dim())]
+    both = None if mask is None else hidden_by(mask)[(None,) * (4 - mask.dim())]
     rows = torch.arange(query.shape[2], device=query.device)
-    by_place = hidden_by_place(rows, key.shape[2], causal, window)
-    both = hidden
-    if by_place is not None:
-        both = by_place[None, None] if hidden is None else by_place | hidden
+    by_position = hidden_by_position(rows, key.shape[2], scores)
+    if by_position is not None:
+        both = by_position[None, None] if both is None else by_position | both
     added = None
-    alone = causal and mask is None and window is None  # the kernel hides later keys itself, without a matrix
+    alone = (
+        scores.causal and mask is None and scores.window is None
+    )  # the kernel hides later keys itself, without a matrix
     if both is not None and not alone:
         added = torch.zeros(both.shape, dtype=query.dtype).masked_fill_(both, -math.inf)
         added = added.expand(*query.shape[:2], *added.shape[-2:])

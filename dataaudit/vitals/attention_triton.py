@@ -17,7 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
-from dataaudit.vitals.attention import AttentionRows, repeated, rounding, seen_rows
+from dataaudit.vitals.attention import AttentionRows, Scores, repeated, rounding, seen_rows
 
 _WIDE = 128
 """Width of a head above which blocks are halved, to fit into the memory of a multiprocessor."""
@@ -124,17 +124,9 @@ def _online(
     tl.store(found + 3 * size, count, mask=rows < length)
 
 
-def online_pass(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    *,
-    scale: float,
-    mask: torch.Tensor | None = None,
-    causal: bool = False,
-    window: int | None = None,
-    softcap: float | None = None,
-) -> AttentionRows:
-    """Return statistics of all rows."""
+def online_pass(query: torch.Tensor, key: torch.Tensor, scores: Scores) -> AttentionRows:
+    """Return statistics of all rows, sinks left out."""
+    mask, scale, softcap, window = scores.mask, scores.scale, scores.softcap, scores.window
     batch, heads, length, width = query.shape
     keys = key.shape[2]
     found = torch.empty(4, batch, heads, length, dtype=torch.float32, device=query.device)
@@ -167,7 +159,7 @@ def online_pass(
             hides_from,
             width=width,
             padded=padded,
-            causal=causal,
+            causal=scores.causal,
             has_window=window is not None,
             has_softcap=softcap is not None,
             mask_kind=kind,

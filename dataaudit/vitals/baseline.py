@@ -15,7 +15,7 @@ common. Its tail is continued beyond the window as a power law (Weissman's estim
 a half standard errors), which is too wide for light tails rather than too narrow for heavy ones. With fewer steps it is
 Sidak's bound over the series, with the tail of Student's t of 4 degrees of freedom.
 
-A series is looked at in two ways, which share the rate. For jumps: the least of its last m values on one side, m the
+A series is judged in two ways, which share the rate. For jumps: the least of its last m values on one side, m the
 persistence; chance has to come m times, so the limit is nearer, and single outliers are none. For drifts: the mean of
 its last 16 values, each cut off at 8 scales; its tail is continued as an exponential one, and fewer outliers than the
 persistence never reach its limit.
@@ -26,11 +26,10 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -47,6 +46,8 @@ from dataaudit.base.statistics import (
     tail_index,
 )
 from dataaudit.runlog.reader import RunLog
+from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics import ESTIMATES, declared
 
 Trend = Literal["level", "trajectory"]
 """One median; medians of parts of a run, lines in between."""
@@ -54,7 +55,7 @@ Trend = Literal["level", "trajectory"]
 RATE = 1e-4
 """False alarms a step, of a whole metric."""
 AVERAGED = 16
-"""Measured values whose mean is looked at."""
+"""Measured values of a mean."""
 PERSISTENCE = 3
 """Measured values, one after the other, that have to be out on one side."""
 FARTHEST_OF_MEAN = 8.0
@@ -66,22 +67,9 @@ CALIBRATE_FROM = 200
 FLOOR = 1e-3
 """Least scale: this share of the level; of a level of 0, of the median level of the metric, or of 1 where that is 0;
 of metrics in logarithms, the scale itself."""
-ESTIMATES = frozenset({"lower", "upper", "all_rows", "all_rows_bound", "off"})
-"""Statistics that are estimates with a bound, or tell of one: fixed thresholds hold for them, no deviation is told."""
-LOGARITHMS = frozenset({"grad_norm", "update_to_weight", "grad_to_weight"})
-"""Metrics that are looked at in logarithms."""
 KNOTS = 16
 """Parts of a trajectory."""
 _FOLDS = 8
-
-
-class Key(NamedTuple):
-    """What a series is of, as in the run log's table of values."""
-
-    metric: str
-    layer: int
-    head: int
-    stat: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +91,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Baseline:
-    """Levels, scales and limits; plain JSON in a checkpoint, the same bytes from the same values."""
+    """Levels, scales and limits."""
 
     keys: tuple[Key, ...]
     first: int
@@ -111,9 +99,9 @@ class Baseline:
     steps: int
     """Steps between these with a value."""
     total: int
-    """Last step of the run that it is of, where places are shares of it; 0 where they are steps."""
+    """Last step of the run that it is of, where positions are shares of it; 0 where they are steps."""
     at: Floats
-    """float64[knots]: places of the levels, ascending."""
+    """float64[knots]: positions of the levels, ascending."""
     levels: Floats
     """float64[knots, series]; in logarithms where the metric is."""
     scale: Floats
@@ -131,7 +119,7 @@ class Baseline:
 
     @property
     def not_evaluated(self) -> dict[Key, str]:
-        """Series that no deviation can be told of, and why."""
+        """Series that are not judged, and why."""
         return {key: reason for key, reason in zip(self.keys, self.reasons, strict=True) if reason}
 
     def level(self, step: int, total: int = 0) -> Floats:
@@ -139,44 +127,8 @@ class Baseline:
         return _between(self.at, self.levels, np.array([step / total if self.total else step], np.float64))[:, 0]
 
     def about(self) -> dict[str, int]:
-        """Return what an alarm says of its baseline."""
+        """Return what an alarm names of its baseline."""
         return {"from": self.first, "to": self.last, "steps": self.steps}
-
-    def to_json(self) -> bytes:
-        """Return it as JSON; NaN is null."""
-        document = {name: getattr(self, name) for name in self.__slots__}
-        document["keys"] = [list(key) for key in self.keys]
-        document["limits"] = {metric: [asdict(limit) for limit in some] for metric, some in self.limits.items()}
-        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS)
-
-    @classmethod
-    def from_json(cls, text: bytes) -> Self:
-        """Return the baseline that was stored."""
-        try:
-            document = orjson.loads(text)
-            keys = tuple(Key(*item) for item in document["keys"])
-            made = cls(
-                **document
-                | {
-                    "keys": keys,
-                    "at": np.array(document["at"], np.float64),
-                    "levels": np.array(document["levels"], np.float64).reshape(-1, len(keys)),
-                    "scale": np.array(document["scale"], np.float64),
-                    "values": np.array(document["values"], np.int64),
-                    "effective": np.array(document["effective"], np.float64),
-                    "reasons": tuple(document["reasons"]),
-                    "limits": {
-                        metric: (Limit(**jumps), Limit(**drifts))
-                        for metric, (jumps, drifts) in document["limits"].items()
-                    },
-                }
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"this is no stored baseline: {error}") from None
-        columns = (made.levels.T, made.scale, made.values, made.effective, made.reasons)
-        if any(len(column) != len(keys) for column in columns) or len(made.at) != len(made.levels):
-            raise ValueError("this is no stored baseline: its columns differ in length")
-        return made
 
 
 def baseline_of(
@@ -195,21 +147,21 @@ def baseline_of(
         raise ValueError(f"{len(steps)} steps of {len(keys)} different series expected, found {values.shape}")
     if not values.size or not 0 < rate < 1 or not 1 <= persistence <= AVERAGED:
         raise ValueError(f"a baseline needs values, a rate between 0 and 1 and a persistence of 1 to {AVERAGED}")
-    places = steps / total if total else steps.astype(np.float64)
-    at = _knots(places, trend)
+    positions = steps / total if total else steps.astype(np.float64)
+    at = _knots(positions, trend)
     metrics = np.array([key.metric for key in keys], object)
     levels, limits = np.empty((len(at), len(keys))), {}
     (scale, effective), counts = np.empty((2, len(keys))), np.empty(len(keys), np.int64)
     reasons = np.empty(len(keys), object)
     for metric in sorted(set(metrics)):
         chosen = np.flatnonzero(metrics == metric)
-        log = metric in LOGARITHMS
+        log = declared(metric).logarithm
         own = values[:, chosen].T
         seen = np.flatnonzero(~np.isnan(own).all(0))
         seen = seen if len(seen) else np.zeros(1, np.int64)
         own = logarithm(own[:, seen]) if log else own[:, seen]
-        found = _measure(own, places[seen], at, trend, log, rate, persistence)
-        levels[:, chosen], scale[chosen], counts[chosen], effective[chosen], reasons[chosen], limit = found
+        measured = _measure(own, positions[seen], at, trend, log, rate, persistence)
+        levels[:, chosen], scale[chosen], counts[chosen], effective[chosen], reasons[chosen], limit = measured
         if limit is not None:
             limits[metric] = limit
     return Baseline(
@@ -243,14 +195,14 @@ def baseline_of_run(
     """Return the baseline of a run that was written down: trajectories.
 
     Heads of runs that began with other weights have nothing in common but their numbers: take a run of the same seed,
-    or look at whole layers.
+    or judge whole layers.
 
     Args:
         log: The run.
         first: Step after warm-up.
         last: Last healthy step.
         by: Whether its levels hold at the same step, or at the same share of the run.
-        rank: Whose values.
+        rank: Its values are taken.
         rate: False alarms a step, of a whole metric.
         persistence: Values in a row that have to be out.
 
@@ -267,16 +219,16 @@ def baseline_of_run(
         raise ValueError(f"{log.folder}: rank {rank} wrote no value from step {first} to {last}")
     rows = [Key(*item) for item in zip(*(table[name].to_pylist() for name in Key._fields), strict=True)]
     keys = sorted(set(rows))
-    column = {key: place for place, key in enumerate(keys)}
-    steps, place = np.unique(table["step"].to_numpy().astype(np.int64), return_inverse=True)
+    column = {key: row for row, key in enumerate(keys)}
+    steps, row = np.unique(table["step"].to_numpy().astype(np.int64), return_inverse=True)
     values = np.full((len(steps), len(keys)), np.nan)
-    values[place, [column[key] for key in rows]] = table["value"].to_numpy()
+    values[row, [column[key] for key in rows]] = table["value"].to_numpy()
     total = end if by == "position" else 0
     return baseline_of(keys, steps, values, trend="trajectory", total=total, rate=rate, persistence=persistence)
 
 
 class Arrays:
-    """What keeps its arrays in a checkpoint, in plain types."""
+    """Keeps its arrays in a checkpoint, in plain types."""
 
     ARRAYS: ClassVar[tuple[str, ...]]
     """Their names."""
@@ -288,8 +240,8 @@ class Arrays:
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         for name in self.ARRAYS:
-            held = getattr(self, name)
-            held[...] = np.frombuffer(base64.b64decode(state[name]), held.dtype).reshape(held.shape)
+            array = getattr(self, name)
+            array[...] = np.frombuffer(base64.b64decode(state[name]), array.dtype).reshape(array.shape)
 
 
 def logarithm(values: Floats) -> Floats:
@@ -299,12 +251,7 @@ def logarithm(values: Floats) -> Floats:
 
 
 class Runs:
-    """How far each series has been out in its last few values.
-
-    Args:
-        series: How many.
-        persistence: Values in a row.
-    """
+    """How far each series has been out in its last few values."""
 
     def __init__(self, series: int, persistence: int) -> None:
         self.persistence = persistence
@@ -322,21 +269,21 @@ class Runs:
         for number in range(len(recent) - 1, 0, -1):
             np.copyto(recent[number], recent[number - 1], where=new)
         np.copyto(recent[0], z, where=new)
-        held = recent[: self.persistence]
+        newest = recent[: self.persistence]
         far = np.empty((2, len(z)))
-        np.maximum(held.min(0), -held.max(0), out=far[0])
+        np.maximum(newest.min(0), -newest.max(0), out=far[0])
         np.abs(np.clip(recent, -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean(0), out=far[1])
         far *= new
         return np.maximum(far, 0.0)
 
 
 def _measure(
-    values: Floats, places: Floats, at: Floats, trend: Trend, log: bool, rate: float, persistence: int
+    values: Floats, positions: Floats, at: Floats, trend: Trend, log: bool, rate: float, persistence: int
 ) -> tuple[Floats, Floats, Ints, Floats, list[str], tuple[Limit, Limit] | None]:
     """Return the levels, scales, numbers of values and of independent ones, reasons and limits of a metric."""
     values = np.where(np.isfinite(values), values, np.nan)
-    levels = _levels(values, places, at, trend)
-    rest = values - _between(at, levels, places)
+    levels = _levels(values, positions, at, trend)
+    rest = values - _between(at, levels, positions)
     floor = _floors(levels, log=log)
     scale = _scales(rest, floor)
     number = np.count_nonzero(~np.isnan(values), axis=1)
@@ -351,7 +298,7 @@ def _measure(
         steps = int(np.count_nonzero(~np.isnan(values[fit]).all(0)))
         tails = math.nan, math.nan
         if steps >= CALIBRATE_FROM:
-            tails = _calibrated(values[fit], places, trend, floor[fit], rate / 2, persistence)
+            tails = _calibrated(values[fit], positions, trend, floor[fit], rate / 2, persistence)
         bounds = (
             sidak_limit(effective[fit], correlated[fit], rate / 2, persistence),
             sidak_limit_of_means(effective[fit], correlated[fit], rate / 2, averaged=AVERAGED, knots=len(at)),
@@ -380,18 +327,18 @@ def _reason(number: int, effective: float) -> str:
     return ""
 
 
-def _knots(places: Floats, trend: Trend) -> Floats:
+def _knots(positions: Floats, trend: Trend) -> Floats:
     if trend == "level":
-        return places[len(places) // 2 :][:1]
-    edges = np.linspace(places[0], places[-1], KNOTS + 1)
+        return positions[len(positions) // 2 :][:1]
+    edges = np.linspace(positions[0], positions[-1], KNOTS + 1)
     return (edges[1:] + edges[:-1]) / 2
 
 
-def _levels(values: Floats, places: Floats, at: Floats, trend: Trend) -> Floats:
+def _levels(values: Floats, positions: Floats, at: Floats, trend: Trend) -> Floats:
     """Return float64[knots, series] of values float64[series, n]."""
     if trend == "level" or len(at) < 2 or at[0] == at[-1]:
         return np.tile(row_medians(values), (len(at), 1))
-    part = np.clip(np.floor((places - at[0]) / (at[1] - at[0]) + 0.5).astype(int), 0, KNOTS - 1)
+    part = np.clip(np.floor((positions - at[0]) / (at[1] - at[0]) + 0.5).astype(int), 0, KNOTS - 1)
     medians = np.stack([row_medians(values[:, part == number]) for number in range(KNOTS)])
     return _filled(medians, at)
 
@@ -404,13 +351,13 @@ def _filled(medians: Floats, at: Floats) -> Floats:
     return medians
 
 
-def _between(at: Floats, levels: Floats, places: Floats) -> Floats:
-    """Return the levels at places, float64[series, n]: lines between knots, the outer ones held."""
-    right = np.clip(np.searchsorted(at, places), 1, max(len(at) - 1, 1))
+def _between(at: Floats, levels: Floats, positions: Floats) -> Floats:
+    """Return the levels at positions, float64[series, n]: lines between knots, the outer ones held."""
+    right = np.clip(np.searchsorted(at, positions), 1, max(len(at) - 1, 1))
     if len(at) == 1:
-        return np.repeat(levels.T, len(places), axis=1)
+        return np.repeat(levels.T, len(positions), axis=1)
     gap = at[right] - at[right - 1]
-    share = np.clip((places - at[right - 1]) / np.where(gap > 0, gap, 1), 0, 1)
+    share = np.clip((positions - at[right - 1]) / np.where(gap > 0, gap, 1), 0, 1)
     return levels[right - 1].T * (1 - share) + levels[right].T * share
 
 
@@ -432,18 +379,18 @@ def _scales(rest: Floats, floor: Floats) -> Floats:
 
 
 def _calibrated(
-    values: Floats, places: Floats, trend: Trend, floor: Floats, rate: float, persistence: int
+    values: Floats, positions: Floats, trend: Trend, floor: Floats, rate: float, persistence: int
 ) -> tuple[float, float]:
-    """Return the limits of jumps and drifts from the window itself; NaN where a tail cannot be told."""
-    knots = len(_knots(places, trend)) if trend == "trajectory" else 1
-    fold = np.arange(len(places)) * _FOLDS * knots // len(places) % _FOLDS
+    """Return the limits of jumps and drifts from the window itself; NaN where a tail is not seen."""
+    knots = len(_knots(positions, trend)) if trend == "trajectory" else 1
+    fold = np.arange(len(positions)) * _FOLDS * knots // len(positions) % _FOLDS
     z = np.empty_like(values)
     for number in range(_FOLDS):
-        held, kept = fold == number, fold != number
-        at = _knots(places[kept], trend)
-        levels = _levels(values[:, kept], places[kept], at, trend)
-        scale = _scales(values[:, kept] - _between(at, levels, places[kept]), floor)
-        z[:, held] = (values[:, held] - _between(at, levels, places[held])) / scale[:, None]
+        out, rest = fold == number, fold != number
+        at = _knots(positions[rest], trend)
+        levels = _levels(values[:, rest], positions[rest], at, trend)
+        scale = _scales(values[:, rest] - _between(at, levels, positions[rest]), floor)
+        z[:, out] = (values[:, out] - _between(at, levels, positions[out])) / scale[:, None]
     runs = Runs(len(values), persistence)
     z = z[:, ~np.isnan(z).all(0)]
     far = np.array([runs.see(np.ascontiguousarray(z[:, number])).max(1) for number in range(z.shape[1])])

@@ -1,20 +1,20 @@
 """Which layers are measured at which step: a rotation through all, closer after an alarm, slower where it costs.
 
-*Rotation.* Layers are packed, in order, into slots that read at most an eighth of all elements each; a slot is looked
-at every so many steps, then the next one. A layer that is larger than an eighth is a slot of its own, and as many slots
+*Rotation.* Layers are packed, in order, into slots that read at most an eighth of all elements each; a slot is measured
+every so many steps, then the next one. A layer that is larger than an eighth is a slot of its own, and as many slots
 after it are empty as bring the mean down to an eighth again. What is due follows from the step alone, so a run that
 goes on measures what it would have measured.
 
 *Budget.* What measuring costs is taken from the times of steps with and without it: each step of the rarer kind is
 compared with the median of the newest of the other. One step in 16 is left bare where every step would be measured:
-without it there is nothing to compare. It is looked at after 16, 32 and every 64 such pairs. Where the cost is above
-the budget by more than chance the cadence becomes slower; it becomes faster only where even the cost of twice as many
-measurements, and its uncertainty, would be well inside the budget, and each time that proves wrong it waits twice as
-long before it tries again. Steps that an escalation looks at are not counted. A run that follows its cost begins with
-its first step and one in eight: from the second and third look the first cadence is chosen.
+without it there is nothing to compare. The cadence is decided after 16, 32 and every 64 such pairs. Where the cost is
+above the budget by more than chance it becomes slower. It becomes faster only where even the cost of twice as many
+measurements, and its uncertainty, would be well inside the budget; each time that proves wrong it waits twice as long
+before it tries again. Steps of an escalation are not counted. A run that follows its cost begins with its first step
+and one in eight: the second and third measured step choose the first cadence.
 
-*Escalation.* After an alarm all layers, or those that are named, are looked at every step for a while. That is outside
-of the budget; as many steps pass after it before the next one.
+*Escalation.* After an alarm all layers are measured at every step for a while. That is outside of the budget; as many
+steps pass after it before the next one.
 """
 
 from __future__ import annotations
@@ -33,24 +33,22 @@ SHARE = 1 / 8
 """Of one pass over all elements, that is read in a step at most."""
 BARE = 16
 """One step in so many is not measured where every step would be."""
-ESCALATED_STEPS = 32
-"""Steps that an escalation lasts."""
 LEAST_PAIRS = 16
 """Pairs of times before anything is decided."""
 MOST_PAIRS = 64
 """Pairs of times that are kept: some 1 kB."""
 START = 8
-"""Steps between the first looks of a run that follows what they cost."""
+"""Steps between the first measurements of a run that follows what they cost."""
 _FIRST = 2
-"""Looks after which the first cadence is chosen; that of the first step, which has work of its own, is none."""
+"""Measurements after which the first cadence is chosen; the first step, which has work of its own, does not count."""
 _NEAR = 8
-"""Steps of the other kind, the newest, that one is compared with."""
+"""Steps of the other kind, the newest, that a step is compared with."""
 _ROOM = 0.7
 """Share of the budget that must not be exceeded by what is expected of a faster cadence."""
 _ERRORS = 2.0
 """Standard errors that what is expected is taken to be off by."""
 _SURE = 3.0
-"""Standard errors by which a cost is above the budget at an early look; at a later one it is one."""
+"""Standard errors by which a cost is above the budget at an early decision; at a later one, a single one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +72,20 @@ PRESETS: Final[dict[Literal["nano", "medium", "large"], Preset]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """Steps at which more is looked at."""
+    """Steps at which everything is measured."""
 
     first: int
     last: int
-    layers: tuple[int, ...] | None = None
-    """Places of the layers; None: all."""
+    layers: None = None
+    """All; a key of events and checkpoints."""
+
+    def covers(self, step: int) -> bool:
+        """Return whether a step is one of it."""
+        return self.first <= step <= self.last
 
 
 def rotation(elements: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the slots of one round: the layers that each looks at, of which some are empty."""
+    """Return the slots of one round: the layers that each reads, of which some are empty."""
     room = SHARE * sum(elements)
     slots: list[tuple[int, ...]] = []
     slot: list[int] = []
@@ -96,15 +98,7 @@ def rotation(elements: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 
 
 class Budget:
-    """Moves a cadence so that the measured cost stays below a share of the steps' time.
-
-    Args:
-        preset: Where it begins, and its bounds.
-        sparse: Whether it begins with few looks, and chooses its first cadence by what they cost.
-
-    Raises:
-        ValueError: A bound is no power of 2, they are not in order, or the budget is not positive.
-    """
+    """Moves a cadence so that the measured cost stays below a share of the steps' time."""
 
     def __init__(self, preset: Preset, *, sparse: bool = False) -> None:
         bounds = (preset.fastest, preset.every, preset.slowest)
@@ -116,7 +110,7 @@ class Budget:
             raise ValueError(f"bounds in order, powers of 2, and a positive budget expected, found {preset}")
         self.preset = preset
         self._first = _FIRST if sparse and preset.every < preset.slowest else 0
-        """Looks until the first cadence is chosen."""
+        """Measurements until the first cadence is chosen."""
         self.every = min(max(preset.every, START), preset.slowest) if self._first else preset.every
         self._near: deque[float] = deque(maxlen=_NEAR)
         """Seconds of the newest steps of the more frequent kind."""
@@ -127,7 +121,7 @@ class Budget:
         self._patience = LEAST_PAIRS
         """Pairs before it becomes faster."""
         self._sped_up = False
-        self._bound_said = False
+        self._bound_reported = False
 
     def see(self, step: int, seconds: float, *, measured: bool) -> dict[str, Any] | None:
         """Take the time of a step and return what was decided, the detail of an event; mostly nothing."""
@@ -163,7 +157,7 @@ class Budget:
             "pairs": self._pairs,
             "patience": self._patience,
             "sped_up": self._sped_up,
-            "bound_said": self._bound_said,
+            "bound_said": self._bound_reported,
         }
 
     def load(self, state: Mapping[str, Any]) -> Self:
@@ -176,13 +170,13 @@ class Budget:
             self._near = deque(map(float, state["near"]), _NEAR)
             self._costs = deque(map(float, state["costs"]), MOST_PAIRS)
             self._pairs, self._patience = int(state["pairs"]), int(state["patience"])
-            self._sped_up, self._bound_said = bool(state["sped_up"]), bool(state["bound_said"])
+            self._sped_up, self._bound_reported = bool(state["sped_up"]), bool(state["bound_said"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"this is no state of a budget: {error}") from None
         return self
 
     def _begin(self, step: int, cost: float) -> dict[str, Any] | None:
-        """Take the cost of one of the first looks, and choose the first cadence after the last of them."""
+        """Take the cost of one of the first measurements, and choose the first cadence after the last of them."""
         self._first -= 1
         self._costs.append(cost)
         if self._first:
@@ -190,7 +184,7 @@ class Budget:
         cost, error = float(np.mean(self._costs)), float(np.ptp(self._costs)) / 2
         share, self._pairs = cost * self._measured_share(self.every), len(self._costs)
         to = self._slower(cost, self.preset.percent / 100, self.preset.every)
-        return self._moved(self._said(step, to, share, error))
+        return self._moved(self._decision(step, to, share, error))
 
     def _decide(self, step: int, *, early: bool) -> dict[str, Any] | None:
         costs = np.array(self._costs)
@@ -213,7 +207,7 @@ class Budget:
         if to > self.every and self._sped_up:
             self._patience *= 2
         self._sped_up = to < self.every
-        return self._moved(self._said(step, to, share, error))
+        return self._moved(self._decision(step, to, share, error))
 
     def _moved(self, decided: dict[str, Any]) -> dict[str, Any]:
         """Go on with another cadence, from new pairs; return what was decided."""
@@ -221,7 +215,7 @@ class Budget:
         self._costs.clear()
         self._near.clear()
         self._pairs = 0
-        self._bound_said = False
+        self._bound_reported = False
         return decided
 
     def _slower(self, cost: float, limit: float, to: int) -> int:
@@ -231,17 +225,17 @@ class Budget:
         return min(to, self.preset.slowest)
 
     def _at_bound(self, step: int, share: float, error: float) -> dict[str, Any] | None:
-        """Say once that the cost is above the budget where the cadence cannot be slower."""
-        if self._bound_said:
+        """Report once that the cost is above the budget where the cadence cannot be slower."""
+        if self._bound_reported:
             return None
-        self._bound_said = True
-        return {**self._said(step, self.every, share, error), "slowest": True}
+        self._bound_reported = True
+        return {**self._decision(step, self.every, share, error), "slowest": True}
 
     def _measured_share(self, every: int) -> float:
         """Return the share of steps that are measured."""
         return 1 / every if every > 1 else 1 - 1 / BARE
 
-    def _said(self, step: int, to: int, share: float, error: float) -> dict[str, Any]:
+    def _decision(self, step: int, to: int, share: float, error: float) -> dict[str, Any]:
         return {
             "what": "budget",
             "step": step,
@@ -255,16 +249,7 @@ class Budget:
 
 
 class Cadence:
-    """Rotation, budget and escalation of a run; ``state`` goes into a checkpoint.
-
-    Args:
-        elements: Of each layer, what measuring it reads; positive.
-        preset: Where it begins, its bounds and budget.
-        adapt: Whether the first cadence is chosen by what a few looks cost.
-
-    Raises:
-        ValueError: A layer has no elements, or the preset is unknown or makes no sense.
-    """
+    """Rotation, budget and escalation of a run; ``state`` goes into a checkpoint."""
 
     def __init__(
         self,
@@ -286,73 +271,62 @@ class Cadence:
         """Return the layers that are measured at a step: all at the first one, which counts in no cost."""
         if step == 1 and self.budget.starting:
             return tuple(range(len(self._elements)))
-        return plan(step, self._rotation, len(self._elements), self.budget.every, self._escalation, self._ahead)
+        if self.closely(step):
+            return tuple(range(len(self._elements)))
+        return plan(step + self._ahead, self._rotation, self.budget.every)
 
-    def looks(self, step: int) -> bool:
+    def measures(self, step: int) -> bool:
         """Return whether a step is measured at all: what costs little is then taken of all layers."""
-        return self.closely(step) or _looks(step + self._ahead, self.budget.every)
+        return self.closely(step) or _measures(step + self._ahead, self.budget.every)
 
     def closely(self, step: int) -> bool:
-        """Return whether a step is one of an escalation: everything is looked at."""
-        item = self._escalation
-        return item is not None and item.first <= step <= item.last
+        """Return whether a step is one of an escalation: everything is measured."""
+        return self._escalation is not None and self._escalation.covers(step)
 
     def turn(self, step: int) -> int:
-        """Return how many looks there are before a step, to take turns by."""
+        """Return how many steps are measured before a step, to take turns by."""
         return _turn(step + self._ahead, self.budget.every)
 
-    def escalate(
-        self, step: int, steps: int = ESCALATED_STEPS, layers: Sequence[int] | None = None
-    ) -> dict[str, Any] | None:
-        """Look closer after a step; return what was decided, the detail of an event, or nothing while it rests."""
-        if steps < 1 or not set(layers or ()) <= set(range(len(self._elements))):
-            raise ValueError(f"an escalation of {steps} steps of the layers {layers} cannot be")
+    def escalate(self, step: int, steps: int) -> dict[str, Any] | None:
+        """Measure everything after a step; return what was decided, the detail of an event, or nothing in between."""
+        if steps < 1:
+            raise ValueError(f"an escalation of {steps} steps cannot be")
         before = self._escalation
         if before is not None and before.first - 1 <= step <= before.last + (before.last - before.first + 1):
             return None
-        chosen = None if layers is None else tuple(sorted(set(layers)))
-        self._escalation = Escalation(first=step + 1, last=step + steps, layers=chosen)
-        return {
-            "what": "escalation",
-            "step": step,
-            "first": step + 1,
-            "last": step + steps,
-            "layers": None if chosen is None else list(chosen),
-        }
+        self._escalation = Escalation(first=step + 1, last=step + steps)
+        return {"what": "escalation", "step": step, **asdict(self._escalation)}
 
     def see(self, step: int, seconds: float) -> dict[str, Any] | None:
         """Take the time of a step that :meth:`due` was asked about; return what was decided."""
         if self.closely(step):
             return None
-        return self.budget.see(step, seconds, measured=_looks(step + self._ahead, self.budget.every))
+        return self.budget.see(step, seconds, measured=_measures(step + self._ahead, self.budget.every))
 
     @property
     def _ahead(self) -> int:
-        """Steps by which looks come earlier: at first, so that the first step is looked at."""
+        """Steps by which measurements come earlier: at first, so that the first step is measured."""
         return self.budget.every - 1 if self.budget.starting else 0
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows but its settings, in plain types."""
-        return {
-            "budget": self.budget.state(),
-            "escalation": None if self._escalation is None else asdict(self._escalation),
-        }
+        escalation = None if self._escalation is None else asdict(self._escalation)
+        return {"budget": self.budget.state(), "escalation": escalation}
 
     def load(self, state: Mapping[str, Any]) -> Self:
         """Go on from a state, and return itself."""
         try:
             self.budget.load(state["budget"])
-            held = state["escalation"]
-            if held is not None:
-                layers = held["layers"]
-                held = Escalation(**{**held, "layers": None if layers is None else tuple(layers)})
-            self._escalation = held
+            escalation = state["escalation"]
+            if escalation is not None:
+                escalation = Escalation(first=escalation["first"], last=escalation["last"])
+            self._escalation = escalation
         except (KeyError, TypeError) as error:
             raise ValueError(f"this is no state of a cadence: {error}") from None
         return self
 
 
-def _looks(step: int, every: int) -> bool:
+def _measures(step: int, every: int) -> bool:
     return step % BARE != 0 if every == 1 else step % every == 0
 
 
@@ -360,22 +334,9 @@ def _turn(step: int, every: int) -> int:
     return step - step // BARE if every == 1 else step // every
 
 
-def plan(
-    step: int,
-    slots: Sequence[tuple[int, ...]],
-    layers: int,
-    every: int,
-    escalation: Escalation | None = None,
-    ahead: int = 0,
-) -> tuple[int, ...]:
-    """Return which of the layers are measured at a step, from 1; none: it is a bare one."""
-    due: tuple[int, ...] = ()
-    if _looks(step + ahead, every):
-        due = slots[_turn(step + ahead, every) % len(slots)]
-    if escalation is None or not escalation.first <= step <= escalation.last:
-        return due
-    more = range(layers) if escalation.layers is None else escalation.layers
-    return tuple(sorted({*due, *more}))
+def plan(step: int, slots: Sequence[tuple[int, ...]], every: int) -> tuple[int, ...]:
+    """Return which layers have their turn at a step, from 1; none: it is a bare one."""
+    return slots[_turn(step, every) % len(slots)] if _measures(step, every) else ()
 
 
 def _slots(slot: Sequence[int], elements: Sequence[int], room: float) -> list[tuple[int, ...]]:

@@ -23,7 +23,7 @@ class VitalsConfig:
         preset: Where the cadence begins, and what it may cost: ``nano`` at every step and 3 % of its time, ``medium``
             at every 4th and 2 %, ``large`` at every 16th and 1 %. Weights rotate: an eighth of them is read at once.
         adapt: Whether the cadence follows what measuring costs; without it the same steps are always measured.
-        measure: Of ``attention``, ``activations`` and ``weights`` (with gradients and updates), what is looked at.
+        measure: Some of ``attention``, ``activations`` and ``weights`` (with gradients and updates).
         sampled_rows: Rows of attention, of one row of the batch, that are computed in float32.
         micro_batches: Batches of a step that are kept apart; further ones take the place of the first.
         interval: Steps whose values are copied to the host together.
@@ -35,7 +35,7 @@ class VitalsConfig:
         total: Last step of the run, for a baseline by position.
         steady: First and last step at which the learning rate neither warms up nor decays; small updates are warned
             of between these alone.
-        escalate: Steps after an alarm in which everything is looked at.
+        escalate: Steps after an alarm in which everything is measured.
         mapping: Where the parts of a model are that is not understood by its structure.
         first_step: The step that comes first, above 1 where a run goes on.
 
@@ -63,28 +63,19 @@ class VitalsConfig:
             raise ConfigError(f"vitals: preset: expected {', '.join(PRESETS)}, found {_shown(self.preset)}")
         if not isinstance(self.adapt, bool):
             raise ConfigError(f"vitals: adapt: expected True or False, found {_shown(self.adapt)}")
-        self._check_measure()
+        self._set("measure", _families(self.measure))
         for name, least in _LEAST.items():
             self._set(name, _whole_number(name, getattr(self, name), least))
         for name in ("healthy", "steady"):
-            if (found := getattr(self, name)) is not None:
-                self._set(name, _stretch(name, found))
-        for name, kind, told in (("mapping", Mapping, "Mapping(layers=...)"), ("baseline", Baseline, "a Baseline")):
-            if (found := getattr(self, name)) is not None and not isinstance(found, kind):
-                raise ConfigError(f"vitals: {name}: expected {told}, found {_shown(found)}")
+            if (span := getattr(self, name)) is not None:
+                self._set(name, _span(name, span))
+        for name, kind, expected in (("mapping", Mapping, "Mapping(layers=...)"), ("baseline", Baseline, "a Baseline")):
+            if (given := getattr(self, name)) is not None and not isinstance(given, kind):
+                raise ConfigError(f"vitals: {name}: expected {expected}, found {_shown(given)}")
         if self.healthy is not None and self.baseline is not None:
             raise ConfigError("vitals: a healthy span of this run is named, or a baseline is given: not both")
         if self.baseline is not None and self.baseline.total and not self.total:
             raise ConfigError("vitals: total: the baseline is by position, so the last step of this run is needed")
-
-    def _check_measure(self) -> None:
-        known = ", ".join(FAMILIES)
-        given = self.measure
-        if not isinstance(given, list | tuple | set | frozenset) or not given:
-            raise ConfigError(f"vitals: measure: expected a tuple of some of {known}, found {_shown(given)}")
-        if unknown := [name for name in given if name not in FAMILIES]:
-            raise ConfigError(f"vitals: measure: expected some of {known}, found {_shown(unknown[0])}")
-        self._set("measure", tuple(family for family in FAMILIES if family in given))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -96,6 +87,15 @@ _LEAST = {
 }
 
 
+def _families(value: Any) -> tuple[str, ...]:
+    known = ", ".join(FAMILIES)
+    if not isinstance(value, list | tuple | set | frozenset) or not value:
+        raise ConfigError(f"vitals: measure: expected a tuple of some of {known}, found {_shown(value)}")
+    if unknown := [name for name in value if name not in FAMILIES]:
+        raise ConfigError(f"vitals: measure: expected some of {known}, found {_shown(unknown[0])}")
+    return tuple(family for family in FAMILIES if family in value)
+
+
 def _whole_number(name: str, value: Any, least: int) -> int:
     """Return a whole number, of Python or of NumPy."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
@@ -103,7 +103,7 @@ def _whole_number(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def _stretch(name: str, value: Any) -> tuple[int, int]:
+def _span(name: str, value: Any) -> tuple[int, int]:
     """Return a first and a last step."""
     pair = isinstance(value, list | tuple) and len(value) == 2
     if not pair or not all(isinstance(item, int | np.integer) and item >= 1 for item in value) or value[0] > value[1]:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from dataaudit.vitals.columns import Column
+from dataaudit.vitals.metric import Column
 from dataaudit.vitals.norms import as_row
 
 STRIDE = 64
-"""One element of the optimizer's state in so many is looked at, another one in each step."""
+"""One element of the optimizer's state in so many is read, another one in each step."""
 SAMPLED = 256
-"""Elements of each gradient that are looked at, others in each step."""
+"""Elements of each gradient that are read, others in each step."""
 _PARTS = ("sampled", "attention", "mlp", "block")
 """Of a layer, in the order of the forward pass; sampled: its largest logit."""
 
@@ -26,10 +26,10 @@ def state_finite(
 ) -> torch.Tensor | None:
     """Return the share of the state's tensors whose sampled elements are all finite; None: there is no state.
 
-    Nothing waits for a device. A number that is not finite in one element of a tensor is found within
-    :data:`STRIDE` looks at it; one that has spread, as it does through a decayed moment's use, at once.
+    Nothing waits for a device. A single element that is not finite is found within :data:`STRIDE` calls; what has
+    spread, as it does through a decayed moment's use, at once.
     """
-    held = [
+    sampled = [
         item.flatten()[step % STRIDE % item.numel() :: STRIDE]
         for parameter in parameters
         for name, item in optimizer.state.get(parameter, {}).items()
@@ -39,23 +39,19 @@ def state_finite(
         and item.numel()
         if name != "step"  # of a scalar parameter it has the same shape, and may lie on the host
     ]
-    if not held:
+    if not sampled:
         return None
     with torch.no_grad():  # a few kernels for all tensors: some for each would be thousands
-        samples = torch.cat(held).split([len(item) for item in held])
+        samples = torch.cat(sampled).split([len(item) for item in sampled])
         largest = torch._foreach_norm(samples, math.inf)  # noqa: SLF001 - what clip_grad_norm_ takes norms with
         return torch.stack(largest).isfinite().float().mean()
 
 
 class GradientsFinite:
-    """Looks at some elements of every gradient, of all layers at once, in a few operators.
+    """Reads some elements of every gradient, of all layers at once, in a few operators.
 
     What is not finite in a loss reaches every element of nearly every gradient. What spoils single elements, such as a
     row of an embedding, is found in the layer's turn, or when its elements have theirs.
-
-    Args:
-        groups: Parameters of each layer.
-        device: Of all of them.
     """
 
     def __init__(self, groups: Sequence[Sequence[torch.nn.Parameter]], device: torch.device) -> None:
@@ -64,11 +60,11 @@ class GradientsFinite:
         ends = [0, *itertools.accumulate(sum(min(item.numel(), SAMPLED) for item in own) for own in groups)]
         self._ends = torch.tensor(ends, device=device)
 
-    def look(self, step: int) -> torch.Tensor:
+    def some_bad(self, step: int) -> torch.Tensor:
         """Return whether each layer's gradient has elements that are not finite, bool[layers]."""
         with torch.no_grad():
-            held = torch.cat([self._zeros[:1], *(self._some(parameter, step) for parameter in self._parameters)])
-            return (~held.isfinite()).cumsum(0)[self._ends].diff() > 0
+            some = torch.cat([self._zeros[:1], *(self._some(parameter, step) for parameter in self._parameters)])
+            return (~some.isfinite()).cumsum(0)[self._ends].diff() > 0
 
     def _some(self, parameter: torch.nn.Parameter, step: int) -> torch.Tensor:
         number = min(parameter.numel(), SAMPLED)
@@ -82,8 +78,8 @@ class GradientsFinite:
 
 def first_bad(columns: Sequence[Column]) -> dict[str, Any] | None:
     """Return which of the numbers that are not finite comes first in the forward pass: the detail of an event."""
-    told = [column for column in columns if column.metric == "activation_mean_abs" or column.stat == _PARTS[0]]
-    if not told:
+    named = [column for column in columns if column.metric == "activation_mean_abs" or column.stat == _PARTS[0]]
+    if not named:
         return None
 
     def order(column: Column) -> tuple[float, int, int]:
@@ -94,8 +90,8 @@ def first_bad(columns: Sequence[Column]) -> dict[str, Any] | None:
             column.head,
         )
 
-    first = min(told, key=order)
-    return _detail(first.metric, first.layer, first.head, first.stat, len(told) - 1)
+    first = min(named, key=order)
+    return _detail(first.metric, first.layer, first.head, first.stat, len(named) - 1)
 
 
 def first_bad_gradient(layers: Sequence[int], bad: np.ndarray, *, ends: bool) -> dict[str, Any] | None:
@@ -106,11 +102,11 @@ def first_bad_gradient(layers: Sequence[int], bad: np.ndarray, *, ends: bool) ->
     """
     if not bad.any():
         return None
-    found = np.asarray(layers)[bad[:-1]]
-    if bad[-1] or (not ends and len(found) == len(layers) > 1):
-        return _detail("grad_norm", -1, -1, "all", len(found) - 1)
-    layer = int(found.max())
-    return _detail("grad_norm", layer, -1, "at_step" if layer >= 0 else "others", len(found) - 1)
+    spoilt = np.asarray(layers)[bad[:-1]]
+    if bad[-1] or (not ends and len(spoilt) == len(layers) > 1):
+        return _detail("grad_norm", -1, -1, "all", len(spoilt) - 1)
+    layer = int(spoilt.max())
+    return _detail("grad_norm", layer, -1, "at_step" if layer >= 0 else "others", len(spoilt) - 1)
 
 
 def _detail(metric: str, layer: int, head: int, stat: str, others: int) -> dict[str, Any]:

@@ -6,23 +6,22 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from dataaudit.base.async_copy import Pending
+from dataaudit.base.async_copy import AsyncCopy
 from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.always import SpikeScore
-from dataaudit.vitals.columns import OFF, Column
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import first_bad, first_bad_gradient
+from dataaudit.vitals.measurement import Arrived, Measurement, Sources
+from dataaudit.vitals.metric import Column
 from dataaudit.vitals.sinks import Reporter
 from dataaudit.vitals.summary import covered, in_a_line
-from dataaudit.vitals.watching import Taps
-from dataaudit.vitals.weights import Weights
 
 _LOG = logging.getLogger("dataaudit")
 _NOT_CALLED = "its module called none of the attention functions that are watched"
@@ -35,10 +34,10 @@ class _Seen:
     """What the host knows of a step."""
 
     step: int
-    places: np.ndarray
-    """int64[places]: forward passes that each tap measured."""
+    sites: np.ndarray
+    """int64[sites]: forward passes that were measured at each."""
     counted: np.ndarray
-    """int64[places]: elements or rows that shares of each are of."""
+    """int64[sites]: elements or rows that shares of each are of."""
     passes: int
     """Backward passes that were told apart."""
     tokens: int
@@ -47,50 +46,43 @@ class _Seen:
 class Handover:
     """Takes each step's numbers on the device, and hands them over when they have arrived on the host.
 
-    Args:
-        reporter: Of sinks.
-        columns: Which number stands where in a step's vector.
-        taps: Whose places the numbers come from.
-        weights: Whose layers the gradients are of.
-        alarms: That look at the values.
-        config: How many steps are copied together, and what is looked at.
-        escalate: Called with a number of steps, after an alarm.
-
     Attributes:
         ring: Float32[interval, width]: vectors of steps, on the device.
-        parts: Of a step: its columns; whose gradient is not finite; learning rate, gradient's norm and its scale; of
-            each backward pass, whether its gradient is finite; of each micro-batch, and of each place of activations,
-            how many numbers are.
+        parts: Of a step: ``values`` of its columns; which layers' gradient is ``bad``, not finite; of the ``loop``
+            the learning rate, the gradient's norm and its scale; of backward ``passes``, whether each one's gradient is
+            finite; of micro-``batches``, and of ``sites`` of activations, how many numbers are.
     """
 
     def __init__(
         self,
         reporter: Reporter,
-        columns: list[Column],
-        taps: Taps,
-        weights: Weights,
-        alarms: Alarms,
+        measurements: Sequence[tuple[Measurement, list[Column]]],
+        sources: Sources,
         config: VitalsConfig,
+        alarms: Alarms,
         escalate: Callable[[int], None],
     ) -> None:
-        self.columns = columns
-        most, places = config.micro_batches, len(taps.places)
-        bad = len(weights.groups) + 1
-        self.parts = _laid_out(values=len(columns), bad=bad, loop=3, passes=most, batches=most, places=places)
-        self._reporter, self._taps, self._weights = reporter, taps, weights
-        self._alarms, self._config, self._escalate = alarms, config, escalate
-        self._places = np.array([column.place for column in columns], np.int64)
+        columns = self.columns = [column for _, own in measurements for column in own]
+        ends = itertools.accumulate(len(own) for _, own in measurements)
+        self._measurements = [
+            (item, slice(end - len(own), end)) for (item, own), end in zip(measurements, ends, strict=True)
+        ]
+        self._config = config
+        most, sites = config.micro_batches, len(sources.hooks.outputs)
+        bad = len(sources.weights.groups) + 1
+        self.parts = _laid_out(values=len(columns), bad=bad, loop=3, passes=most, batches=most, sites=sites)
+        self._reporter, self._hooks, self._weights = reporter, sources.hooks, sources.weights
+        self._alarms, self._escalate = alarms, escalate
+        self._sites = np.array([column.site for column in columns], np.int64)
         self._counted = np.array([column.counted for column in columns], np.int64)
         self._of = np.array([column.of or math.nan for column in columns])
-        self._off = np.array([column.stat == OFF for column in columns], bool)
-        self._spikes = SpikeScore()
-        device = taps.activations.device
-        self.ring = torch.full((config.interval, self.parts["places"].stop), torch.nan, device=device)
+        device = sources.hooks.activations.device
+        self.ring = torch.full((config.interval, self.parts["sites"].stop), torch.nan, device=device)
         self._seen: list[_Seen] = []
-        self._batches: deque[tuple[Pending, list[_Seen]]] = deque()
-        self._numbers: deque[tuple[int, list[Column], Pending]] = deque()
+        self._batches: deque[tuple[AsyncCopy, list[_Seen]]] = deque()
+        self._numbers: deque[tuple[int, list[Column], AsyncCopy]] = deque()
         self._silent: set[tuple[int, str]] = set()
-        """Places of which nothing is seen, and why, where that was reported."""
+        """Sites of which nothing is seen, and why, where that was reported."""
 
     @property
     def row(self) -> torch.Tensor:
@@ -98,9 +90,9 @@ class Handover:
         return self.ring[len(self._seen)]
 
     def add(self, step: int, passes: int) -> None:
-        """Take that a step's row is written, and how many backward passes were told apart."""
-        watch = self._taps.watch
-        self._seen.append(_Seen(step, np.array(watch.seen), np.array(watch.counted), passes, watch.tokens))
+        """Note that a step's row is written, and how many backward passes were told apart."""
+        recorder = self._hooks.recorder
+        self._seen.append(_Seen(step, np.array(recorder.seen), np.array(recorder.counted), passes, recorder.tokens))
 
     def add_numbers(self, step: int, numbers: Mapping[Column, float | torch.Tensor]) -> None:
         """Send the loop's own numbers of a step to the host."""
@@ -110,7 +102,7 @@ class Handover:
                 slot.copy_(number.detach().reshape(()), non_blocking=True)
             else:
                 slot.fill_(number)  # a copy from the host would be waited for
-        self._numbers.append((step, list(numbers), Pending(values)))
+        self._numbers.append((step, list(numbers), AsyncCopy(values)))
 
     def finish(self) -> None:
         """Hand over everything; this waits for the device."""
@@ -135,46 +127,33 @@ class Handover:
 
     def alarm(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Write an alarm with its incident, and report a new or graver one on the terminal."""
-        joined, opens = self._alarms.join(step, {"first_step": step, **detail})
+        joined, opens = self._alarms.incidents.join(step, {"first_step": step, **detail})
         self._raised(step, kind, {**joined, "opens": opens})
 
     def report_unseen(self, step: int) -> None:
-        """Report once of each part that nothing of it was seen where it was looked at, and why."""
-        watch, taps, reported = self._taps.watch, self._taps, self._reporter.reported
-        reasons = dict(watch.why)
-        for place, failures in watch.failures.items():
-            what, layer = taps.about(place)
-            self._reporter.failures[f"{what} of layer {layer}"] = failures
+        """Report once of each part that nothing was measured where it should have been, and why."""
+        recorder, sites, reported = self._hooks.recorder, self._hooks.sites, self._reporter.reported
+        reasons = dict(recorder.why)
+        for number, failures in recorder.failures.items():
+            self._reporter.failures[f"{sites[number].what} of layer {sites[number].layer}"] = failures
         first = self._weights.updated and "looked" not in reported
-        if any(watch.on) and (any(watch.seen) or first):
+        if any(recorder.on) and (any(recorder.seen) or first):
             reported.add("looked")
-            for place in range(len(watch.on)):
-                what, _ = taps.about(place)
-                if watch.on[place] and not watch.seen[place] and what != "units":
-                    reasons[place] = (_NOT_CALLED if what == "attention" else _NO_TENSOR) + _COMPILED
-        reasons = {place: why for place, why in reasons.items() if (place, why) not in self._silent}
+            for site in sites:
+                if recorder.on[site.number] and not recorder.seen[site.number] and site.part != "units":
+                    reasons[site.number] = (_NOT_CALLED if site.what == "attention" else _NO_TENSOR) + _COMPILED
+        reasons = {number: why for number, why in reasons.items() if (number, why) not in self._silent}
         self._silent |= set(reasons.items())
         layers: dict[tuple[str, str], list[int]] = {}
-        for place, why in sorted(reasons.items()):
-            what, layer = taps.about(place)
-            layers.setdefault((what, why), []).append(layer)
+        for number, why in sorted(reasons.items()):
+            layers.setdefault((sites[number].what, why), []).append(sites[number].layer)
         for (what, why), own in layers.items():
             self._reporter.event(step, "not_seen", {"what": what, "layers": own, "why": why})
-
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs, in plain types."""
-        spikes = [self._spikes.norms, self._spikes.average, self._spikes.scale]
-        return {"told": sorted(self._reporter.reported), "spikes": spikes}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        self._reporter.reported = set(state["told"])
-        self._spikes.norms, self._spikes.average, self._spikes.scale = state["spikes"]
 
     def _copy(self) -> None:
         """Send the values of the steps so far to the host."""
         if self._seen:
-            self._batches.append((Pending(self.ring[: len(self._seen)]), self._seen))
+            self._batches.append((AsyncCopy(self.ring[: len(self._seen)]), self._seen))
             self._seen = []
 
     def _raised(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
@@ -185,7 +164,7 @@ class Handover:
         self._reporter.event(step, kind, {name: value for name, value in detail.items() if name != "opens"})
 
     def _not_finite(self, step: int, what: str, detail: Mapping[str, Any], *, known: bool) -> None:
-        """Report once, until it is over, that something is not finite; then look at everything, and do not wait."""
+        """Report once, until it is over, that something is not finite; then measure everything, and hand over now."""
         reported = self._reporter.reported
         if known:
             reported.discard(what)
@@ -198,49 +177,46 @@ class Handover:
         self, step: int, seen: np.ndarray, known: np.ndarray, bad: np.ndarray, which: Mapping[str, int]
     ) -> None:
         """Report which layer was first not finite, and in which micro-batch: its activations, or else its gradient."""
-        activations = first_bad([self.columns[place] for place in np.flatnonzero(seen & ~known).tolist()])
+        activations = first_bad([self.columns[at] for at in np.flatnonzero(seen & ~known).tolist()])
         gradient = first_bad_gradient([layer for layer, _ in self._weights.groups], bad, ends=self._weights.ends)
-        for what, detail, looked in (
+        for what, detail, measured in (
             ("activations", activations, seen.any()),
             ("gradients", gradient, "weights" in self._config.measure),
         ):
             if detail is not None and what == "gradients" and activations is not None:
                 self._reporter.reported.add(what)  # they follow from activations
-            elif looked:
+            elif measured:
                 self._not_finite(step, what, {**(detail or {}), **which}, known=detail is None)
 
     def _hand_over(self, seen: _Seen, row: np.ndarray) -> None:
         step, most = seen.step, self._config.micro_batches
         parts = {name: row[own] for name, own in self.parts.items()}
         values, bad = parts["values"].astype(np.float64), parts["bad"] > 0
-        passes = seen.places[: len(self._taps.places)]
-        spoilt = np.append(np.zeros(len(seen.places), bool), False)
-        spoilt[: len(passes)] = parts["places"] < np.minimum(passes, most)
-        values[spoilt[self._places]] = math.nan
-        rate, norm, scale = map(float, parts["loop"])
-        values[-1] = self._spikes.see(norm, scale)
+        passes = seen.sites[: len(self._hooks.outputs)]
+        spoilt = np.append(np.zeros(len(seen.sites), bool), False)
+        spoilt[: len(passes)] = parts["sites"] < np.minimum(passes, most)
+        values[spoilt[self._sites]] = math.nan
         absent = np.isneginf(values)
         values[absent] = math.nan
-        known = np.isfinite(values)
+        finite = np.isfinite(values) | absent
         which = _first_spoilt(parts, passes, seen.passes, most)
-        self._layers_not_finite(step, np.append(seen.places > 0, False)[self._places], known | absent, bad, which)
-        for place in np.flatnonzero(self._off & (values > 0)).tolist():
-            column = self.columns[place]
-            self._taps.watch.refused.add(column.place)
-            why = "further from sampled rows than bounds allow"
-            detail = {"layer": column.layer, "what": "all rows of attention", "why": why}
-            self._reporter.event(step, "refused", detail)
+        self._layers_not_finite(step, np.append(seen.sites > 0, False)[self._sites], finite, bad, which)
+        rate, norm, scale = map(float, parts["loop"])
+        context = Arrived(gradient_norm=norm, loss_scale=scale, event=partial(self._reporter.event, step))
+        for item, own in self._measurements:
+            item.arrived(values[own], context)
+        known = np.isfinite(values)
         steady = self._config.steady is not None and self._config.steady[0] <= step <= self._config.steady[1]
-        kept = seen.counted * np.minimum(seen.places, most) / np.maximum(seen.places, 1)
-        trials = np.where(self._counted >= 0, np.append(kept, 0.0)[self._counted], self._of)
+        counted = seen.counted * np.minimum(seen.sites, most) / np.maximum(seen.sites, 1)
+        trials = np.where(self._counted >= 0, np.append(counted, 0.0)[self._counted], self._of)
         tokens = float(seen.tokens or math.nan)
-        for found in self._alarms.see(step, values, rate=rate, tokens=tokens, trials=trials, steady=steady):
-            if found.kind == "coverage":
-                _LOG.warning("step %d: vitals, %s", step, covered(found.detail["metrics"]))
-                self._reporter.event(step, found.kind, found.detail)
+        for finding in self._alarms.see(step, values, rate=rate, tokens=tokens, trials=trials, steady=steady):
+            if finding.kind == "coverage":
+                _LOG.warning("step %d: vitals, %s", step, covered(finding.detail["metrics"]))
+                self._reporter.event(step, finding.kind, finding.detail)
             else:
-                self._raised(step, found.kind, found.detail)
-        self._reporter.values(step, [self.columns[place] for place in np.flatnonzero(known).tolist()], values[known])
+                self._raised(step, finding.kind, finding.detail)
+        self._reporter.values(step, [self.columns[at] for at in np.flatnonzero(known).tolist()], values[known])
 
 
 def _laid_out(**sizes: int) -> dict[str, slice]:

@@ -1,11 +1,11 @@
 """What vitals leave in a loop: hooks that raise nothing and stay out of copies, and functions that are replaced.
 
 All hooks of vitals are :class:`Hook` objects, on modules, parameters, optimizers and within wrapped functions. So there
-is one guard. An error in one costs its number, is counted, and is named in the run log.
+is one guard. An error in a hook costs its number, is counted, and is named in the run log.
 
-A function that others look up by name is replaced while anybody looks at what it is given: during a step. Two models
-may be looked at in one process, and whose step began first may end first: the function of its own comes back when the
-last one has ended, not before. Who registers another function meanwhile keeps it.
+A function that others look up by name is replaced during a step. Two models may be measured in one process, and the
+step that began first may end first: the function comes back when the last step has ended. Another function that is
+registered meanwhile stays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from dataaudit.base.errors import Guarded
+from dataaudit.base.errors import CatchErrors
 
 Function = Callable[..., Any]
 _SEE = "_dataaudit_see"
@@ -41,37 +41,36 @@ def mapping_of(functions: Any, name: str) -> MutableMapping[str, Function]:
 
     A replacement in another would hide what is registered later.
     """
-    own = getattr(functions, "_local_mapping", functions)
-    found: MutableMapping[str, Function] = own if name in own else getattr(functions, "_global_mapping", own)
-    return found
+    own: MutableMapping[str, Function] = getattr(functions, "_local_mapping", functions)
+    return own if name in own else getattr(functions, "_global_mapping", own)
 
 
 @contextmanager
 def replaced(functions: MutableMapping[str, Function], name: str, see: Function) -> Iterator[None]:
-    """Show ``see`` what a function is given, before it is called; once for all who ask for the same."""
+    """Show ``see`` what a function is given, before it is called; once for all users of the same pair."""
     key = (id(functions), name, see)
-    held = _REPLACED.get(key)
-    if held is None or functions[name] is not held.new:  # or somebody has registered another one since
+    entry = _REPLACED.get(key)
+    if entry is None or functions[name] is not entry.new:  # or another function was registered since
         own = functions[name]
         if getattr(own, _SEE, None) is see:  # of a step before, which somebody kept
             own = inspect.unwrap(own, stop=lambda item: getattr(item, _SEE, None) is not see)
-        held = _REPLACED[key] = _Replaced(own, _seeing(own, see))
-        functions[name] = held.new
-    held.users += 1
+        entry = _REPLACED[key] = _Replaced(own, _seeing(own, see))
+        functions[name] = entry.new
+    entry.users += 1
     try:
         yield
     finally:
-        held.users -= 1
-        if not held.users:
-            if _REPLACED.get(key) is held:
+        entry.users -= 1
+        if not entry.users:
+            if _REPLACED.get(key) is entry:
                 del _REPLACED[key]
-            if functions.get(name) is held.new:
-                functions[name] = held.own
+            if functions.get(name) is entry.new:
+                functions[name] = entry.own
 
 
 @functools.cache
 def _seeing(own: Function, see: Function) -> Any:
-    """Return the same function for the same one: a compiler guards on it."""
+    """Return always the same function for a pair: a compiler guards on it."""
 
     @functools.wraps(own)
     def function(*args: Any, **named: Any) -> Any:
@@ -110,11 +109,6 @@ class Hook:
     """A hook of vitals.
 
     A compiler guards on whether the step is open: a pass outside of a step is compiled as it would be without vitals.
-
-    Args:
-        call: What it does.
-        failed: Called with the error's class, file and line where that raises.
-        step: Says whether anything is to be done.
     """
 
     def __init__(self, call: Callable[..., None], failed: Callable[[str], None], step: Opened | None = None) -> None:
@@ -124,11 +118,11 @@ class Hook:
         """Do what the hook does, and raise nothing."""
         if not self._step.open:
             return
-        caught = _Traced() if torch.compiler.is_compiling() else Guarded()
+        caught = _Traced() if torch.compiler.is_compiling() else CatchErrors()
         with caught:
             self._call(*args, **named)
         if caught.error is not None:
-            with _Traced() if torch.compiler.is_compiling() else Guarded():
+            with _Traced() if torch.compiler.is_compiling() else CatchErrors():
                 self._failed(caught.origin)
 
     def __deepcopy__(self, memo: object) -> Callable[..., None]:
@@ -139,7 +133,7 @@ class Hook:
 
 
 class Mark:
-    """What says that a model is looked at; None in a copy of it."""
+    """Says that a model is measured; None in a copy of it."""
 
     def __deepcopy__(self, memo: object) -> None:
         return None
@@ -149,7 +143,7 @@ class Mark:
 
 
 class _Traced:
-    """``Guarded`` in words that a compiler understands: it has no frames to name a line by."""
+    """``CatchErrors`` in words that a compiler understands: it has no frames to name a line by."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

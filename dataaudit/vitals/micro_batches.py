@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -32,14 +31,7 @@ _FEW = 16
 _SAME = 1e-3
 """Of a logarithm of base 2: how far from a whole number the factor of a scaler alone may be."""
 REST = 64
-"""Steps between two looks where a step has one backward pass."""
-STATS = (
-    ("gsnr", "step"),
-    ("direction_consistency", "step"),
-    ("grad_noise_scale", "ema"),
-    ("grad_noise_scale", "low"),
-    ("grad_noise_scale", "high"),
-)
+"""Steps between two measurements where a step has one backward pass."""
 
 
 def signal_and_noise(squares: torch.Tensor, square_of_mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,13 +94,6 @@ class NoiseScale:
     The averages are corrected for their start. The interval is Fieller's, of the ratio of two means, with the variances
     and the covariance that steps within the averages' span show; it takes them as independent and their truth as
     standing still. A step whose numbers are not finite (a skipped step) is left out.
-
-    Args:
-        decay: Of the averages: they look back over about (1 + decay) / (1 - decay) steps.
-        device: Of the state.
-
-    Raises:
-        ValueError: A decay that is not between 0 and 1.
     """
 
     def __init__(self, decay: float = 0.95, device: torch.device | str = "cpu") -> None:
@@ -140,11 +125,6 @@ class NoiseScale:
     def b_simple(self) -> torch.Tensor:
         """Return S / G², a float64 scalar, in the unit of S; NaN where the average of G² is not positive."""
         return _over(self.s, self.g2)
-
-    @property
-    def gsnr(self) -> torch.Tensor:
-        """Return G² / S, a float64 scalar: of one unit of S; NaN where the average of S is not positive."""
-        return _over(self.g2, self.s)
 
     def interval(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the ends of B_simple's interval of 95 %, float64 scalars.
@@ -189,11 +169,6 @@ class GradientNorms:
     as :meth:`totals` is where hooks never fire (FSDP2 holds other tensors).
 
     Norms are of what backward passes computed: a loss divided by W gives g_i / W, one scaled by a GradScaler its scale.
-
-    Args:
-        parameters: Leaf parameters that require gradients, all on one device.
-        micro_batches: How many slots each has.
-        failed: Called with an error's class, file and line where a hook raised; its slot says nothing.
 
     Attributes:
         slots: Float32[parameters, micro_batches]; NaN in columns that never began.
@@ -258,7 +233,7 @@ def _over(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
     return torch.where(below > 0, above / below, torch.nan)
 
 
-def _student(freedom: torch.Tensor) -> Any:
+def _student(freedom: torch.Tensor) -> torch.Tensor:
     """Student's t of 95 %, from the normal's by the expansion of Cornish and Fisher: off by 1 % at 4 degrees."""
     z = _Z
     first = (z**3 + z) / 4
@@ -276,14 +251,10 @@ def why_not() -> str | None:
 
 
 class MicroBatches:
-    """Looks at gradients as backward passes make them, in the steps in which it is told to.
+    """Measures gradients as backward passes make them.
 
-    Args:
-        parameters: That require gradients, all on one device.
-        most: Micro-batches of a step that it has room for; of a step with more nothing is said.
-        failed: Called with an error's class, file and line where a hook raised; the step has no numbers.
-        optimizers: That update them. The noise scale is an average over steps of gradients as the first one gets them:
-            unscaled, since the scale of a loss changes, and clipped. Steps without its update are left out.
+    The noise scale averages gradients as the first optimizer gets them: clipped, and unscaled, since the scale of a
+    loss changes. Steps without its update are left out.
     """
 
     def __init__(
@@ -298,7 +269,7 @@ class MicroBatches:
         self._task = -1
         self._on = self._adding = self._added = False
         self._last = 0
-        """Backward passes of the latest step that was looked at."""
+        """Backward passes of the latest step that was measured."""
         self._fired: list[set[int]] = []
         self._together = torch.zeros(len(parameters), device=parameters[0].device)
         self._failed = failed
@@ -320,22 +291,22 @@ class MicroBatches:
             optimizer.register_step_pre_hook(Hook(self._updates, self._spoilt)) for optimizer in optimizers[:1]
         ]
 
-    def start(self, step: int, *, looks: bool) -> None:
-        """Begin a step; where steps have one backward pass, most of them are not looked at."""
-        self._on = looks and (self._last != 1 or step % REST == 0)
-        self._adding, self._added = looks, False
+    def start(self, step: int, *, measured: bool) -> None:
+        """Begin a step; where steps have one backward pass, most of them are not measured."""
+        self._on = measured and (self._last != 1 or step % REST == 0)
+        self._adding, self._added = measured, False
         self._task, self._factor = -1, None
         self._fired = []
         if self._on:
             self._norms.clear()
-        if looks:
+        if measured:
             self._together.zero_()
 
     def finish(self) -> torch.Tensor | None:
-        """End a step; return its numbers in the order of :data:`STATS`, float32, in units of a micro-batch.
+        """End a step; return its numbers as :class:`GradientNoise` lists them, float32, in units of a micro-batch.
 
-        None where it was not looked at, has one backward pass or too many, or passes that reach other parameters than
-        each other: then they are no micro-batches of one loss.
+        None where it was not measured, has one backward pass or too many, or passes that reach different parameters:
+        these are no micro-batches of one loss.
         """
         self._adding = False
         if not self._on:
@@ -350,12 +321,12 @@ class MicroBatches:
         if self._factor is not None or not self._few:
             factor = 1.0 if self._factor is None else self._factor
             self.scale.update(*(item * factor for item in signal_and_noise(squares, mean)))
-        found = (gsnr(squares, mean), direction_consistency(squares, mean), self.scale.b_simple, *self.scale.interval())
-        return torch.stack([item.float() for item in found])
+        noise = (gsnr(squares, mean), direction_consistency(squares, mean), self.scale.b_simple, *self.scale.interval())
+        return torch.stack([item.float() for item in noise])
 
     @property
     def norm(self) -> torch.Tensor | None:
-        """Norm of all gradients of the latest step as they were added up, before clipping; None: not looked at."""
+        """Norm of all gradients of the latest step as they were added up, before clipping; None: not measured."""
         return self._together.double().sum().sqrt().float() if self._added else None
 
     @property
@@ -376,12 +347,12 @@ class MicroBatches:
 
     @property
     def passes(self) -> int:
-        """Backward passes of the latest step that was looked at; 0: none was told apart from others."""
+        """Backward passes of the latest step that was measured; 0: they were not told apart."""
         return len(self._fired) if len(self._fired) <= self._most else 0
 
     @property
     def why(self) -> str:
-        """Why the latest step that was looked at gave no noise; empty where it did."""
+        """Why the latest step that was measured gave no noise; empty where it did."""
         if self._last == 1:
             return "a step has one backward pass: noise needs two micro-batches or more"
         if self._last > self._most:
@@ -397,7 +368,7 @@ class MicroBatches:
             handle.remove()
 
     def _spoilt(self, why: str) -> None:
-        """Take that a hook failed."""
+        """Note that a hook failed."""
         self._on = False
         self._norms.pause()
         self._failed(why)
@@ -445,7 +416,7 @@ def _square(parameter: torch.nn.Parameter) -> torch.Tensor:
 def _smallest(
     parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> dict[int, torch.nn.Parameter]:
-    """Return the smallest parameters of an optimizer, by their place."""
+    """Return the smallest parameters of an optimizer, by their index."""
     own = {id(item) for group in optimizer.param_groups for item in group["params"]}
-    found = [(place, parameter) for place, parameter in enumerate(parameters) if id(parameter) in own]
-    return dict(sorted(found, key=lambda item: item[1].numel())[:_FEW])
+    numbered = [(index, parameter) for index, parameter in enumerate(parameters) if id(parameter) in own]
+    return dict(sorted(numbered, key=lambda item: item[1].numel())[:_FEW])

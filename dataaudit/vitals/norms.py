@@ -28,8 +28,8 @@ def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:
     if values.device.type != "cpu" or values.numel() <= _ROW or wide == torch.float64:
         return torch.linalg.vector_norm(values, order, dtype=wide).float()
     flat = as_row(values)
-    found = [_norm(item, order, wide) for [item] in pieces([values if flat is None else flat])]
-    return torch.linalg.vector_norm(torch.stack(found), order).float()
+    parts = [_norm(item, order, wide) for [item] in pieces([values if flat is None else flat])]
+    return torch.linalg.vector_norm(torch.stack(parts), order).float()
 
 
 def _norm(values: torch.Tensor, order: float, wide: torch.dtype) -> torch.Tensor:

@@ -17,30 +17,26 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Tying:
-    """Remembers which places of a model share a parameter.
-
-    Args:
-        model: That is looked at.
-    """
+    """Remembers which modules of a model share a parameter."""
 
     def __init__(self, model: nn.Module) -> None:
-        places: dict[int, list[tuple[str, nn.Module, str]]] = {}
+        uses: dict[int, list[tuple[str, nn.Module, str]]] = {}
         for prefix, module in model.named_modules():
             for name, parameter in module.named_parameters(recurse=False):
-                places.setdefault(id(parameter), []).append((f"{prefix}.{name}".lstrip("."), module, name))
-        self._shared = [place for place in places.values() if len(place) > 1]
+                uses.setdefault(id(parameter), []).append((f"{prefix}.{name}".lstrip("."), module, name))
+        self._shared = [own for own in uses.values() if len(own) > 1]
         self._broken = _never_tied(model)
 
     def broken(self) -> list[dict[str, Any]]:
-        """Return which places came apart since the last call: details of alarms."""
-        found, self._broken = self._broken, []
+        """Return which parameters came apart since the last call: details of alarms."""
+        details, self._broken = self._broken, []
         for own in list(self._shared):
-            first, others = own[0], own[1:]
-            apart = [name for name, module, at in others if not _same(_at(first[1], first[2]), _at(module, at))]
-            if apart:
+            first, owner, name = own[0]
+            weight = getattr(owner, name, None)
+            if apart := [use for use, module, at in own[1:] if not _same(weight, getattr(module, at, None))]:
                 self._shared.remove(own)
-                found.append(_detail(f"{', '.join(apart)} no longer shares its weights with {first[0]}"))
-        return found
+                details.append(_detail(f"{', '.join(apart)} no longer shares its weights with {first}"))
+        return details
 
 
 def _never_tied(model: nn.Module) -> list[dict[str, Any]]:
@@ -49,16 +45,10 @@ def _never_tied(model: nn.Module) -> list[dict[str, Any]]:
     ends = [getattr(model, f"get_{end}_embeddings", None) for end in ("input", "output")]
     if getattr(config, "tie_word_embeddings", False) is not True or not all(map(callable, ends)):
         return []
-    modules = [end() for end in ends if end is not None]
-    weights = [getattr(module, "weight", None) for module in modules]
-    item, other = weights
+    item, other = (getattr(end(), "weight", None) for end in ends if end is not None)
     if item is None or other is None or _same(item, other) or item.shape != other.shape:
         return []
     return [_detail("the settings say that input and output embeddings share their weights, and they do not")]
-
-
-def _at(module: nn.Module, name: str) -> Any:
-    return getattr(module, name, None)
 
 
 def _same(item: Any, other: Any) -> bool:
@@ -79,18 +69,17 @@ def parameter_checksum(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     It is the sum of its elements' bits, read as integers, modulo 2^64: the same in whatever order a kernel adds. One
     changed element always shows; elements that trade places within a parameter do not. Temporaries hold 32 MiB at most.
     """
-    found = []
+    sums = []
     for parameter in parameters:
         bits = parameter.detach().reshape(-1).view(_BITS[parameter.element_size()])
-        parts = [part.sum(dtype=torch.int64) for part in bits.split(_CHUNK)]
-        found.append(torch.stack(parts).sum())
-    return torch.stack(found)
+        sums.append(torch.stack([part.sum(dtype=torch.int64) for part in bits.split(_CHUNK)]).sum())
+    return torch.stack(sums)
 
 
 def ranks_that_differ(checksum: torch.Tensor, gather: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Return which ranks' weights are not those that most ranks hold, bool[ranks]; its sum says how many.
+    """Return which ranks have other weights than most, bool[ranks]; its sum is their number.
 
-    Of equally many, those of the lowest rank count as right: of two replicas that differ, it is rank 1 that is named.
+    Of equally many, those of the lowest rank count as right: of two replicas that differ, rank 1 is named.
     """
     ranks = gather(checksum)
     same = (ranks[:, None] == ranks[None, :]).all(-1)

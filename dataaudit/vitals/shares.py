@@ -1,7 +1,7 @@
 """Shares and counts that leave the law of their own healthy steps: jumps and drifts, over all series of a model.
 
-A share is k of n; n is handed over with it. Its law is learnt from the last
-:data:`LEARNT` values before the newest 16. A *jump* is three values in a row beyond the law's limit on one side. A
+A share is k of n; n is handed over with it. Its law is learnt from the last :data:`LEARNT` values before the newest
+16. A *jump* is three values in a row beyond the law's limit on one side. A
 *drift* is a sum of 16 values, each cut off at its own limit, beyond the limit of such sums. The law of sums is learnt
 from sums of 16 values, so their dispersion contains what neighbours have in common. A series is judged from 64 values
 on, its sums from ten on; not where its memory makes them worth fewer than 16 independent ones.
@@ -32,8 +32,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.statistics import Floats, Ints, of_each
-from dataaudit.vitals.baseline import AVERAGED, Key
-from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Judge, how_judged
+from dataaudit.vitals.baseline import AVERAGED
+from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics import declared
+from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Judge
 
 LEAST_STEPS = 10
 """Healthy steps that a law is learnt from."""
@@ -42,9 +44,9 @@ _Z = 1.6448536269514722
 _LEAST = 1e-9
 """Of r: below, a beta-binomial is a binomial."""
 _CELLS = 1_024
-"""Counts that are looked at one by one; of more, cells of several."""
+"""Counts that are computed singly; more are in cells of several."""
 _REACH = 60.0
-"""Standard deviations around the mean in which limits are looked for."""
+"""Standard deviations around the mean in which limits are sought."""
 _SHIFT = np.arange(8.0)[:, None]
 LEARNT = 256
 """Values that a law is learnt from."""
@@ -95,11 +97,11 @@ class RateLaw:
         """Return the logarithm of the probability of some counts, float64[counts]."""
         total = (1 - self.dispersion) / self.dispersion
         alpha, beta, rest = self.mean * total, (1 - self.mean) * total, trials - counts
-        found: np.ndarray = _rises(rest + 1, counts) - _rises(np.ones_like(counts), counts)
+        logs: np.ndarray = _rises(rest + 1, counts) - _rises(np.ones_like(counts), counts)
         for number, steps in ((alpha, counts), (beta, rest)):
-            found += _rises(np.full_like(counts, number), steps)
-        found -= _rises(np.full_like(counts, total), np.full_like(counts, trials))
-        return found
+            logs += _rises(np.full_like(counts, number), steps)
+        logs -= _rises(np.full_like(counts, total), np.full_like(counts, trials))
+        return logs
 
     def limits(self, trials: int, alpha: float) -> tuple[int, int]:
         """Return the lowest and the highest count that is no surprise; each is passed with probability alpha at most.
@@ -129,8 +131,8 @@ def scatter(counts: np.ndarray, trials: np.ndarray, worth: float = 1.0) -> float
     if not pairs:
         return 0.0
     freedom = max(worth * (len(counts) - 1), 2.0)
-    found = ((counts - trials * mean) ** 2).sum() * freedom / _low_end(freedom)
-    return float(min(max((found - (trials * variance).sum()) / pairs, 0.0), 0.99))
+    squares = ((counts - trials * mean) ** 2).sum() * freedom / _low_end(freedom)
+    return float(min(max((squares - (trials * variance).sum()) / pairs, 0.0), 0.99))
 
 
 def _low_end(freedom: float) -> float:
@@ -144,31 +146,29 @@ def _rises(first: np.ndarray, steps: np.ndarray) -> np.ndarray:
     small = np.log1p(steps / (first + _SHIFT)).sum(0)
     x = first + len(_SHIFT)
     y = x + steps
-    found: np.ndarray = (x - 0.5) * np.log1p(steps / x) + steps * (np.log(y) - 1) - small
-    found += (1 / y - 1 / x) / 12 - (y**-3 - x**-3) / 360 + (y**-5 - x**-5) / 1260
-    return found
+    series: np.ndarray = (x - 0.5) * np.log1p(steps / x) + steps * (np.log(y) - 1) - small
+    series += (1 / y - 1 / x) / 12 - (y**-3 - x**-3) / 360 + (y**-5 - x**-5) / 1260
+    return series
 
 
 class Shares(Judge):
     """Judges shares and counts against their own past.
 
-    Args:
-        keys: Of all series.
-        rate: False alarms a step, of all series together.
-
     Attributes:
-        places: int64[n]: places of the series that are shares.
+        series: int64[n]: indices of those that are shares.
         open: bool[n]: which are out.
     """
 
     ARRAYS = ("_counts", "_trials", "_steps", "values", "_age", "_moved", "_scatter", "_limits", "open")
 
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
-        self.places = np.array([item for item, key in enumerate(keys) if how_judged(key) == "share"], np.int64)
-        number = len(self.places)
-        self._place = {int(place): own for own, place in enumerate(self.places)}
-        names = [keys[place].metric + str(keys[place].head >= 0) for place in self.places]
-        self._whole = np.array([keys[place].metric == "dead_neuron_count" for place in self.places], bool)
+        self.series = np.array(
+            [item for item, key in enumerate(keys) if declared(key.metric).judged == "share"], np.int64
+        )
+        number = len(self.series)
+        self._index = {int(place): own for own, place in enumerate(self.series)}
+        names = [keys[place].metric + str(keys[place].head >= 0) for place in self.series]
+        self._whole = np.array([declared(keys[place].metric).whole for place in self.series], bool)
         """Which are counts, not shares."""
         self._alike = np.unique(names, return_inverse=True)[1] if number else np.zeros(0, np.int64)
         super().__init__(rate)
@@ -189,13 +189,12 @@ class Shares(Judge):
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
         """bool[n]: which have a law."""
-        found: npt.NDArray[np.bool_] = np.isfinite(self._limits[0, :, 2])
-        return found
+        return np.asarray(np.isfinite(self._limits[0, :, 2]))
 
-    def see(self, step: int, held: Floats, trials: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
-        """Take the shares or counts of a step and return the places of the series that left their law."""
+    def see(self, step: int, values: Floats, trials: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
+        """Take the shares or counts of a step and return which series left their law."""
         self.known.see(rate, tokens)
-        values, n = held[self.places], trials[self.places]
+        values, n = values[self.series], trials[self.series]
         new = np.flatnonzero(np.isfinite(values) & (n >= 1))
         if not len(new):
             return np.zeros(0, np.int64)
@@ -209,45 +208,44 @@ class Shares(Judge):
         moved = float(np.abs(self.known.x[0] - self.known.x[1:-1]).max())
         stale = moved > self._moved[new] + _STALE
         due = new[((self._age[new] >= _REFIT) | stale) & (self.values[new] >= JUDGED_FROM)]
-        for value in due[np.argsort(-self._age[due], kind="stable")][: -(-len(self.places) // _REFIT)].tolist():
+        for value in due[np.argsort(-self._age[due], kind="stable")][: -(-len(self.series) // _REFIT)].tolist():
             self._learn(value, moved)
         jumps, drifts = self._beyond(new)
         fresh = moved <= self._moved[new] + _STALE
         out = (jumps.all(0) | drifts) & fresh
         raised = new[out & ~self.open[new]] if alarm else np.zeros(0, np.int64)
         self.open[new] = (self.open[new] & (jumps[0] | drifts)) | (out & alarm)
-        return self.places[raised]
+        return self.series[raised]
 
-    def detail(self, place: int) -> dict[str, Any]:
+    def detail(self, number: int) -> dict[str, Any]:
         """Return what a series left: where it began, and what its law allows."""
-        own = self._place[place]
+        own = self._index[number]
         jumps = bool(self._beyond(np.array([own]))[0].all())
         low, high, of = self._limits[0 if jumps else 1, own].tolist()
         times = of if self._whole[own] and jumps else of / AVERAGED if self._whole[own] else 1.0
         first = int(self._steps[(self.values[own] - (PERSISTENCE if jumps else AVERAGED)) % _RING, own])
         return self.alarm(first, low * times, high * times, jumps=jumps)
 
-    def why(self, places: Sequence[int]) -> str:
+    def why(self, series: Sequence[int]) -> str:
         """Return why some series are not judged; empty where they have few values."""
-        values = self.values[[self._place[place] for place in places]]
+        values = self.values[[self._index[at] for at in series]]
         if not values.any():
             return "how many counts it is a share of is not known"
         return "" if values.min() < JUDGED_FROM else "their memory makes them worth too few independent values"
 
     def go_back(self) -> None:
-        """Take that the run went back."""
+        """Forget what is out: the run went back."""
         self.open[:] = False
 
     def _newest(self, ring: np.ndarray, own: Ints, number: int) -> np.ndarray:
         """Return the newest values of some series, float[number, own], the newest first."""
-        found: np.ndarray = ring[(self.values[own] - 1 - np.arange(number)[:, None]) % _RING, own]
-        return found
+        return np.asarray(ring[(self.values[own] - 1 - np.arange(number)[:, None]) % _RING, own])
 
     def _beyond(self, own: Ints) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Return which of the newest values lie beyond, all on one side, bool[3, own]; and which sums do, bool[own]."""
         k, n = (self._newest(values, own, AVERAGED).astype(np.float64) for values in (self._counts, self._trials))
         cut = np.minimum(k, (self._limits[0, own, 1] + 0.5 / self._limits[0, own, 2]) * n)
-        found = []
+        beyond = []
         for (low, high, of), counts, trials in zip(
             self._limits[:, own].transpose(0, 2, 1),
             (k[:PERSISTENCE], cut.sum(0)[None]),
@@ -257,8 +255,8 @@ class Shares(Judge):
             share, enough = counts / np.maximum(trials, 1), trials >= _FEWER * of
             above = enough & (share > high + 0.5 / of)
             below = enough & (share < low - 0.5 / of)
-            found.append(np.where(above[0], above, below & below[0]))
-        return found[0], found[1][0]
+            beyond.append(np.where(above[0], above, below & below[0]))
+        return beyond[0], beyond[1][0]
 
     def _learn(self, own: int, moved: float) -> None:
         """Learn the law of a series, of its values and of their sums."""
@@ -288,5 +286,5 @@ def _memory(shares: np.ndarray) -> float:
     """Return what neighbouring values have in common, at the upper end of what so few can tell, up to 0.95."""
     rest = shares - shares.mean()
     of = float((rest**2).sum())
-    found = max(float((rest[1:] * rest[:-1]).sum()) / of, 0.0) if of else 0.0
-    return min(found + (1 + 3 * found) / len(shares) + 2 / math.sqrt(len(shares)), 0.95)
+    memory = max(float((rest[1:] * rest[:-1]).sum()) / of, 0.0) if of else 0.0
+    return min(memory + (1 + 3 * memory) / len(shares) + 2 / math.sqrt(len(shares)), 0.95)

@@ -9,19 +9,22 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from dataaudit import __version__
-from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.async_copy import AsyncCopy, scalar
+from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
 
 if TYPE_CHECKING:
-    from dataaudit.vitals.columns import Column
+    import torch
+
+    from dataaudit.vitals.metric import Column
 
 _WAITING_ITEMS = 4_096
 _FLUSH_SECONDS = 5.0
@@ -63,17 +66,11 @@ class Reporter:
             "stat": [column.stat for column in columns],
             "value": values.astype(np.float64),
         }
-        for sink in self._sinks:
-            with Guarded() as call:
-                sink.add_values(rows)
-            self._count(call)
+        self._tell(lambda sink: sink.add_values(rows))
 
     def event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Write an event."""
-        for sink in self._sinks:
-            with Guarded() as call:
-                sink.add_event(step, kind, detail)
-            self._count(call)
+        self._tell(lambda sink: sink.add_event(step, kind, detail))
 
     def once(self, step: int, kind: str, what: str, why: str) -> None:
         """Write, the first time, that something has no value, and why."""
@@ -86,14 +83,16 @@ class Reporter:
         self.failures[what] += 1
         self.once(step, "not_seen", what, why)
 
-    def _count(self, call: Guarded) -> None:
-        """Count a sink's error, and log the first one."""
-        if call.error is not None:
-            if not self.lost:
-                _LOG.warning(
-                    "vitals: a sink failed (%s); training goes on, and what it did not take is lost", call.origin
-                )
-            self.lost += 1
+    def _tell(self, write: Callable[[Sink], None]) -> None:
+        """Write to every sink; count an error, and log the first."""
+        for sink in self._sinks:
+            with CatchErrors() as call:
+                write(sink)
+            if call.error is not None:
+                if not self.lost:
+                    message = "vitals: a sink failed (%s); training goes on, and what it did not take is lost"
+                    _LOG.warning(message, call.origin)
+                self.lost += 1
 
 
 class MemorySink:
@@ -108,8 +107,7 @@ class MemorySink:
     def add_values(self, columns: Columns) -> None:
         """Take rows of the table of values."""
         names = ("step", "metric", "layer", "head", "stat", "value")
-        held = [np.asarray(columns[name]).tolist() for name in names]
-        self.values += zip(*held, strict=True)
+        self.values += zip(*(np.asarray(columns[name]).tolist() for name in names), strict=True)
 
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Take an event."""
@@ -170,10 +168,19 @@ class RunLogSink:
         """Take an event."""
         self._put("events", event(step, kind, detail))
 
-    def add_step(self, step: int, loss: float) -> None:
-        """Take a step's loss, nats: what a report draws."""
+    def add_step(self, step: int, loss: float | torch.Tensor) -> None:
+        """Take a step's loss, nats, a number or a tensor of one, which is not waited for: what a report draws.
+
+        Raises:
+            ConfigError: It is neither.
+        """
+        try:
+            value = scalar(loss)
+        except (TypeError, ValueError):
+            kind = type(loss).__name__
+            raise ConfigError(f"vitals: loss: expected a number, or a tensor of one, found {kind}") from None
         counts = dict.fromkeys(("micro_batches", "targets", "scored", "merged"), np.zeros(1))
-        row: dict[str, Any] = {"step": [step], "time": [time.time()], "loss_sum": [0.0], "user_loss": [loss]}
+        row: dict[str, Any] = {"step": [step], "time": [time.time()], "loss_sum": [0.0], "user_loss": [value]}
         self._put("steps", {**counts, **row})
 
     @property
@@ -203,6 +210,10 @@ class RunLogSink:
             if not isinstance(item, tuple):
                 self._writer.close()
                 return
-            self._writer.add(*item)
+            table, columns = item
+            loss = columns["user_loss"] if table == "steps" else None
+            if loss is not None and isinstance(loss[0], AsyncCopy):
+                columns = {**columns, "user_loss": [float(loss[0].numpy())]}
+            self._writer.add(table, columns)
             if self._writer.waiting_steps >= 256:
                 self._writer.flush()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -103,7 +103,11 @@ class Structure:
     embedding: tuple[str, nn.Module] | None
     final_norm: tuple[str, nn.Module] | None
     others: tuple[str, ...]
-    """Names of modules with parameters of their own that are none of these: nothing looks at what they return."""
+    """Names of modules with parameters of their own that are none of these: what they return is not measured."""
+
+    def missing(self, what: str) -> str:
+        """Return why a layer, the first that does, lacks a part; empty where none does."""
+        return next((layer.why[what] for layer in self.layers if what in layer.why), "")
 
 
 def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:
@@ -122,10 +126,11 @@ def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:
     )
     inside = {id(module) for layer in layers for module in layer.module.modules()}
     outside = [(name, module) for name, module in model.named_modules() if id(module) not in inside]
+    norms = [(name, module) for name, module in reversed(outside) if is_norm(module)]
     embeddings = _embeddings(outside, layers[0].name)
     embedding = _chosen(model, None if mapping is None else mapping.embedding, "embedding", embeddings)
-    final_norm = _chosen(model, None if mapping is None else mapping.final_norm, "final_norm", _norms(outside))
-    known = {id(found[1]) for found in (embedding, final_norm) if found is not None}
+    final_norm = _chosen(model, None if mapping is None else mapping.final_norm, "final_norm", norms)
+    known = {id(named[1]) for named in (embedding, final_norm) if named is not None}
     others = tuple(
         name for name, item in outside if id(item) not in known and any(True for _ in item.parameters(False))
     )
@@ -173,21 +178,19 @@ def _is_attention(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) or _kind(type(module)) is not None
 
 
-def _kind(kind: Any) -> str | None:
+def _kind_of(of: Any) -> str | None:
     """Return of what kind the attention of a class is, by the names that its code uses; None: it is none."""
-    return _kind_of(kind)
-
-
-@functools.cache
-def _kind_of(kind: Any) -> str | None:
-    own = [vars(item) for item in kind.__mro__ if not item.__module__.startswith("torch.nn.modules")]
-    functions = [inspect.unwrap(function) for held in own for function in held.values() if inspect.isfunction(function)]
+    own = [vars(item) for item in of.__mro__ if not item.__module__.startswith("torch.nn.modules")]
+    functions = [inspect.unwrap(item) for names in own for item in names.values() if inspect.isfunction(item)]
     used = {name for function in functions for name in _names(function.__code__)}
-    found = next((found for name, found in _CALLS.items() if name in used), None)
-    if found == "mapped" and used & {"softmax", "Softmax"}:
-        found = "either"
-    name = kind.__name__.lower()
-    return found if found == "transformers" or "atten" in name or "attn" in name else None
+    kind = next((kind for name, kind in _CALLS.items() if name in used), None)
+    if kind == "mapped" and used & {"softmax", "Softmax"}:
+        kind = "either"
+    name = of.__name__.lower()
+    return kind if kind == "transformers" or "atten" in name or "attn" in name else None
+
+
+_kind: Callable[[Any], str | None] = functools.cache(_kind_of)
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -206,16 +209,12 @@ def _innermost(modules: list[nn.Module]) -> list[nn.Module]:
 
 def _heads(module: Any) -> int:
     """Return how many heads attention has, 0 where no name says so."""
-    for held in (module, getattr(module, "config", None)):
-        for name in _HEADS:
-            value = getattr(held, name, None)
-            if isinstance(value, int) and value > 0:
-                return value
-    return 0
+    named = (getattr(owner, name, None) for owner in (module, getattr(module, "config", None)) for name in _HEADS)
+    return next((value for value in named if isinstance(value, int) and value > 0), 0)
 
 
 def _is_another(module: nn.Module, layer: Layer) -> bool:
-    """Tell whether a module is attention of a layer that is not looked at, as that to an encoder."""
+    """Tell whether a module is attention of a layer that is not measured, as that to an encoder."""
     own = layer.attention
     return own is not None and own.kind != "mapped" and module is not own.module and _is_attention(module)
 
@@ -226,10 +225,8 @@ def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, na
         attentions = _innermost([item for item in module.modules() if _is_attention(item)])
     else:
         attentions = [] if mapping.attention is None else [_named(module, mapping.attention, "attention")]
-    attention = None
-    if attentions:
-        attention = _attention(attentions[0], names[id(attentions[0])], mapping)
-    else:
+    attention = _attention(attentions[0], names[id(attentions[0])], mapping) if attentions else None
+    if attention is None:
         why["attention"] = _no_attention(name) if mapping is None else "the mapping names none"
     mlp = _mlp(module, attentions, mapping)
     linears = [item for item in (mlp or nn.Module()).modules() if is_linear(item)]
@@ -297,25 +294,22 @@ def _width(linear: nn.Module) -> int:
     return int(weight.shape[0])
 
 
-def _embeddings(modules: list[tuple[str, nn.Module]], layer: str) -> Iterator[tuple[str, nn.Module]]:
-    """Yield embeddings, the largest first; of several that share a weight, the nearest to the layers."""
-    found = [(name, module) for name, module in modules if isinstance(module, nn.Embedding)]
+def _embeddings(modules: list[tuple[str, nn.Module]], layer: str) -> list[tuple[str, nn.Embedding]]:
+    """Return embeddings, the largest first; of several that share a weight, the nearest to the layers."""
+    embeddings = [(name, module) for name, module in modules if isinstance(module, nn.Embedding)]
 
     def shared(name: str) -> int:
         parts = zip(name.split("."), layer.split("."), strict=False)
         return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], parts))
 
-    yield from sorted(found, key=lambda named: (-named[1].weight.numel(), -shared(named[0])))
-
-
-def _norms(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, nn.Module]]:
-    yield from reversed([(name, module) for name, module in modules if is_norm(module)])
+    return sorted(embeddings, key=lambda named: (-named[1].weight.numel(), -shared(named[0])))
 
 
 def _chosen(
-    model: nn.Module, name: str | None, what: str, found: Iterator[tuple[str, nn.Module]]
+    model: nn.Module, name: str | None, what: str, others: Sequence[tuple[str, nn.Module]]
 ) -> tuple[str, nn.Module] | None:
-    return next(found, None) if not name else (name, _named(model, name, what))
+    """Return the module of a name; without one, the first of others."""
+    return (name, _named(model, name, what)) if name else next(iter(others), None)
 
 
 def _named(module: nn.Module, name: str, what: str) -> nn.Module:
@@ -340,9 +334,9 @@ def parameters_of(
     """Return the parameters of each layer, by its index, then of all else as layer -1; each parameter once."""
     known = {id(item) for optimizer in optimizers for group in optimizer.param_groups for item in group["params"]}
     seen: set[int] = set()
-    found = []
+    groups = []
     for index, module in [*((layer.index, layer.module) for layer in structure.layers), (-1, model)]:
         own = [parameter for parameter in module.parameters() if parameter.requires_grad and id(parameter) not in seen]
         seen.update(map(id, own))
-        found.append((index, [item for item in own if not optimizers or id(item) in known]))
-    return [(index, own) for index, own in found if own]
+        groups.append((index, [item for item in own if not optimizers or id(item) in known]))
+    return [(index, own) for index, own in groups if own]

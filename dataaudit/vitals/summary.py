@@ -5,39 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
-from dataaudit.vitals import micro_batches, weights
-from dataaudit.vitals.attention_pass import said_of
-from dataaudit.vitals.config import VitalsConfig
-from dataaudit.vitals.structure import Layer, Structure
-from dataaudit.vitals.watching import Taps
-from dataaudit.vitals.weights import Weights
+from dataaudit.vitals.attention_pass import source_of
+from dataaudit.vitals.config import FAMILIES, VitalsConfig
+from dataaudit.vitals.measurement import Measurement, Sources
 
-_OF_HEADS = ("max_attn_logit", "attn_entropy", "dead_head_rate")
-_FAMILIES = {
-    "attention": _OF_HEADS,
-    "activations": ("activation_mean_abs", "residual_rms", "activation_outlier_rate", "dead_neuron_count"),
-    "weights": tuple(name for name, _ in (*weights.STATS, *micro_batches.STATS)),
-}
-METRICS = frozenset(
-    {*(name for names in _FAMILIES.values() for name in names), "nan_inf_events", "gradient_spike_score"}
-)
-"""Names of metrics, which no number of the loop's own may have."""
+_ORDER = (*FAMILIES, "")
 
 
-def what_is_found(model: nn.Module, structure: Structure, taps: Taps) -> dict[str, Any]:
+def summary_of(
+    model: nn.Module, sources: Sources, measurements: Sequence[Measurement], config: VitalsConfig
+) -> dict[str, Any]:
+    """Return what was found in a model, of each metric ``ok`` or why not, and how numbers are made; plain JSON."""
+    hooks, asked = sources.hooks, config.measure
+    states: dict[str, str] = {}
+    for item in sorted(measurements, key=lambda item: _ORDER.index(item.FAMILY)):
+        why = "not asked for" if item.FAMILY and item.FAMILY not in asked else item.why_not()
+        state = "ok" if why is None else f"not_applicable: {why}"
+        states |= {metric.name: state for metric in item.METRICS if metric.listed}
+    of_heads = ", ".join(metric.name for item in measurements if item.FAMILY == "attention" for metric in item.METRICS)
+    return {
+        "found": _what_is_found(model, sources),
+        "metrics": states,
+        "estimators": {
+            of_heads: "; ".join(sorted(set(hooks.estimators.values()))) or "none",
+            "max_attn_logit lower and upper, attn_entropy all_rows": source_of(hooks.heads.device)
+            if hooks.head_layers
+            else "none",
+            "update_to_weight": sources.weights.estimator,
+        },
+        "preset": config.preset,
+        "alarms": _what_alarms(config),
+    }
+
+
+def _what_is_found(model: nn.Module, sources: Sources) -> dict[str, Any]:
     """Return the parts of a model that were found, in words and numbers."""
+    structure, seen = sources.structure, sources.hooks.head_layers
     layers = structure.layers
-    heads = sorted({layer.attention.heads for layer in taps.head_layers if layer.attention})
-    kinds = sorted({layer.attention.kind for layer in taps.head_layers if layer.attention})
+    heads = sorted({layer.attention.heads for layer in seen if layer.attention})
+    kinds = sorted({layer.attention.kind for layer in seen if layer.attention})
     of_heads = f", {'/'.join(map(str, heads))} heads, {'/'.join(kinds)}" if heads else ""
     return {
         "model": type(model).__name__,
         "layers": len(layers),
         "where": layers[0].name.rpartition(".")[0] or layers[0].name,
-        "attention": f"{len(taps.head_layers)} of {len(layers)} layers{of_heads}",
+        "attention": f"{len(seen)} of {len(layers)} layers{of_heads}",
         "mlp": f"{sum(layer.mlp is not None or layer.down is not None for layer in layers)} of {len(layers)} layers",
         "embedding": structure.embedding[0] if structure.embedding else "none",
         "final_norm": structure.final_norm[0] if structure.final_norm else "none",
@@ -45,41 +59,7 @@ def what_is_found(model: nn.Module, structure: Structure, taps: Taps) -> dict[st
     }
 
 
-def states_of_metrics(
-    structure: Structure, taps: Taps, optimizers: Sequence[torch.optim.Optimizer], config: VitalsConfig
-) -> dict[str, str]:
-    """Return of each metric ``ok``, or ``not_applicable`` with the reason."""
-    layers = structure.layers
-    no_heads = None if taps.head_layers else _joined([*taps.why.values(), _missing(layers, "attention")])
-    no_units = None if taps.unit_layers else _joined([_missing(layers, "units")])
-    no_optimizer = None if optimizers else "no optimizer was given"
-    reasons = {
-        **dict.fromkeys(_OF_HEADS, no_heads),
-        **dict.fromkeys(_FAMILIES["activations"]),
-        "dead_neuron_count": no_units,
-        **dict.fromkeys((name for name, _ in weights.STATS), no_optimizer),
-        **dict.fromkeys(dict(micro_batches.STATS), micro_batches.why_not()),
-        "nan_inf_events": None,
-        "gradient_spike_score": no_optimizer or micro_batches.why_not(),
-    }
-    for family, metrics in _FAMILIES.items():
-        if family not in config.measure:
-            reasons.update(dict.fromkeys(metrics, "not asked for"))
-    return {name: "ok" if why is None else f"not_applicable: {why}" for name, why in reasons.items()}
-
-
-def estimators(taps: Taps, of_weights: Weights) -> dict[str, str]:
-    """Return how numbers are estimated, by their names."""
-    rows = "; ".join(sorted(set(taps.estimators.values()))) or "none"
-    all_rows = said_of(taps.heads.device) if taps.head_layers else "none"
-    return {
-        ", ".join(_OF_HEADS): rows,
-        "max_attn_logit lower and upper, attn_entropy all_rows": all_rows,
-        "update_to_weight": of_weights.estimator,
-    }
-
-
-def what_alarms(config: VitalsConfig) -> str:
+def _what_alarms(config: VitalsConfig) -> str:
     """Return what raises an alarm, in words."""
     fixed = "fixed rules from the first step"
     if config.baseline is not None:
@@ -133,11 +113,3 @@ def in_words(summary: dict[str, Any]) -> str:
     width = max(map(len, summary["metrics"]))
     lines += [f"  {name:<{width}}  {state}" for name, state in summary["metrics"].items()]
     return "\n".join([*lines, f"  alarms: {summary['alarms']}", f"  coverage: {covered(summary['coverage'])}"])
-
-
-def _missing(layers: Sequence[Layer], what: str) -> str:
-    return next((layer.why[what] for layer in layers if what in layer.why), "")
-
-
-def _joined(reasons: Sequence[str]) -> str:
-    return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or "none found"

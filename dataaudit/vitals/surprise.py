@@ -1,9 +1,9 @@
 """Series that leave what is expected of them: jumps and drifts, judged over all series of a model together.
 
-What is looked at are errors of predictions, in scales. Two ways share the rate of
-false alarms. A jump: each of the last three values lies beyond the limit on the same side of what was expected before
-the first of them. A drift: the mean of the last 16 errors, each cut off at 4, or an average of some 60, over the size
-that such means have had in this series. A series is judged from 64 values on.
+Judged are errors of predictions, in scales. Two ways share the rate of false alarms. A *jump*: each of the last three
+values lies beyond the limit on the same side of what was expected before the first of them. A *drift*: the mean of the
+last 16 errors, each cut off at 4, or an average of some 60, over the size that such means have had in this series. A
+series is judged from 64 values on.
 
 The limits are Sidak's over all series that are judged, with tails of Student's t: for jumps of 4 degrees of freedom
 and as if the three values were 1.7 independent ones, for drifts of 15; of a series with few values they are wider.
@@ -37,7 +37,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.statistics import Floats, Ints, of_each, student_quantile
-from dataaudit.vitals.baseline import AVERAGED, Arrays, Key
+from dataaudit.vitals.baseline import AVERAGED, Arrays
+from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics import declared, how_judged
 
 RATE_MEMORY = np.array([16.0, 128.0])
 """Steps that the moving averages of the rate look back."""
@@ -74,31 +76,12 @@ _VARIANCES = np.array([1 / AVERAGED, _FORGETS / (2 - _FORGETS)])
 """Mean squares of means of independent errors."""
 _CALM = 0.5
 """Share of the limits within which a series is inside again."""
-_AMOUNTS = frozenset(
-    {
-        "activation_mean_abs",
-        "residual_rms",
-        "layer_std",
-        "grad_norm",
-        "update_to_weight",
-        "grad_to_weight",
-        "grad_noise_scale",
-    }
-)
 _ENTROPY = 0.01
 """Added to an entropy before its logarithm is taken."""
-_OTHERS = {
-    "opt_state_finite": "a fixed rule holds for it",
-    "nan_inf_events": "a fixed rule holds for it",
-    "skipped_updates": "a fixed rule holds for it",
-    "gradient_spike_score": "a fixed rule holds for it",
-}
-SHARES = frozenset({"dead_neuron_count", "dead_head_rate", "activation_outlier_rate"})
-"""Metrics that are k of n."""
 
 
 class Covariates:
-    """What the loop knows of a step, as numbers that predict.
+    """Numbers of the loop that predict values.
 
     Attributes:
         x: float64[4]: logarithms of the rate, of its averages over 16 and 128 steps, and of the tokens; from 0.
@@ -143,9 +126,6 @@ class Covariates:
 class Expected(Arrays):
     """Predicts the next value of every series.
 
-    Args:
-        exponents: float64[series]: of the rate, where theory says one (an update is proportional to it), else NaN.
-
     Attributes:
         count: int64[series]: values that each had.
         scale: float64[series]: noise of a value that its past does not explain; NaN before the second.
@@ -173,21 +153,22 @@ class Expected(Arrays):
         self._slow = np.zeros((number, 2))
         """An average of each series, and how far its last value lay from it."""
 
-    def see(
-        self, values: Floats, known: Covariates, doubtful: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[Floats, Floats]:
-        """Take the values of a step."""
+    def see(self, values: Floats, known: Covariates, doubtful: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Take the values of a step; return errors in scales, and what was expected.
+
+        Noise and memory of doubtful series are not learned.
+        """
         z, expected = np.full((2, len(values)), np.nan)
         new = np.flatnonzero(np.isfinite(values))
         own, first = new[self.count[new] > 0], new[self.count[new] == 0]
         self._state[first, 0] = values[first] - self._state[first, 2:] @ known.x
         self._slow[first, 0] = self._state[first, 0]
         if len(own):
-            kept = self.scale.copy(), self.phi.copy(), self._products.copy()
+            learnt = self.scale, self.phi, self._products
+            before = [item[doubtful] for item in learnt]
             z[own], expected[own] = self._update(own, values[own], known)
-            if doubtful is not None:
-                for now, before in zip((self.scale, self.phi, self._products), kept, strict=True):
-                    now[doubtful] = before[doubtful]
+            for item, old in zip(learnt, before, strict=True):
+                item[doubtful] = old
         self._last[new, 0], self._last[new, 1:] = values[new], known.x
         self._clocks[new] = known.clock, known.wandered
         self.count[new] += 1
@@ -236,8 +217,8 @@ class Expected(Arrays):
     ) -> None:
         """Let the noise follow the squares of errors, by as much as these are noise."""
         share = np.maximum(1 / self.count[own], 1 / FOLLOWED) * noise / (noise + of_state)
-        found = np.where(begins, squares / 2, noise + share * (np.maximum(squares - of_state, 0) - noise))
-        self.scale[own] = np.maximum(np.sqrt(found), _FLOOR)
+        noise = np.where(begins, squares / 2, noise + share * (np.maximum(squares - of_state, 0) - noise))
+        self.scale[own] = np.maximum(np.sqrt(noise), _FLOOR)
 
     def _learn_memory(self, own: Ints, y: Floats, count: Floats) -> None:
         """Let phi follow the products of neighbouring values, each less an average of its own, corrected for few."""
@@ -255,29 +236,11 @@ class Expected(Arrays):
         self._products[own], self._slow[own] = products, slow
 
 
-def how_judged(key: Key) -> str:
-    """Return how a series is judged: ``log``, ``asinh``, ``entropy``, ``plain`` or ``share``; else why it is not."""
-    if key.metric in _AMOUNTS and key.stat not in {"low", "high"}:
-        return "log"
-    if (key.metric, key.stat) == ("max_attn_logit", "sampled"):
-        return "asinh"
-    if (key.metric, key.stat) == ("attn_entropy", "normalised"):
-        return "entropy"
-    if key.metric in {"gsnr", "direction_consistency"}:
-        return "plain"
-    if key.metric in SHARES:
-        return "share"
-    return _OTHERS.get(key.metric, "another statistic of the metric is judged")
-
-
 class Judge(Arrays):
     """Judges series against their own past, at a rate of false alarms that is one for all who judge.
 
-    Args:
-        rate: False alarms a step, of all series together.
-
     Attributes:
-        others: Series that others judge at the same rate.
+        others: Series that other judges have at the same rate.
         values: int64[series]: values that each had.
     """
 
@@ -323,26 +286,21 @@ class Judge(Arrays):
 class Surprises(Judge):
     """Judges series against their own past.
 
-    Args:
-        keys: Of the series.
-        rate: False alarms a step, of all series together.
-
     Attributes:
-        places: int64[judged]: places of the series that can be judged.
+        series: int64[judged]: indices of those that can be judged.
         open: bool[judged]: which are out.
     """
 
     ARRAYS = ("_recent", "_steps", "_expected", "_mean", "_spread", "_doubtful", "open")
 
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
-        how = np.array([how_judged(key) for key in keys], object)
+        how = np.array([how_judged(key.metric, key.stat) for key in keys], object)
         self._how = {name: np.flatnonzero(how == name) for name in ("log", "asinh", "entropy", "plain")}
-        self.places = np.sort(np.concatenate(list(self._how.values())))
-        number = len(self.places)
-        self._place = np.full(len(keys), -1)
-        self._place[self.places] = np.arange(number)
-        updates = np.array([keys[place].metric == "update_to_weight" for place in self.places], bool)
-        self.expected = Expected(np.where(updates, 1.0, np.nan))
+        self.series = np.sort(np.concatenate(list(self._how.values())))
+        number = len(self.series)
+        self._index = np.full(len(keys), -1)
+        self._index[self.series] = np.arange(number)
+        self.expected = Expected(np.array([declared(keys[place].metric).exponent for place in self.series]))
         super().__init__(rate)
         self.values = self.expected.count
         self.open = np.zeros(number, bool)
@@ -359,8 +317,7 @@ class Surprises(Judge):
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
         """bool[series]: which have enough values, and are not settling."""
-        found: npt.NDArray[np.bool_] = (self.expected.count >= JUDGED_FROM) & (self.expected.settling == 0)
-        return found
+        return np.asarray((self.expected.count >= JUDGED_FROM) & (self.expected.settling == 0))
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -373,13 +330,13 @@ class Surprises(Judge):
             }
         return self._limits[family]
 
-    def see(self, step: int, held: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
-        """Take the values of a step and return the places of the series that left what is expected."""
+    def see(self, step: int, values: Floats, *, rate: float, tokens: float, alarm: bool) -> Ints:
+        """Take the values of a step and return which series left what is expected."""
         self.known.see(rate, tokens)
-        if not np.isfinite(held[self.places]).any():
+        if not np.isfinite(values[self.series]).any():
             return np.zeros(0, np.int64)
         phi = self.expected.phi.copy()
-        z, expected = self.expected.see(self._transformed(held), self.known, self._doubtful)
+        z, expected = self.expected.see(self._transformed(values), self.known, self._doubtful)
         new = ~np.isnan(z)
         if not new.any():
             return np.zeros(0, np.int64)
@@ -395,41 +352,39 @@ class Surprises(Judge):
         self.open = (self.open & ~(new & calm)) | (out if alarm else False)
         self._jumps = far[0] > jump_limit
         self._doubtful = np.where(new, far[1] > _DOUBT * drift_limit, self._doubtful)
-        return self.places[raised]
+        return self.series[raised]
 
-    def detail(self, place: int) -> dict[str, Any]:
+    def detail(self, number: int) -> dict[str, Any]:
         """Return what a series left: where it began, and the band that was expected there.
 
         It is the earliest of its last 16 values from which on errors add up to most, over their expected sum.
         """
-        own = int(self._place[place])
+        own = int(self._index[number])
         sums = np.cumsum(np.clip(self._recent[:, own], -_CUT, _CUT)) / np.sqrt(np.arange(1, AVERAGED + 1))
         at = int(np.abs(sums).argmax())
         jumps, middle = bool(self._jumps[own]), float(self._expected[at, own])
         means = np.sqrt(np.maximum(self._spread[0, own], _VARIANCES[0]))
         reach = float(self.expected.scale[own] * (self.limits[0] if jumps else self.limits[1] * means))
-        low, high = self._back(place, middle - reach), self._back(place, middle + reach)
+        low, high = self._back(number, middle - reach), self._back(number, middle + reach)
         return self.alarm(int(self._steps[at, own]), low, high, jumps=jumps)
 
-    def _transformed(self, held: Floats) -> Floats:
-        found = np.full(len(held), np.nan)
-        how = self._how
+    def _transformed(self, values: Floats) -> Floats:
+        own, how = values.copy(), self._how
         with np.errstate(divide="ignore", invalid="ignore"):
-            found[how["log"]] = np.where(held[how["log"]] > 0, np.log(held[how["log"]]), np.nan)
-            found[how["asinh"]] = np.arcsinh(held[how["asinh"]])
-            found[how["entropy"]] = np.log(np.maximum(held[how["entropy"]], 0) + _ENTROPY)
-            found[how["plain"]] = held[how["plain"]]
-        own: Floats = np.where(np.isfinite(found), found, np.nan)[self.places]
-        return own
+            own[how["log"]] = np.where(values[how["log"]] > 0, np.log(values[how["log"]]), np.nan)
+            own[how["asinh"]] = np.arcsinh(values[how["asinh"]])
+            own[how["entropy"]] = np.log(np.maximum(values[how["entropy"]], 0) + _ENTROPY)
+        own = own[self.series]
+        return np.where(np.isfinite(own), own, np.nan)
 
-    def _back(self, place: int, value: float) -> float:
+    def _back(self, number: int, value: float) -> float:
         """Return a value in the unit of its metric."""
         value = max(-700.0, min(value, 700.0))
-        if place in self._how["log"]:
+        if number in self._how["log"]:
             return math.exp(value)
-        if place in self._how["entropy"]:
+        if number in self._how["entropy"]:
             return max(0.0, math.exp(value) - _ENTROPY)
-        return math.sinh(value) if place in self._how["asinh"] else value
+        return math.sinh(value) if number in self._how["asinh"] else value
 
     def go_back(self) -> None:
         """Forget the newest values: the run went back."""

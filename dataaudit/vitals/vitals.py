@@ -28,40 +28,40 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dataaudit.base.async_copy import Laps
-from dataaudit.base.errors import ConfigError, Guarded
-from dataaudit.vitals import micro_batches, weights
+from dataaudit.base.errors import CatchErrors, ConfigError
+from dataaudit.vitals import micro_batches
 from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.cadence import Cadence
-from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.handover import Handover
 from dataaudit.vitals.hooks import Mark
+from dataaudit.vitals.measurement import Sources
+from dataaudit.vitals.metric import Column, Key
+from dataaudit.vitals.metrics import MEASUREMENTS, METRICS
 from dataaudit.vitals.micro_batches import MicroBatches
+from dataaudit.vitals.model_hooks import ModelHooks
 from dataaudit.vitals.replicas import Tying, loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
-from dataaudit.vitals.summary import METRICS, estimators, in_words, states_of_metrics, what_alarms, what_is_found
-from dataaudit.vitals.watching import Taps
+from dataaudit.vitals.summary import in_words, summary_of
 from dataaudit.vitals.weights import FROZEN_AFTER, Weights
 
-_LOOKED_AT = "_dataaudit_vitals"
-_LOOKS_FOR_NEW = 16
-"""Steps between two looks at which parameters train."""
-_STEP_METRICS = ("nan_inf_events", "skipped_updates")
+_WATCHED = "_dataaudit_vitals"
+_CHECKS_PARAMETERS = 16
+"""Steps between two checks of which parameters train."""
 
 
 class Vitals:
-    """Looks at a model while it trains.
+    """Measures a model while it trains.
 
     Args:
         model: Not compiled yet; compile it afterwards.
-        optimizer: Whose steps update it, or several (Muon and AdamW); None: weights and updates are not looked at.
+        optimizer: What updates it: one, or several (Muon and AdamW); None: weights and updates are not measured.
         config: What is measured, how often and how closely.
         sinks: Where values go: a :class:`dataaudit.training.TrainingMonitor`, a sink of :mod:`dataaudit.vitals.sinks`.
 
     Raises:
-        ConfigError: The model is compiled already, has no layers that are found, or is looked at already.
+        ConfigError: The model is compiled already, shows no layers, or has vitals already.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class Vitals:
                 "vitals: the model has parameters without values: on the device meta, or of a lazy module",
                 "Make Vitals after they have values: after model.to_empty(...) and loading, or after a first batch.",
             )
-        if getattr(model, _LOOKED_AT, None) is not None:
-            raise ConfigError("vitals: the model is looked at already", "Close the other Vitals first.")
+        if getattr(model, _WATCHED, None) is not None:
+            raise ConfigError("vitals: the model has vitals already", "Close the other Vitals first.")
         self.config = config or VitalsConfig()
         self.structure = find(model, self.config.mapping)
         self.steps = self.config.first_step - 1
@@ -97,34 +97,40 @@ class Vitals:
         self._weights = Weights(
             self.structure, model, optimizers, device, self._stepped_outside, partial(self._failed, "updates")
         )
-        self._taps = Taps(
+        self._hooks = ModelHooks(
             model, self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
         )
-        vars(model)[_LOOKED_AT] = Mark()
-        self._units = DeadUnits.like(self._taps)
-        self.columns = self._all_columns()
+        vars(model)[_WATCHED] = Mark()
+        self._micro_batches = self._new_micro_batches()
+        self._sources = Sources(
+            structure=self.structure,
+            hooks=self._hooks,
+            weights=self._weights,
+            micro_batches=self._micro_batches,
+            optimizers=optimizers,
+        )
+        self._measurements = [kind(self._sources) for kind in MEASUREMENTS]
+        self._unmeasured = {id(item): item.values() for item in self._measurements if item.HOOKED}
+        """Numbers of hooks in a step without any."""
+        columns = [item.columns() for item in self._measurements]
+        self.columns = [column for own in columns for column in own]
         """Which number stands where in a step's vector."""
         self.alarms = Alarms(
             [Key(column.metric, column.layer, column.head, column.stat) for column in self.columns],
             baseline=self.config.baseline,
             healthy=self.config.healthy,
             total=self.config.total,
-            units={layer.index: layer.units for layer in self._taps.unit_layers},
+            units={layer.index: layer.units for layer in self._hooks.unit_layers},
         )
         """What is alarmed of, and why what is not."""
         elements = [sum(item.numel() for item in own) for _, own in self._weights.groups]
         self._cadence = Cadence(elements or [1], self.config.preset, adapt=self.config.adapt)
         self._laps = Laps(device)
-        self._first_weight = len(tap_columns(self._taps))
-        self._nothing = tap_values(self._taps, self._units, window_ends=False)
-        """Numbers of taps of a step that is not looked at."""
         self._tying = Tying(model)
-        self._handover = Handover(
-            self._reporter, self.columns, self._taps, self._weights, self.alarms, self.config, self.escalate
-        )
+        owned = list(zip(self._measurements, columns, strict=True))
+        self._handover = Handover(self._reporter, owned, self._sources, self.config, self.alarms, self.escalate)
         self._open = False
         self._numbers: dict[Column, float | torch.Tensor] = {}
-        self._micro_batches = self._new_micro_batches()
         self._reporter.event(self.steps, "vitals", self.summary())
 
     @property
@@ -143,33 +149,25 @@ class Vitals:
 
     def summary(self) -> dict[str, Any]:
         """Return what was found, and of each metric ``ok`` or ``not_applicable`` with the reason; plain JSON."""
-        return {
-            "found": what_is_found(self._model, self.structure, self._taps),
-            "metrics": states_of_metrics(self.structure, self._taps, self._optimizers, self.config),
-            "estimators": estimators(self._taps, self._weights),
-            "preset": self.config.preset,
-            "alarms": what_alarms(self.config),
-            "coverage": self.coverage(),
-        }
+        return {**summary_of(self._model, self._sources, self._measurements, self.config), "coverage": self.coverage()}
 
     def coverage(self) -> dict[str, dict[str, Any]]:
         """Return by metric how many ``series`` there are, how many are ``judged``, and ``why`` not all; plain JSON."""
-        found = self.alarms.coverage()
-        why = micro_batches.why_not() if self._micro_batches is None else self._micro_batches.why
-        for metric in ("direction_consistency", "grad_noise_scale"):
-            if metric in found and why:
-                found[metric]["why"] = why
-        return found
+        coverage = self.alarms.coverage()
+        for item in self._measurements:
+            for metric, why in item.gaps().items():
+                coverage[metric]["why"] = why
+        return coverage
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Look at what happens within: one update of the weights, with all its micro-batches.
+        """Measure what happens within: one update of the weights, with all its micro-batches.
 
         Raises:
             ConfigError: A step is open already, or this is closed.
         """
-        if _LOOKED_AT not in vars(self._model):
-            raise ConfigError("vitals: they are closed", "Make new ones to look at the model again.")
+        if _WATCHED not in vars(self._model):
+            raise ConfigError("vitals: they are closed", "Make new ones to measure the model again.")
         if self._open:
             raise ConfigError("vitals: a step is open already", "Use `with vitals.step():` once for each update.")
         self._open = True
@@ -194,7 +192,7 @@ class Vitals:
             ConfigError: A value is neither a number nor a tensor of one.
         """
         for name, value in numbers.items():
-            if name in METRICS:
+            if name in METRICS and METRICS[name].listed:
                 raise ConfigError(f"vitals: {name} is a metric of its own", "Log it under another name.")
             is_one = value.numel() == 1 if isinstance(value, torch.Tensor) else isinstance(value, int | float)
             if not is_one:
@@ -232,25 +230,20 @@ class Vitals:
                 self._numbers[Column("loss_dispersion", -1, -1, "std")] = spread
 
     def escalate(self, steps: int) -> None:
-        """Look at everything in each of the next steps, whatever the preset says; weights, too.
+        """Measure everything in each of the next steps, whatever the preset says; weights, too.
 
-        As many steps pass after it before the next one.
+        As many steps pass after it before the next escalation.
         """
-        if (said := self._cadence.escalate(self.steps + self._open, steps)) is not None:
-            self._reporter.event(self.steps, "cadence", said)
+        if (decided := self._cadence.escalate(self.steps + self._open, steps)) is not None:
+            self._reporter.event(self.steps, "cadence", decided)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs: which step it is, and what alarms know. It waits for what is on its way."""
         self._handover.finish()
-        noise = None if self._micro_batches is None else self._micro_batches.scale.state_dict()
-        return {
-            "step": self.steps,
-            "cadence": self._cadence.state(),
-            "alarms": self.alarms.state(),
-            "noise": noise,
-            "zeros": self._weights.zeros,
-            **self._handover.state(),
-        }
+        state = {"step": self.steps, "cadence": self._cadence.state(), "alarms": self.alarms.state()}
+        for item in self._measurements:
+            state |= item.state()
+        return {**state, "told": sorted(self._reporter.reported)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint.
@@ -261,10 +254,9 @@ class Vitals:
         try:
             self.alarms.load(state["alarms"])
             self._cadence.load(state["cadence"])
-            if self._micro_batches is not None and state["noise"] is not None:
-                self._micro_batches.scale.load_state_dict(state["noise"])
-            self._weights.mark_zeros(state["zeros"])
-            self._handover.load(state)
+            for item in self._measurements:
+                item.load(state)
+            self._reporter.reported = set(state["told"])
             self.steps = int(state["step"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
@@ -273,26 +265,26 @@ class Vitals:
             ) from None
 
     def close(self) -> None:
-        """Take every tap off, and hand over what was measured."""
-        if _LOOKED_AT not in vars(self._model):
+        """Take every hook off, and hand over what was measured."""
+        if _WATCHED not in vars(self._model):
             return
-        self._taps.close()
+        self._hooks.close()
         self._weights.close()
         if self._micro_batches is not None:
             self._micro_batches.close()
-        del vars(self._model)[_LOOKED_AT]
+        del vars(self._model)[_WATCHED]
         self._handover.finish()
         self._reporter.event(self.steps, "coverage", {"metrics": self.coverage()})
 
     def _stop(self) -> None:
-        """Look at nothing until the next step."""
-        self._taps.stop()
+        """Measure nothing until the next step."""
+        self._hooks.stop()
         self._weights.stop()
         self._open = False
 
     def _safely(self, what: str, call: Callable[[], None]) -> bool:
         """Call what must not end a run; return whether it did not fail."""
-        with Guarded() as guarded:
+        with CatchErrors() as guarded:
             call()
         if guarded.error is not None:
             self._stop()
@@ -304,17 +296,17 @@ class Vitals:
 
     def _begin(self) -> None:
         number = self.steps + 1
-        if (number - self.config.first_step) % _LOOKS_FOR_NEW == 0:
-            self._say_what_is_new()
+        if (number - self.config.first_step) % _CHECKS_PARAMETERS == 0:
+            self._report_new_parameters()
         self._laps.begin()
-        looks = self._cadence.looks(number)
-        every = {-1, *(layer.index for layer in self.structure.layers)} if looks else set()
+        measured = self._cadence.measures(number)
+        every = {-1, *(layer.index for layer in self.structure.layers)} if measured else set()
         layers, heads = (every if name in self.config.measure else set() for name in ("activations", "attention"))
-        self._taps.watch.batch_row = number
+        self._hooks.recorder.batch_row = number
         turn, closely = self._cadence.turn(number), self._cadence.closely(number)
-        self._taps.start(self._taps.places_of(layers, heads), turn=turn, closely=closely)
+        self._hooks.start(self._hooks.sites_of(layers, heads), turn=turn, closely=closely)
         if self._micro_batches is not None:
-            self._micro_batches.start(number, looks=looks)
+            self._micro_batches.start(number, measured=measured)
         asked = "weights" in self.config.measure and self._weights.groups
         self._weights.start(number, self._cadence.due(number) if asked else ())
 
@@ -325,8 +317,8 @@ class Vitals:
             id(parameter): parameter for parameter in (*self._model.parameters(), *given) if parameter.requires_grad
         }
 
-    def _say_what_is_new(self) -> None:
-        """Say once that parameters were added, replaced or unfrozen, or moved to another device."""
+    def _report_new_parameters(self) -> None:
+        """Report once that parameters were added, replaced or unfrozen, or moved to another device."""
         now = self._parameters()
         added = len(now.keys() - self._known.keys())
         moved = any(parameter.device != self._handover.ring.device for parameter in self._model.parameters())
@@ -339,65 +331,60 @@ class Vitals:
                 self._reporter.once(self.steps, "not_seen", "parameters", why)
 
     def _stepped_outside(self) -> None:
-        """Say once that an optimizer's step is not seen."""
+        """Report once that an optimizer's step is not seen."""
         why = "optimizer.step() was called outside of `with vitals.step():`"
         self._reporter.once(self.steps, "not_seen", "updates", why)
 
     def _end(self) -> None:
         number = self.steps
         self._handover.report_unseen(number)
+        recorder, batches, row = self._hooks.recorder, self._micro_batches, self._handover.row
         window_ends = (number - self.config.first_step + 1) % self.config.window == 0
-        row = self._handover.row
-        looked = window_ends or any(self._taps.watch.seen) or self._taps.watch.failures
-        own = tap_values(self._taps, self._units, window_ends=window_ends) if looked else self._nothing
-        row[: self._first_weight].copy_(own)
-        values, bad, in_full = self._weights.finish()
-        last = self._first_weight + values.numel()
-        row[self._first_weight : last].copy_(values.flatten())
-        batches = self._micro_batches
-        noise = None if batches is None else batches.finish()
-        places = row[last : last + len(micro_batches.STATS)]
-        places.fill_(torch.nan) if noise is None else places.copy_(noise)
-        count = bad[:-1].sum(dtype=torch.float32)
-        row[self._step_metrics[0]].copy_(count if in_full else torch.where(count > 0, count, torch.nan))
-        row[self._step_metrics[1]].copy_(self._weights.skipped)
-        row[self._handover.parts["bad"]].copy_(bad)
-        self._of_loop(row)
+        self._sources.step, self._sources.window_ends = number, window_ends
+        hooked = window_ends or any(recorder.seen) or bool(recorder.failures)
+        parts = [
+            part
+            for item in self._measurements
+            for part in (item.values() if hooked or not item.HOOKED else self._unmeasured[id(item)])
+        ]
+        torch.cat(parts, out=row[: len(self.columns)])
+        self._add_context(row)
         self._handover.add(number, 0 if batches is None else batches.passes)
         self._see_structure(number)
         if self.config.adapt:
             for step, every, seconds in self._laps.end(number, self._cadence.budget.every):
-                known = every == self._cadence.budget.every  # a time that came after the cadence changed says nothing
-                if known and (said := self._cadence.see(step, seconds)) is not None:
-                    self._reporter.event(step, "cadence", said)
+                known = every == self._cadence.budget.every  # a time of another cadence says nothing
+                if known and (decided := self._cadence.see(step, seconds)) is not None:
+                    self._reporter.event(step, "cadence", decided)
         if self._numbers:
             self._handover.add_numbers(number, self._numbers)
             self._numbers = {}
         self._handover.deliver(wait=False)
 
-    def _of_loop(self, row: torch.Tensor) -> None:
-        """Write the rate, the gradient's norm and its scale, and how many numbers of each micro-batch are finite."""
-        parts = self._handover.parts
+    def _add_context(self, row: torch.Tensor) -> None:
+        """Write what the host needs beside the numbers: :attr:`Handover.parts` names it."""
+        parts, batches = self._handover.parts, self._micro_batches
+        row[parts["bad"]].copy_(self._weights.bad)
         rate, norm, scale = row[parts["loop"]]
-        held = self._weights.rate
-        rate.copy_(held, non_blocking=True) if isinstance(held, torch.Tensor) else rate.fill_(held)
-        batches = self._micro_batches
-        found = None if batches is None else batches.norm
-        norm.fill_(torch.nan) if found is None else norm.copy_(found)
-        factor = None if batches is None else batches.loss_scale
-        scale.fill_(torch.nan) if factor is None else scale.copy_(factor)
+        now = self._weights.rate
+        rate.copy_(now, non_blocking=True) if isinstance(now, torch.Tensor) else rate.fill_(now)
+        for slot, value in (
+            (norm, None if batches is None else batches.norm),
+            (scale, None if batches is None else batches.loss_scale),
+        ):
+            slot.fill_(torch.nan) if value is None else slot.copy_(value)
         row[parts["passes"]].copy_(torch.zeros_like(row[parts["passes"]]) if batches is None else batches.finite)
-        finite = self._taps.activations[..., 0].isfinite()
+        finite = self._hooks.activations[..., 0].isfinite()
         row[parts["batches"]].copy_(finite.sum(0))
-        row[parts["places"]].copy_(finite.sum(1))
+        row[parts["sites"]].copy_(finite.sum(1))
 
     def _see_structure(self, number: int) -> None:
         """Raise what the host sees: weights that are shared no longer, layers without a gradient, no noise."""
-        found = self._tying.broken()
+        details = self._tying.broken()
         for layer in self._weights.frozen():
             where = {"metric": "grad_norm", "layer": layer, "head": -1, "stat": "at_step", "value": 0.0}
-            found.append({**where, "rule": "frozen", "first_step": number - FROZEN_AFTER + 1})
-        for record in found:
+            details.append({**where, "rule": "frozen", "first_step": number - FROZEN_AFTER + 1})
+        for record in details:
             self._handover.alarm(number, "alarm", record)
         why = "" if self._micro_batches is None else self._micro_batches.why
         if why:
@@ -410,26 +397,6 @@ class Vitals:
         fails = partial(self._failed, "gradients of micro-batches")
         return MicroBatches(own, self.config.micro_batches, fails, self._optimizers)
 
-    @property
-    def _step_metrics(self) -> range:
-        """Places of what is counted in a step."""
-        return range(len(self.columns) - len(_STEP_METRICS) - 1, len(self.columns) - 1)
-
-    def _all_columns(self) -> list[Column]:
-        of_layers = [
-            Column(metric, layer, -1, _stat(stat, layer))
-            for metric, stat in weights.STATS
-            for layer, _ in self._weights.groups
-        ]
-        noise = [Column(metric, -1, -1, stat) for metric, stat in micro_batches.STATS]
-        return [
-            *tap_columns(self._taps),
-            *of_layers,
-            *noise,
-            *(Column(name, -1, -1, "count") for name in _STEP_METRICS),
-            Column("gradient_spike_score", -1, -1, "ratio"),
-        ]
-
 
 def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
     """Return the optimizers that were given."""
@@ -439,10 +406,3 @@ def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
             kind = type(item).__name__
             raise ConfigError(f"vitals: optimizer: expected one of torch's, or a list of them, found {kind}")
     return found
-
-
-def _stat(stat: str, layer: int) -> str:
-    """Return the name of a statistic of a layer; of what lies outside of layers, ``others``."""
-    if layer >= 0:
-        return stat
-    return f"others_{stat}" if stat in {"matrices", "vectors", "adam_proxy"} else "others"

@@ -1,11 +1,11 @@
 """Weights, gradients and updates, seen from the hooks of the optimizers.
 
-Layers whose turn it is are looked at in full; of all layers, at every update, sampled elements of their gradients are
-looked at for numbers that are not finite.
+Layers whose turn it is are read in full. Of all layers, at every update, sampled elements of gradients are read, for
+numbers that are not finite.
 
-A parameter belongs to the optimizer that updates it. Each optimizer's norms stand in places of their own, which its
-step overwrites: of two steps of one optimizer within a step the last is told, and those of several optimizers are put
-together when the step ends.
+A parameter belongs to the optimizer that updates it. Each optimizer has norms of its own, which its step overwrites: of
+two updates by one optimizer within a step the last counts. Those of several optimizers are put together when the step
+ends.
 
 How large an update is against the weights it changes follows from the optimizer's own state: no weight is copied. Right
 after ``optimizer.step()``, before gradients are cleared and the learning rate moves, the state says what the step
@@ -16,18 +16,17 @@ was. With a = lr·weight_decay and w the weights after it:
 - SGD: dw = -lr·b with momentum, b its buffer; -(a·w + lr·(g + momentum·b)) / (1 - a) with Nesterov's; without momentum
   -(a·w + lr·g) / (1 - a).
 
-It is the update that was computed. Weights in bfloat16 may round it away, which this does not see. Of other optimizers
-(Muon) the weights are copied before the step, a layer or so at a time.
+It is the update that was computed. Weights in bfloat16 may round it away, which this does not see. For other
+optimizers (Muon) the weights are copied before the step, a layer or so at a time.
 
-Tensors are taken in pieces: what is held beside them is never larger than a million elements (``norms.PIECE``).
+Tensors are read in pieces: temporaries are never larger than a million elements (``norms.PIECE``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -40,16 +39,8 @@ from dataaudit.vitals.norms import norm, pieces, std
 from dataaudit.vitals.structure import Structure, parameters_of
 
 _MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
-STATS = (
-    ("layer_std", "all"),
-    ("grad_norm", "at_step"),
-    ("update_to_weight", "all"),
-    ("update_to_weight", "matrices"),
-    ("update_to_weight", "vectors"),
-    ("grad_to_weight", "all"),
-    ("opt_state_finite", "share"),
-    ("gsnr", "adam_proxy"),
-)
+_NUMBERS = 8
+"""Of a group of parameters."""
 _WHOLE = 4
 """Bytes of an element from which on an update is what was computed."""
 FROZEN_AFTER = 8
@@ -58,23 +49,13 @@ _KINDS = 2
 """Matrices, and vectors with what was zero at the beginning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Norms:
+class Norms(NamedTuple):
     """Euclidean norms of some tensors taken together, scalars of float32 on their device."""
 
     weight: torch.Tensor
+    """After the update."""
     gradient: torch.Tensor
     update: torch.Tensor
-
-    @property
-    def update_to_weight(self) -> torch.Tensor:
-        """Norm of the update over that of the weights after it; NaN where these are zero."""
-        return ratio(self.update, self.weight)
-
-    @property
-    def grad_to_weight(self) -> torch.Tensor:
-        """Norm of the gradient over that of the weights after the update; NaN where these are zero."""
-        return ratio(self.gradient, self.weight)
 
 
 def is_adam(optimizer: torch.optim.Optimizer) -> bool:
@@ -83,7 +64,7 @@ def is_adam(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def why_not(optimizer: torch.optim.Optimizer) -> str | None:
-    """Return why the updates of an optimizer cannot be told from its state; None where they can."""
+    """Return why the updates of an optimizer do not follow from its state; None where they do."""
     if not is_adam(optimizer) and type(optimizer) is not torch.optim.SGD:
         return f"{type(optimizer).__name__}: no formula for its update"
     if any(group["weight_decay"] * float(group["lr"]) >= 1 for group in optimizer.param_groups):
@@ -107,30 +88,21 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
         update, skipped = _together(updates, device), getattr(optimizer, "found_inf", None)
         if skipped is not None:
             update = torch.where(skipped.to(device).reshape(()) > 0, 0.0, update)
-        return Norms(
-            weight=_together([norm(parameter) for parameter in parameters], device),
-            gradient=_together([norm(item.grad) for item in updated], device),
-            update=update,
-        )
+        weight = _together([norm(parameter) for parameter in parameters], device)
+        return Norms(weight, _together([norm(item.grad) for item in updated], device), update)
 
 
 def norms_from_copies(copies: Sequence[torch.Tensor], parameters: Sequence[torch.nn.Parameter]) -> Norms:
     """Return norms of parameters, their gradients and what they moved by, for any optimizer."""
     with torch.no_grad():
-        device = parameters[0].device
-        return Norms(
-            weight=_together([norm(parameter) for parameter in parameters], device),
-            gradient=_together(
-                [norm(parameter.grad) for parameter in parameters if parameter.grad is not None], device
-            ),
-            update=_together(
-                [norm(old.sub_(parameter)) for old, parameter in zip(copies, parameters, strict=True)], device
-            ),
-        )
+        weights = [norm(parameter) for parameter in parameters]
+        gradients = [norm(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        moves = [norm(old.sub_(parameter)) for old, parameter in zip(copies, parameters, strict=True)]
+        return Norms(*(_together(own, parameters[0].device) for own in (weights, gradients, moves)))
 
 
-def _together(found: list[torch.Tensor], device: torch.device) -> torch.Tensor:
-    return torch.linalg.vector_norm(torch.stack(found)) if found else torch.zeros((), device=device)
+def _together(parts: list[torch.Tensor], device: torch.device) -> torch.Tensor:
+    return torch.linalg.vector_norm(torch.stack(parts)) if parts else torch.zeros((), device=device)
 
 
 def ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
@@ -143,57 +115,41 @@ def _norm_of_update(
 ) -> torch.Tensor:
     """Return the norm of the update of a parameter, a float32 scalar."""
     state = optimizer.state[parameter]
-    held = {"weight": parameter.detach(), "gradient": parameter.grad}
-    held |= {name: state[name] for name in _MOMENTS if isinstance(state.get(name), torch.Tensor)}
+    step, tensors = state.get("step"), {"weight": parameter.detach(), "gradient": parameter.grad}
+    tensors |= {name: state[name] for name in _MOMENTS if isinstance(state.get(name), torch.Tensor)}
     if parameter.grad is not None and parameter.grad.is_sparse:
-        return norm(_update(optimizer, group, state.get("step"), held))
-    return _together(
-        [
-            norm(_update(optimizer, group, state.get("step"), dict(zip(held, piece, strict=True))))
-            for piece in pieces([item for item in held.values() if item is not None])
-        ],
-        parameter.device,
-    )
+        return norm(_update(optimizer, group, step, tensors))
+    parts = pieces([item for item in tensors.values() if item is not None])
+    updates = [norm(_update(optimizer, group, step, dict(zip(tensors, part, strict=True)))) for part in parts]
+    return _together(updates, parameter.device)
 
 
 def _update(
-    optimizer: torch.optim.Optimizer, group: dict[str, Any], step: torch.Tensor | None, held: dict[str, Any]
+    optimizer: torch.optim.Optimizer, group: dict[str, Any], step: torch.Tensor | None, tensors: dict[str, Any]
 ) -> torch.Tensor:
     """Return the update of a piece of a parameter."""
-    lr, weight, gradient = group["lr"], held["weight"], held["gradient"]
+    lr, weight, gradient = group["lr"], tensors["weight"], tensors["gradient"]
     decay = lr * group["weight_decay"]
     if isinstance(optimizer, torch.optim.SGD):
         gradient = -gradient if group["maximize"] else gradient
         momentum = group["momentum"]
         if momentum and not group["nesterov"]:
-            return -lr * held["momentum_buffer"]
-        direction = gradient + momentum * held["momentum_buffer"] if momentum else gradient
+            return -lr * tensors["momentum_buffer"]
+        direction = gradient + momentum * tensors["momentum_buffer"] if momentum else gradient
         return -(decay * weight + lr * direction) / (1 - decay)
     assert step is not None
     first, second = group["betas"]
     steps = step.double()  # 1 - 0.999 in float32 would be off by 6e-5
-    variance = held["max_exp_avg_sq"] if group["amsgrad"] else held["exp_avg_sq"]
+    variance = tensors["max_exp_avg_sq"] if group["amsgrad"] else tensors["exp_avg_sq"]
     denominator = (variance / (1 - second**steps)).sqrt() + group["eps"]
-    direction = held["exp_avg"] / (1 - first**steps) / denominator
+    direction = tensors["exp_avg"] / (1 - first**steps) / denominator
     if isinstance(optimizer, torch.optim.AdamW) or group.get("decoupled_weight_decay"):
         return -(decay * weight + lr * direction) / (1 - decay)
     return -lr * direction
 
 
 class Weights:
-    """Looks at weights, gradients and updates.
-
-    Args:
-        structure: Of the model.
-        model: Whose parameters count that require a gradient, and belong to an optimizer where there is one.
-        optimizers: Whose steps update it.
-        device: Of the numbers.
-        outside: Called where an optimizer steps while no step is open.
-        failed: Called with an error's class, file and line where a hook raised; the step has no numbers of weights.
-
-    Raises:
-        ConfigError: A parameter belongs to two optimizers.
-    """
+    """Measures weights, gradients and updates; ``outside`` is called where an optimizer steps in no step of ours."""
 
     def __init__(
         self,
@@ -227,7 +183,7 @@ class Weights:
         self._why = [self._why_no_formula(number) for number in range(len(optimizers))]
         last = set() if structure.final_norm is None else {id(item) for item in structure.final_norm[1].parameters()}
         self.ends = any(id(item) in last for _, own in self.groups for item in own)
-        """Whether the last norm's gradient, which comes before those of the layers, is looked at by itself."""
+        """Whether the last norm's gradient, which comes before those of the layers, is read by itself."""
         after = [
             [item for own in self._owned(number) for item in own if id(item) in last]
             for number in range(len(optimizers))
@@ -235,13 +191,17 @@ class Weights:
         self._finite = [
             GradientsFinite([*self._owned(number), after[number]], device) for number in range(len(optimizers))
         ]
-        self._due: tuple[int, ...] = ()
+        self.due: tuple[int, ...] = ()
+        """Indices of the groups that have their turn in this step."""
         self._step, self._open = 0, False
         self._copies: dict[tuple[int, int, int], list[torch.Tensor]] = {}
         self._norms = torch.zeros(len(optimizers), len(self.groups), _KINDS, 3, device=device)
-        self._bad = torch.zeros(len(self.groups) + 1, dtype=torch.bool, device=device)
+        self.bad = torch.zeros(len(self.groups) + 1, dtype=torch.bool, device=device)
+        """bool[groups + 1]: whose gradient was not finite in the latest step, that of the last norm at the end."""
+        self.in_full = False
+        """Whether gradients of some groups were read in full in the latest step."""
         self._idle = torch.ones(len(optimizers), dtype=torch.bool, device=device)
-        self._values = torch.full((len(STATS), len(self.groups)), torch.nan, device=device)
+        self._values = torch.full((_NUMBERS, len(self.groups)), torch.nan, device=device)
         self._handles = [
             handle
             for number, optimizer in enumerate(optimizers)
@@ -252,17 +212,17 @@ class Weights:
         ]
 
     def mark_zeros(self, zeros: Sequence[bool]) -> None:
-        """Say of each parameter, in order, whether it was zero when training began: such matrices count as vectors."""
+        """Set of each parameter, in order, whether it was zero when training began: such matrices count as vectors."""
         self.zeros = list(zeros)
         self._parts = [[[[], []] for _ in self.groups] for _ in self._optimizers]
-        places = [(index, item) for index, (_, own) in enumerate(self.groups) for item in own]
-        for (index, item), zero in zip(places, self.zeros, strict=True):
+        numbered = [(index, item) for index, (_, own) in enumerate(self.groups) for item in own]
+        for (index, item), zero in zip(numbered, self.zeros, strict=True):
             if (number := self._owner.get(id(item))) is not None:
                 self._parts[number][index][item.dim() < 2 or zero].append(item)
 
     @property
     def estimator(self) -> str:
-        """How updates are told, in words."""
+        """Where updates are read from, in words."""
         why = "; ".join(dict.fromkeys(item for item in self._why if item))
         if not why:
             return "the optimizer's state"
@@ -270,16 +230,16 @@ class Weights:
 
     def start(self, step: int, due: tuple[int, ...]) -> None:
         """Begin a step in which some groups of parameters have their turn."""
-        self._step, self._due, self._open, self._spoilt = step, due, True, False
+        self._step, self.due, self._open, self._spoilt = step, due, True, False
         self.rate = math.nan
         self._fed.clear()
         self.updated.clear()
         self._norms.zero_()
-        self._bad.zero_()
+        self.bad.zero_()
         self._idle.fill_(True)
 
     def stop(self) -> None:
-        """End a step of which nothing is told."""
+        """End a step without numbers."""
         self._open = False
         self._copies.clear()
 
@@ -289,23 +249,26 @@ class Weights:
         skipped = (self._idle.all() & bool(self._optimizers)).float()
         return skipped.fill_(torch.nan) if self._spoilt else skipped
 
-    def finish(self) -> tuple[torch.Tensor, torch.Tensor, bool]:
-        """End a step."""
+    def finish(self) -> torch.Tensor:
+        """End a step; return the numbers of ``WeightNorms``, float32[numbers, groups], NaN out of turn."""
         self.stop()
         values = self._values.fill_(torch.nan)
         if self._spoilt:
-            return values, self._bad.zero_(), False
-        due = self._due if self.updated else ()
+            self.bad.zero_()
+            self.in_full = False
+            return values
+        due = self.due if self.updated else ()
         for index in due:
             own = self.groups[index][1]
             weight, gradient, update = torch.linalg.vector_norm(self._norms[:, index], dim=0).T
             whole = [torch.linalg.vector_norm(item) for item in (weight, gradient, update)]
             apart = ratio(update, weight)
-            found = [std(own), whole[1], ratio(whole[2], whole[0]), apart[0], apart[1]]
-            found += [ratio(whole[1], whole[0]), *self._of_state(index)]
-            values[:, index].copy_(torch.stack(found))
-            self._bad[index].logical_or_(~whole[1].isfinite())
-        return values, self._bad, bool(due)
+            numbers = [std(own), whole[1], ratio(whole[2], whole[0]), apart[0], apart[1]]
+            numbers += [ratio(whole[1], whole[0]), *self._of_state(index)]
+            values[:, index].copy_(torch.stack(numbers))
+            self.bad[index].logical_or_(~whole[1].isfinite())
+        self.in_full = bool(due)
+        return values
 
     def frozen(self) -> list[int]:
         """Return the layers that have had no gradient for a while as of this step, while others had one."""
@@ -320,7 +283,7 @@ class Weights:
             handle.remove()
 
     def _spoil(self, why: str) -> None:
-        """Take that a hook failed."""
+        """Note that a hook failed."""
         self._spoilt = True
         self._copies.clear()
         self._failed(why)
@@ -347,7 +310,7 @@ class Weights:
         return [[*matrices, *vectors] for matrices, vectors in self._parts[number]]
 
     def _why_no_formula(self, number: int) -> str | None:
-        """Return why weights are copied to tell their updates; None where the optimizer's state says them."""
+        """Return why weights are copied to know their updates; None where the optimizer's state gives them."""
         if any(item.itemsize < _WHOLE for own in self._owned(number) for item in own):
             return "weights below float32 round updates away"
         return why_not(self._optimizers[number])
@@ -358,29 +321,29 @@ class Weights:
             if self._open and number == 0:
                 self.rate = self._optimizers[0].param_groups[0]["lr"]
             if self._open and not self._spoilt and self._why[number] is not None:
-                for index in self._due:
+                for index in self.due:
                     for kind, own in enumerate(self._parts[number][index]):
                         self._copies[number, index, kind] = [item.detach().clone() for item in own]
 
         return copy
 
     def _after(self, number: int) -> Callable[..., None]:
-        def look(optimizer: torch.optim.Optimizer, *_: object) -> None:
-            """Look at gradients, and at the update that was just made."""
+        def measure(optimizer: torch.optim.Optimizer, *_: object) -> None:
+            """Read gradients, and the update that was just made."""
             if not self._open:
                 self._outside()
             elif not self._spoilt:
                 with torch.no_grad():
                     self._see(number, optimizer)
 
-        return look
+        return measure
 
     def _see(self, number: int, optimizer: torch.optim.Optimizer) -> None:
         self.updated.add(number)
         for index, own in enumerate(self._owned(number)):
             if any(item.grad is not None for item in own):
                 self._fed.add(index)
-        bad = self._finite[number].look(self._step)
+        bad = self._finite[number].some_bad(self._step)
         skipped = getattr(optimizer, "found_inf", None)  # a GradScaler's overflow is no event
         if skipped is not None:
             overflow = skipped.to(bad.device).reshape(()) > 0
@@ -388,14 +351,13 @@ class Weights:
             bad = bad & ~overflow
         else:
             self._idle[number].fill_(False)
-        self._bad.logical_or_(bad)
-        for index in self._due:
+        self.bad.logical_or_(bad)
+        for index in self.due:
             for kind, own in enumerate(self._parts[number][index]):
                 copies = self._copies.pop((number, index, kind), None)
                 if own:
-                    found = norms(optimizer, own) if copies is None else norms_from_copies(copies, own)
-                    held = torch.stack([found.weight, found.gradient, found.update])
-                    self._norms[number, index, kind].copy_(held)
+                    of_kind = norms(optimizer, own) if copies is None else norms_from_copies(copies, own)
+                    self._norms[number, index, kind].copy_(torch.stack(of_kind))
 
 
 def _proxy(optimizer: torch.optim.Optimizer, own: Sequence[nn.Parameter]) -> torch.Tensor:
@@ -404,7 +366,7 @@ def _proxy(optimizer: torch.optim.Optimizer, own: Sequence[nn.Parameter]) -> tor
     betas = {
         group["betas"]
         for group in optimizer.param_groups
-        if any(item is held for held in group["params"] for item in own)
+        if any(item is other for other in group["params"] for item in own)
     }
     if not states or len(betas) != 1:
         return torch.full((), torch.nan, device=own[0].device)

@@ -49,9 +49,9 @@ def _one_child_for_many_builds():
         return {name: value for name, value in os.environ.items() if name not in other}
 
     def warm(with_pandas):
-        if sandbox._held and started[-1:] != [environment()]:
+        if sandbox._children and started[-1:] != [environment()]:
             sandbox._drop()
-        if not sandbox._held:
+        if not sandbox._children:
             started[:] = [environment()]
         return real(with_pandas)
 

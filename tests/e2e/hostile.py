@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataaudit.engine import preflight
+from dataaudit.engine import cluster
 from dataaudit.engine.plan import library_versions
-from dataaudit.engine.units import Outcome
+from dataaudit.engine.runner import Outcome
 
 HELD = []
 
@@ -20,6 +20,7 @@ HELD = []
 class HostileUnit:
     """A unit of work with a behaviour."""
 
+    pieces = 1
     behaviour: str
     name: str
     size: int = 1000
@@ -76,11 +77,11 @@ def behave(unit):
 
 def upgrade():
     """Let a library be another one in this process than it was, as far as dataaudit asks."""
-    HELD.append(preflight.worker_versions)
-    preflight.worker_versions = lambda: {**library_versions(), "numpy": "0.1"}
-    preflight._met.clear()
+    HELD.append(cluster.worker_versions)
+    cluster.worker_versions = lambda: {**library_versions(), "numpy": "0.1"}
+    cluster._met.clear()
 
 
 def downgrade():
     """Let all be as before."""
-    preflight.worker_versions = HELD.pop()
+    cluster.worker_versions = HELD.pop()

@@ -52,7 +52,7 @@ def test_workers_that_share_a_process_are_refused(small, tmp_path):
 
 def child_runs():
     """Tell, on a worker, whether its child is there."""
-    return any(child.alive() for child in sandbox._held)
+    return any(child.alive() for child in sandbox._children)
 
 
 def test_the_child_of_a_joined_worker_ends_with_the_build(tmp_path, monkeypatch):

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from filter_cases import CASES
+from reference import filters as twin
 from running import build, metric
-from twins import filters as twin
 
 pytestmark = pytest.mark.tables
 

@@ -37,7 +37,6 @@ def run_units(cluster, units, *, seconds=3.0):
     def done(index, outcome):
         assert index not in outcomes, "reported twice"
         outcomes[index] = outcome
-        return True
 
     runner.run("test", behave, units, done)
     assert sorted(outcomes) == list(range(len(units)))
@@ -54,6 +53,60 @@ def test_a_worker_that_has_other_versions_by_now_ends_the_run_by_name(cluster):
     finally:
         cluster.client.run(downgrade, workers=[one])
     assert len(run_units(cluster, [HostileUnit("well", str(number)) for number in range(50)])[0]) == 50
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason", "place"),
+    [
+        ("segfault", Reason.WORKER_DIED, "SIGSEGV"),
+        ("kill", Reason.WORKER_DIED, "SIGKILL"),
+        ("hang", Reason.TIMED_OUT, ""),
+        ("eat", Reason.OUT_OF_MEMORY, ""),
+        ("memory error", Reason.OUT_OF_MEMORY, ""),
+        ("input error", Reason.IO_ERROR, ""),
+    ],
+)
+def test_the_bad_unit_is_named_and_the_rest_is_done(cluster, behaviour, reason, place):
+    """One bad unit among twenty is found by name; the other nineteen have their results."""
+    units = [HostileUnit("well" if number != 7 else behaviour, str(number)) for number in range(20)]
+    outcomes, notes = run_units(cluster, units)
+    assert outcomes[7].reason == reason
+    assert place in outcomes[7].place
+    assert [outcome.place for number, outcome in enumerate(outcomes) if number != 7] == [
+        f"done {number}" for number in range(20) if number != 7
+    ]
+    assert notes
+
+
+@pytest.mark.parametrize("behaviour", ["killed once", "passing input error"])
+def test_what_passes_costs_only_time(cluster, behaviour, tmp_path):
+    """A death or an input error that does not come back leaves no trace in the outcomes."""
+    units = [
+        HostileUnit("well" if number % 5 else behaviour, str(number), folder=str(tmp_path)) for number in range(15)
+    ]
+    outcomes, _ = run_units(cluster, units)
+    assert [outcome.reason for outcome in outcomes] == [None] * 15
+
+
+def test_only_bad_units(cluster):
+    """A run in which every unit kills comes to an end and names them all."""
+    outcomes, _ = run_units(cluster, [HostileUnit("kill", str(number)) for number in range(3)])
+    assert [outcome.reason for outcome in outcomes] == [Reason.WORKER_DIED] * 3
+
+
+def test_an_error_of_the_caller_leaves_the_cluster_usable(cluster):
+    """After Ctrl-C the rest is cancelled, and the next run works."""
+    seen = []
+
+    def interrupted(index, _):
+        seen.append(index)
+        raise KeyboardInterrupt
+
+    units = [HostileUnit("well", str(number)) for number in range(50)]
+    with pytest.raises(KeyboardInterrupt):
+        DaskRunner(cluster=cluster, unit_seconds=60).run("early", behave, units, interrupted)
+    assert len(seen) == 1
+    assert run_units(cluster, [HostileUnit("well", "x")])[0][0].place == "done x"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from corpus import write_corpus, write_slow_tokenizer
 from lanes import thinned
 from running import build, start
 
+from dataaudit.engine.store_entries import PACKS
+
 CONFIG = """
 splits:
   train: {paths: ["data/train/*"], text: text, source: {column: source}}
@@ -147,7 +149,7 @@ def test_a_stopped_worker_costs_only_time(slow_corpus, number):
     victims = []
     for _ in range(1200):
         time.sleep(0.05)
-        state = root / "state-s" / "partials" / "packs"
+        state = root / "state-s" / "partials" / PACKS
         if state.exists() and workers_of(process):
             victims = workers_of(process)[:number]
             break

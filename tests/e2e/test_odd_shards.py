@@ -11,7 +11,7 @@ from running import build
 from dataaudit import failing, gate, load
 from dataaudit.base.render.line import PLAIN, spell
 from dataaudit.decide.gate.verdict import State
-from dataaudit.present.report.standouts import odd_shards
+from dataaudit.present.report.highlights import odd_shards
 
 BAD = {State.FAILED, State.WARNED}
 RULES = ("odd-language", "odd-encoding")

@@ -10,7 +10,7 @@ from corpus import write_jsonl
 from lanes import thinned
 from running import run
 
-from dataaudit.engine.packs import PACKS, read_pack
+from dataaudit.engine.store_entries import PACKS, read_pack
 from dataaudit.manifest.load import load_manifest
 
 pytestmark = pytest.mark.stores

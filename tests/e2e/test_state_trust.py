@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from running import run
 
 from dataaudit.base.sealing import key_id
-from dataaudit.engine.probing import StatIndex
+from dataaudit.engine.plan_probe import StatIndex
 from dataaudit.manifest.load import load_manifest
 from dataaudit.scan.corpus.storage.files import stat_file
 

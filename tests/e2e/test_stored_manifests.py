@@ -158,10 +158,10 @@ def test_a_reader_has_one_manifest_whole_while_another_is_published(store, corpo
 
     build_into("s3://team/moving", corpora[0])
     first = api.load("s3://team/moving")
-    folder, _ = remote.fetch_pointer(remote.stored_place("s3://team/moving"))
+    folder, _ = remote.fetch_pointer(remote.parse_stored_address("s3://team/moving"))
     build_into("s3://team/moving", corpora[1])
     old = load_manifest(folder)
-    remote._fetch_files(remote.stored_place("s3://team/moving"), old, old.run.files)
+    remote._fetch_files(remote.parse_stored_address("s3://team/moving"), old, old.run.files)
     assert old.id == first.id
     assert old.table("shards").equals(first.table("shards"))
     assert api.load("s3://team/moving").id != old.id
@@ -198,7 +198,7 @@ def test_an_answer_that_is_lost_is_no_other_build(store, corpora, monkeypatch):
 @pytest.mark.parametrize("lacks", ["ignores conditions", "knows If-None-Match alone", "answers 501"])
 def test_a_store_without_conditional_puts_is_refused_by_name(store, corpora, lacks, monkeypatch):
     """Before anything is scanned: its address is named, and the probe is cleaned up."""
-    original = remote.StoredPlace.call
+    original = remote.StoredAddress.call
 
     async def call(self, method, name, **arguments):
         if lacks == "answers 501" and "IfNoneMatch" in arguments:
@@ -206,7 +206,7 @@ def test_a_store_without_conditional_puts_is_refused_by_name(store, corpora, lac
         drop = {"IfMatch"} if lacks == "knows If-None-Match alone" else {"IfMatch", "IfNoneMatch"}
         return await original(self, method, name, **{key: arguments[key] for key in arguments.keys() - drop})
 
-    monkeypatch.setattr(remote.StoredPlace, "call", call)
+    monkeypatch.setattr(remote.StoredAddress, "call", call)
     _, err = build_into("s3://team/loose", corpora[0], expect=2)
     assert f"the store at {store.address} has no conditional puts (If-None-Match, If-Match)" in err
     assert keys(store, "loose") == []

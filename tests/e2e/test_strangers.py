@@ -169,7 +169,7 @@ def test_the_key_of_a_cluster_is_on_no_disk(tmp_path, monkeypatch):
     """OpenSSL takes keys from files alone; ours is a file of memory, closed again."""
     from distributed.security import Security
 
-    from dataaudit.engine.local_security import LocalSecurity
+    from dataaudit.engine.preload import LocalSecurity
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     with pytest.raises(FileNotFoundError):  # so Dask's own would have used it

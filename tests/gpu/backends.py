@@ -108,7 +108,7 @@ def flex(machine: Machine) -> str:
     """
     from torch.nn.attention import flex_attention as library
 
-    from dataaudit.vitals.attention import attention_rows
+    from dataaudit.vitals.attention import Scores, attention_rows
 
     size = _size(machine)
     _, _, heads, _, rows, length = SIZES[size]
@@ -137,7 +137,7 @@ def flex(machine: Machine) -> str:
     with torch.no_grad():
         found = run(query, key, value, block_mask=block_mask, **_auxiliary(library, machine))[1]
         own = (found, None) if isinstance(found, torch.Tensor) else (found.lse, found.max_scores)
-        true = attention_rows(query, key, scale=query.shape[-1] ** -0.5, causal=True)
+        true = attention_rows(query, key, Scores(scale=query.shape[-1] ** -0.5, causal=True))
         for what, theirs, ours in zip(("log-sum-exp", "largest logit"), own, (true.lse, true.highest_max), strict=True):
             off = 0.0 if theirs is None else (theirs.float() - ours).abs().max().item()
             assert off <= _FLEX_TOLERANCE, f"FlexAttention's {what} is {off:.3g} from ours"

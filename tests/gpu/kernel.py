@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from attention_cases import SHAPES, hold, made, naive
 
-from dataaudit.vitals.attention import AttentionRows, attention_rows
+from dataaudit.vitals.attention import AttentionRows, Scores, attention_rows
 
 from .checks import Machine, NotEvaluated, Row
 from .models import SIZES, Loop, llama, padded, tokens_of
@@ -66,7 +66,7 @@ def compare(chosen: Iterable[Case], device: str) -> tuple[str, dict[str, float]]
     for case in chosen:
         moved = {name: one.to(device) if isinstance(one, torch.Tensor) else one for name, one in case.named.items()}
         query, key = case.query.to(device), case.key.to(device)
-        rows, exact = online_pass(query, key, **moved), attention_rows(query, key, **moved)
+        rows, exact = online_pass(query, key, Scores(**moved)), attention_rows(query, key, Scores(**moved))
         softcap = case.named.get("softcap")
         true = naive(case.query, case.key, case.named["scale"], case.visible, bias=case.bias, softcap=softcap)
         try:

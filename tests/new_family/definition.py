@@ -23,7 +23,6 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.questions.stage:Questions",
     stage_name="questions",
-    shown="dataaudit.metrics.questions.definition:SHOWN",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from dataaudit import cli
+from dataaudit import api, cli
 from dataaudit.base.errors import (
     BuildInterrupted,
     ClusterError,
@@ -586,6 +587,20 @@ def test_the_options_of_samples_go_together(command, given, tmp_path, monkeypatc
     assert result.exit_code == 2
     assert "--samples N and --samples-dir DIR go together" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["add", "lift", "accept", "apply"])
+def test_options_that_a_command_passes_on_are_arguments_of_the_api(name):
+    """A type checker does not see them: names and defaults are the method's, but for the file and how it is printed."""
+    command, method = cli.main.commands["quarantine"].commands[name], getattr(api.QuarantineList, name)
+    arguments = inspect.signature(method).parameters
+    options = {option.name: option for option in command.params}
+    assert options.keys() - {"file", "as_json", "everything"} == arguments.keys() - {"self"}
+    filled = command.make_context(name, [], resilient_parsing=True).params
+    for option in options.keys() & arguments.keys():
+        default = arguments[option].default
+        if default is not inspect.Parameter.empty and not options[option].multiple:
+            assert (filled[option] or None) == (default or None)
 
 
 if __name__ == "__main__":

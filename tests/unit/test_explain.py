@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from dataaudit import explain
 from dataaudit.cli import main
-from dataaudit.decide.diff import words
+from dataaudit.decide.diff import compare, difference
 from dataaudit.decide.gate.number_texts import REASONS
 from dataaudit.decide.gate.policy import Policy, Rule, Waiver
 from dataaudit.metrics import shown as meanings
@@ -33,7 +33,7 @@ PROBLEMS = sorted(set(re.findall(r'Problem\(\s*"(\w+)"', "".join(SOURCES.values(
 KNOWN = {
     "losses": [str(code) for code in Reason],
     "gate": list(REASONS),
-    "diff": [*words.REASONS, *words._COMPLAINTS],
+    "diff": [*difference.REASONS, *compare._COMPLAINTS],
     "judges, encoders, shards": [*meanings.ABSENCES, *meanings.ENCODERS, *meanings.STATUSES],
     "verify": PROBLEMS,
     "rules": [*Rule.model_fields, *Policy.model_fields, *Waiver.model_fields],

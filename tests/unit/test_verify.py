@@ -77,7 +77,7 @@ def test_a_file_that_is_listed_twice_is_hashed_once(folder, monkeypatch):
     """A second listing costs no second reading."""
     hashed = []
     monkeypatch.setattr(
-        "dataaudit.engine.work.hash_file",
+        "dataaudit.engine.scan.hash_file",
         lambda path: hashed.append(path) or hashlib.sha256(Path(path).read_bytes()).hexdigest(),
     )
     verify_folder(folder, data=True, root=None, as_json=True, quiet=True)

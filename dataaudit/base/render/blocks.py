@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from dataaudit.base.render.line import Line, Number, join
+from dataaudit.base.render.line import Line, Name, Number, join
 from dataaudit.base.text import plural
 
 Tone = Literal["", "good", "warn", "bad", "quiet"]
@@ -32,7 +32,7 @@ class Cell:
     link: str = ""
     """Address that it leads to outside of the page, from :func:`web_address`."""
     detail: Line = ""
-    """What belongs to it: a second line in small print, or in parentheses."""
+    """A second line in small print, or in parentheses."""
     aside: Line = ""
     """A further line in small print, which a terminal has not."""
 
@@ -48,6 +48,8 @@ class Column:
     kind: Literal["name", "number", "value", "word", "text"] = "number"
     """Names and text are folded, text less; numbers stand right, and are whole; so are words. A value is a number with
     its interval, which may be folded."""
+    cell: Callable[[Any], Line | Cell] | None = None
+    """Makes the cell of an item, for :func:`table_of`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ class Table:
     foot: tuple[Row, ...] = ()
     """Rows that are always listed, after the others."""
     number: int | None = None
-    """Rows that there are, where these are the first ones."""
+    """Number of all rows, where these are the first."""
     noun: str = "row"
     """What a row is; nothing where that need not be said."""
     rest: str = ""
@@ -163,7 +165,7 @@ class Matrix:
     rows: tuple[Line, ...]
     columns: tuple[Line, ...]
     values: tuple[tuple[int, int, float, str, bool], ...]
-    """Row, column, value, value in words, whether to point it out; pairs without one are left out."""
+    """Row, column, value, value in words, whether to point it out; pairs without a value are left out."""
     row_title: str
     column_title: str
 
@@ -229,7 +231,7 @@ class Figure:
     chart: Chart
     table: Table
     says: Line = ""
-    """The chart in a sentence, for those who do not see it; of bars, the first ones without it."""
+    """The chart in a sentence, for those who do not see it; without it, the first bars."""
     note: Line = ""
     height: int = 0
     """Pixels; 0 for what the chart needs."""
@@ -253,7 +255,7 @@ class Section:
     id: str
     title: Line
     lead: Line = ""
-    """The one thing to know, in a sentence."""
+    """What to know first, in a sentence."""
     tone: Tone = ""
     blocks: tuple[Block, ...] = ()
 
@@ -315,13 +317,49 @@ def texts(*heads: Line) -> tuple[Column, ...]:
     return tuple(Column(head, "text") for head in heads)
 
 
+def named(name: str) -> Line:
+    """Return a name from the data; the empty name stands for all."""
+    return Name(name) if name else "(all)"
+
+
+def column(
+    head: Line,
+    of: str | Callable[[Any], Any] = "",
+    shown: Callable[[Any], Line | Cell] | None = None,
+    kind: Literal["name", "number", "value", "word", "text"] | None = None,
+) -> Column:
+    """Return a column of :func:`table_of`: ``of`` is a field of the item, or makes the value; ``shown`` its format."""
+    key = of or str(head).replace(" ", "_")
+    value = key if callable(key) else lambda item: item[key] if isinstance(item, dict) else getattr(item, key)
+    kind = kind or ("name" if shown in {Name, named} else "number")
+    return Column(head, kind, value if shown is None else lambda item: shown(value(item)))
+
+
+def table_of(
+    title: Line,
+    items: Sequence[Any],
+    *columns: Column,
+    foot: Iterable[Any] = (),
+    most: int | None = MOST_ROWS,
+    **more: Any,
+) -> Table:
+    """Return a table with a row for each of the first items, by its columns, and those of ``foot``."""
+
+    def row(item: Any) -> Row:
+        return tuple(made.cell(item) for made in columns if made.cell is not None)
+
+    rows = items if most is None else first(items, most)
+    more = {"number": len(items), **more}
+    return Table(title=title, columns=columns, rows=tuple(map(row, rows)), foot=tuple(map(row, foot)), **more)
+
+
 def rows_of(items: Sequence[_Item], row: Callable[[_Item], Row], most: int = MOST_ROWS) -> dict[str, Any]:
     """Return ``rows`` and ``number`` of a table: rows of the first items alone, however many there are."""
     return {"rows": tuple(map(row, first(items, most))), "number": len(items)}
 
 
 def first(items: Sequence[_Item], limit: int) -> Sequence[_Item]:
-    """Return the first items; all when only one more would be left out."""
+    """Return the first items; all when only a single item would be left out."""
     return items if len(items) <= limit + 1 else items[:limit]
 
 
@@ -350,13 +388,18 @@ def bad(value: Line) -> Cell:
 
 def worst(tones: Iterable[Tone]) -> Tone:
     """Return the tone that matters most."""
-    held = set(tones)
+    present = set(tones)
     order: tuple[Tone, ...] = ("bad", "warn", "good")
-    return next((tone for tone in order if tone in held), "")
+    return next((tone for tone in order if tone in present), "")
+
+
+def empty_section(name: str, title: Line, why: Line) -> Section:
+    """Return a section, ``name`` its id, that only says why there is nothing."""
+    return Section(id=name, title=title, lead=why, tone="quiet")
 
 
 def merged(name: str, title: Line, sections: Sequence[Section]) -> Section:
-    """Return sections as one, ``name`` its id, under the leads of those that have something."""
+    """Return sections as a single section, ``name`` its id, under the leads of those that have something."""
     measured = [section for section in sections if section.tone != "quiet"]
     spoken = [section.lead for section in measured if section.lead] or [
         section.lead for section in sections if section.lead

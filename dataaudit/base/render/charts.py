@@ -34,6 +34,7 @@ INK, MUTED, LINE, PANEL = "#1b1f24", "#59636e", "#e3e7eb", "#ffffff"
 TEAL = "#1b7f79"
 _SERIES = (BLUE, ORANGE, TEAL, GREY, INK, MUTED)
 _FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+_TEXT: dict[str, Any] = {"text_font": constant(_FONT), "text_font_size": "12px"}
 _ROW, _FRAME = 26, 58
 LABEL_LIMIT = 26
 """Cells of a name at an axis."""
@@ -61,23 +62,20 @@ def _bars(chart: Bars, height: int) -> Any:
         x_range=_range(least - (room if least < 0 else 0), most + room),
         y_range=_range(number - 0.4, -0.6),
     )
-    source = ColumnDataSource(
-        {
-            "y": list(range(number)),
-            "right": values,
-            "words": [f"{name}: {value}" for name, value in zip(labels, shown, strict=True)],
-            "fill_color": [ORANGE if bar.loud else BLUE for bar in bars],
-        }
+    source = _source(
+        y=list(range(number)),
+        right=values,
+        words=[f"{name}: {value}" for name, value in zip(labels, shown, strict=True)],
+        fill_color=[ORANGE if bar.loud else BLUE for bar in bars],
     )
     drawn = plot.hbar(y="y", right="right", left=0, height=0.6, source=source, fill_color="fill_color", line_color=None)
-    ends = [percent(bar.value) if chart.percent else said for bar, said in zip(bars, shown, strict=True)]
+    ends = [percent(bar.value) if chart.percent else value for bar, value in zip(bars, shown, strict=True)]
     tops = [max(bar.value, bar.span[1]) if bar.span else bar.value for bar in bars]
     plot.text(
         x=[top if value >= 0 else value for top, value in zip(tops, values, strict=True)],
         y=list(range(number)),
         text=[end if len(end) <= 14 else "" for end in ends],
-        text_font_size="12px",
-        text_font=constant(_FONT),
+        **_TEXT,
         text_color=MUTED,
         text_baseline="middle",
         x_offset=[6 if value >= 0 else -6 for value in values],
@@ -125,13 +123,11 @@ def _steps(chart: Steps, height: int) -> Any:
         + ", ".join(f"{name} {percent(values[index])}" for name, values in series)
         for index in bins
     ]
-    source = ColumnDataSource(
-        {
-            "left": list(chart.edges[:-1]),
-            "right": list(chart.edges[1:]),
-            "top": [top * 1.08] * len(words),
-            "words": words,
-        }
+    source = _source(
+        left=list(chart.edges[:-1]),
+        right=list(chart.edges[1:]),
+        top=[top * 1.08] * len(words),
+        words=words,
     )
     areas = plot.quad(
         left="left",
@@ -180,27 +176,16 @@ def _matrix(chart: Matrix, height: int) -> Any:
     )
     most = max((value[2] for value in chart.values), default=1.0) or 1.0
     depth = [0.12 + 0.88 * math.sqrt(value[2] / most) for value in chart.values]
-    source = ColumnDataSource(
-        {
-            "x": [value[1] for value in chart.values],
-            "y": [value[0] for value in chart.values],
-            "alpha": depth,
-            "words": [f"{rows[value[0]]} of {columns[value[1]]}: {value[3]}" for value in chart.values],
-            "text": [f"{value[2]:,.0f}" for value in chart.values],
-            "fill_color": [ORANGE if value[4] else BLUE for value in chart.values],
-            "text_color": [PANEL if number > 0.6 else INK for number in depth],
-        }
+    source = _source(
+        x=[value[1] for value in chart.values],
+        y=[value[0] for value in chart.values],
+        alpha=depth,
+        words=[f"{rows[value[0]]} of {columns[value[1]]}: {value[3]}" for value in chart.values],
+        text=[f"{value[2]:,.0f}" for value in chart.values],
+        fill_color=[ORANGE if value[4] else BLUE for value in chart.values],
+        text_color=[PANEL if number > 0.6 else INK for number in depth],
     )
-    cells = plot.rect(
-        x="x",
-        y="y",
-        width=0.96,
-        height=0.92,
-        source=source,
-        fill_color="fill_color",
-        fill_alpha="alpha",
-        line_color=None,
-    )
+    cells = _cells(plot, source, 0.96, 0.92)
     plot.text(
         x="x",
         y="y",
@@ -208,9 +193,8 @@ def _matrix(chart: Matrix, height: int) -> Any:
         source=source,
         text_align="center",
         text_baseline="middle",
-        text_font=constant(_FONT),
-        text_font_size="12px",
         text_color="text_color",
+        **_TEXT,
     )
     _name_ticks(plot.yaxis[0], rows)
     _name_ticks(plot.xaxis[0], columns)
@@ -222,20 +206,17 @@ def _matrix(chart: Matrix, height: int) -> Any:
     return plot
 
 
+def _cells(plot: Any, source: ColumnDataSource, width: float, height: float) -> Any:
+    fill = {"fill_color": "fill_color", "fill_alpha": "alpha", "line_color": None}
+    return plot.rect(x="x", y="y", width=width, height=height, source=source, **fill)
+
+
 def _points(chart: Scatter, height: int) -> Any:
-    reach = max(
-        [
-            *(abs(item[1]) for item in (*chart.loud, *chart.quiet)),
-            *(abs(line[2] + line[3]) for line in chart.lines),
-            1.0,
-        ]
-    )
+    values = [abs(item[1]) for item in (*chart.loud, *chart.quiet)]
+    reach = max([*values, *(abs(line[2] + line[3]) for line in chart.lines), 1.0]) * 1.12
     last = max([*(line[1] for line in chart.lines), 0.0])
-    plot = _plot(
-        height or 260,
-        x_range=_range(-max(1.0, last * 0.02), last + max(1.0, last * 0.02)),
-        y_range=_range(-reach * 1.12, reach * 1.12),
-    )
+    room = max(1.0, last * 0.02)
+    plot = _plot(height or 260, x_range=_range(-room, last + room), y_range=_range(-reach, reach))
     for left, right, middle, limit in chart.lines:
         for at in (middle - limit, middle + limit):
             plot.segment(
@@ -244,49 +225,21 @@ def _points(chart: Scatter, height: int) -> Any:
     hovered = []
     if chart.boxes:
         most = max(number for *_, number in chart.boxes)
-        source = ColumnDataSource(
-            {
-                "left": [box[0] for box in chart.boxes],
-                "right": [box[1] for box in chart.boxes],
-                "bottom": [box[2] for box in chart.boxes],
-                "top": [box[3] for box in chart.boxes],
-                "alpha": [round(0.15 + 0.85 * math.log1p(box[4]) / math.log1p(most), 3) for box in chart.boxes],
-                "words": [f"{box[4]:,} shards" for box in chart.boxes],
-            }
-        )
-        hovered.append(
-            plot.quad(
-                left="left",
-                right="right",
-                bottom="bottom",
-                top="top",
-                source=source,
-                fill_color=BLUE,
-                fill_alpha="alpha",
-                line_color=None,
-            )
-        )
+        lefts, rights, bottoms, tops, numbers = map(list, zip(*chart.boxes, strict=True))
+        alpha = [round(0.15 + 0.85 * math.log1p(number) / math.log1p(most), 3) for number in numbers]
+        words = [f"{number:,} shards" for number in numbers]
+        source = _source(left=lefts, right=rights, bottom=bottoms, top=tops, alpha=alpha, words=words)
+        sides = {side: side for side in ("left", "right", "bottom", "top")}
+        hovered.append(plot.quad(**sides, source=source, fill_color=BLUE, fill_alpha="alpha", line_color=None))
     for points, color, size in ((chart.quiet, BLUE, 7), (chart.loud, ORANGE, 10)):
-        source = ColumnDataSource(
-            {
-                "x": [point[0] for point in points],
-                "y": [point[1] for point in points],
-                "words": [spell(point[2], PERCENT) for point in points],
-            }
+        source = _source(
+            x=[point[0] for point in points],
+            y=[point[1] for point in points],
+            words=[spell(point[2], PERCENT) for point in points],
         )
-        marker = "circle" if color == BLUE else "diamond"
-        hovered.append(
-            plot.scatter(
-                x="x",
-                y="y",
-                source=source,
-                size=size,
-                marker=marker,
-                fill_color=color,
-                line_color=PANEL,
-                fill_alpha=0.85,
-            )
-        )
+        form = {"marker": "circle" if color == BLUE else "diamond", "size": size}
+        fill = {"fill_color": color, "line_color": PANEL, "fill_alpha": 0.85}
+        hovered.append(plot.scatter(x="x", y="y", source=source, **form, **fill))
     _hover(plot, hovered, mode="mouse")
     plot.xaxis.axis_label, plot.yaxis.axis_label = chart.order, chart.unit
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
@@ -298,19 +251,17 @@ def _curves(chart: Curves, height: int) -> Any:
     every += [value for _, *ends in chart.band for value in ends]
     low, high = min(every, default=0.0), max(every, default=1.0)
     room = (high - low or 1.0) * 0.06
-    steps = [step for _, held, _ in chart.series for step in held]
+    steps = [step for _, own, _ in chart.series for step in own]
     plot = _plot(
         height or 280,
         x_range=_range(min(steps, default=0), max(steps, default=1)),
         y_range=_range(low - room, high + room),
     )
     if chart.spans:
-        source = ColumnDataSource(
-            {
-                "left": [span[0] - 0.5 for span in chart.spans],
-                "right": [span[1] + 0.5 for span in chart.spans],
-                "words": [spell(span[2], PERCENT) for span in chart.spans],
-            }
+        source = _source(
+            left=[span[0] - 0.5 for span in chart.spans],
+            right=[span[1] + 0.5 for span in chart.spans],
+            words=[spell(span[2], PERCENT) for span in chart.spans],
         )
         shaded = plot.quad(
             left="left",
@@ -326,9 +277,9 @@ def _curves(chart: Curves, height: int) -> Any:
     if chart.band:
         places, lowest, highest = map(list, zip(*chart.band, strict=True))
         plot.varea(x=places, y1=lowest, y2=highest, fill_color=GREY, fill_alpha=0.25)
-    for (name, held, values), color in zip(chart.series, _SERIES, strict=False):
+    for (name, own, values), color in zip(chart.series, _SERIES, strict=False):
         named = {"legend_label": label(name)} if len(chart.series) > 1 else {}
-        plot.line(x=list(held), y=list(values), line_color=color, line_width=1.5, **named)
+        plot.line(x=list(own), y=list(values), line_color=color, line_width=1.5, **named)
     if len(chart.series) > 1:
         _legend(plot)
     plot.xaxis.axis_label, plot.yaxis.axis_label = "step", chart.unit
@@ -343,35 +294,22 @@ def _heat(chart: Heat, height: int) -> Any:
         x_range=_range(-0.5, len(columns) - 0.5),
         y_range=_range(len(rows) - 0.5, -0.5),
     )
-    places = [(y, x, value) for y, held in enumerate(chart.values) for x, value in enumerate(held) if value is not None]
+    places = [(y, x, value) for y, row in enumerate(chart.values) for x, value in enumerate(row) if value is not None]
     known = [value for _, _, value in places]
     least, most = min(known, default=0.0), max(known, default=1.0)
-    source = ColumnDataSource(
-        {
-            "x": [x for _, x, _ in places],
-            "y": [y for y, _, _ in places],
-            "alpha": [round(0.06 + 0.94 * (value - least) / (most - least or 1.0), 3) for value in known],
-            "words": [f"{rows[y]}, {columns[x]}: {value:.4g}" for y, x, value in places],
-            "fill_color": [ORANGE if y in chart.loud else BLUE for y, _, _ in places],
-        }
+    source = _source(
+        x=[x for _, x, _ in places],
+        y=[y for y, _, _ in places],
+        alpha=[round(0.06 + 0.94 * (value - least) / (most - least or 1.0), 3) for value in known],
+        words=[f"{rows[y]}, {columns[x]}: {value:.4g}" for y, x, value in places],
+        fill_color=[ORANGE if y in chart.loud else BLUE for y, _, _ in places],
     )
-    cells = plot.rect(
-        x="x",
-        y="y",
-        width=1,
-        height=0.94,
-        source=source,
-        fill_color="fill_color",
-        fill_alpha="alpha",
-        line_color=None,
-    )
+    cells = _cells(plot, source, 1, 0.94)
     if chart.marks:
-        marks = ColumnDataSource(
-            {
-                "x": [x for _, x, _ in chart.marks],
-                "y": [y for y, _, _ in chart.marks],
-                "words": [label(words) for *_, words in chart.marks],
-            }
+        marks = _source(
+            x=[x for _, x, _ in chart.marks],
+            y=[y for y, _, _ in chart.marks],
+            words=[label(words) for *_, words in chart.marks],
         )
         marked = plot.scatter(
             x="x", y="y", source=marks, marker="inverted_triangle", size=11, fill_color=ORANGE, line_color=INK
@@ -413,6 +351,10 @@ _DRAW: dict[type[Chart], Any] = {
     Curves: _curves,
     Heat: _heat,
 }
+
+
+def _source(**columns: Any) -> ColumnDataSource:
+    return ColumnDataSource(columns)
 
 
 def _plot(height: int, **more: Any) -> Any:

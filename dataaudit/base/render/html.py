@@ -3,9 +3,7 @@
 The Content-Security-Policy names every script by its hash, and styles by a nonce that is the digest of what the page
 shows: whoever chooses a name in the data cannot choose the nonce. Nothing may be fetched, framed or sent.
 
-The table of all shards: packed for the script, and its first rows as text for readers without JavaScript.
-
-Blocks as HTML: one file with charts, and what a notebook shows.
+The table of all shards is packed for the script; its first rows are text for readers without JavaScript.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -29,7 +26,6 @@ from dataaudit.base.render.blocks import (
     MOST_ROWS,
     Bars,
     Cell,
-    Column,
     Figure,
     Page,
     Shards,
@@ -48,19 +44,8 @@ _LEVEL = 6
 ROWS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardTable:
-    """What stands in the page before any script runs."""
-
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """Tone and cells."""
-    more: str
-    note: str
-
-
-def shard_table(value: Mapping[str, Any], left_out: Sequence[str]) -> ShardTable:
-    """Return the first rows."""
+def shard_table(value: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Any]:
+    """Return columns, first rows (tone and cells) and notes: what stands in the page before any script runs."""
     columns = value["columns"]
     heads = (
         *numbers("shard"),
@@ -85,7 +70,7 @@ def shard_table(value: Mapping[str, Any], left_out: Sequence[str]) -> ShardTable
     note = "Heads sort. Marked rows stand out."
     if value["rounded"]:
         note += " Numbers are rounded to four digits."
-    return ShardTable(columns=heads, rows=tuple(rows), more=more, note=note)
+    return {"columns": heads, "rows": rows, "more": more, "note": note}
 
 
 def packed_shards(
@@ -123,12 +108,12 @@ def _format(value: float | None, kind: str, hidden: Sequence[str]) -> str:
 
 
 def _kept(value: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Return only some rows: those that stand out, gravest first, then the first ones."""
-    held = value["shard"] or range(value["number"])
-    graves = {int(shard): rank for rank, shard in enumerate(value["odd"])}
-    order = sorted(range(value["number"]), key=lambda row: (graves.get(held[row], len(graves)), row))
+    """Return only some rows: those that stand out, gravest first, then the first rows."""
+    ordinals = value["shard"] or range(value["number"])
+    ranks = {int(shard): rank for rank, shard in enumerate(value["odd"])}
+    order = sorted(range(value["number"]), key=lambda row: (ranks.get(ordinals[row], len(ranks)), row))
     chosen = sorted(order[:number])
-    shards = [held[row] for row in chosen]
+    shards = [ordinals[row] for row in chosen]
     own = set(shards)
     return {
         **value,
@@ -141,7 +126,7 @@ def _kept(value: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def _parts(value: Mapping[str, Any]) -> dict[str, str]:
-    """Return what there is one of for each row, packed one by one: so each is known by its size."""
+    """Return the columns, each packed by itself: so the size of each is known."""
     plain = {name: value[name] for name in ("uri", "split", "status", "shard", "odd")}
     return {name: _packed(item) for name, item in (plain | {c["key"]: c["values"] for c in value["columns"]}).items()}
 
@@ -157,7 +142,7 @@ def _packed(value: Any) -> str:
 
 _SCRIPTS = ("theme.js", "charts.js", "shards.js")
 _PACKAGE = "dataaudit.base.render"
-_SAID = 5
+_SPOKEN = 5
 """Bars of a chart that its sentence names."""
 _FOLDS = re.compile(r"(?<=[_/])(?=[^_/])|(?<=\w[.-])(?=[^\W\d])|(?<=[^\W\d][.-])(?=\w)")
 """Where a name may be folded: after a separator, but not within a number."""
@@ -212,11 +197,11 @@ def render(page: Page) -> str:
 
 
 def broken(text: str) -> Markup:
-    """Return a text, escaped, that may be folded after ``_ / . -``, and anywhere within 25 letters without one."""
-    found: list[str] = []
+    """Return a text, escaped, that may be folded after ``_ / . -``, and anywhere within 25 letters without these."""
+    pieces: list[str] = []
     for piece in _FOLDS.split(text):
-        found += _RUNS.findall(piece) if _ENDLESS.search(piece) else [piece]
-    return Markup("<wbr>").join(found)
+        pieces += _RUNS.findall(piece) if _ENDLESS.search(piece) else [piece]
+    return Markup("<wbr>").join(pieces)
 
 
 def _words(text: str) -> Markup:
@@ -240,13 +225,13 @@ def says(figure: Figure) -> str:
     """Return a chart in words."""
     if figure.says or not isinstance(figure.chart, Bars):
         return spell(figure.says, PERCENT)
-    return "; ".join(f"{label(bar.label)} {spell(bar.shown, PERCENT)}" for bar in figure.chart.bars[:_SAID])
+    return "; ".join(f"{label(bar.label)} {spell(bar.shown, PERCENT)}" for bar in figure.chart.bars[:_SPOKEN])
 
 
-def _shards(page: Page) -> tuple[dict[str, str], ShardTable | None]:
-    """Return the table of all shards, packed for the script, and its first rows; nothing without one."""
-    found = (block for section in page.sections for block in section.blocks if isinstance(block, Shards))
-    if (shards := next(found, None)) is None:
+def _shards(page: Page) -> tuple[dict[str, str], dict[str, Any] | None]:
+    """Return the table of all shards, packed for the script, and its first rows; nothing where there is none."""
+    tables = (block for section in page.sections for block in section.blocks if isinstance(block, Shards))
+    if (shards := next(tables, None)) is None:
         return {}, None
     parts, values, left_out = packed_shards(shards.values)
     return parts, shard_table(values, left_out)

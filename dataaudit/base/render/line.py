@@ -1,9 +1,8 @@
 """A line of text in parts: words of ours, names from the data, numbers. A medium spells each in its own way.
 
 A string is words of ours. A name comes from the data and is made harmless by whoever spells it; a share is a ratio in
-a terminal and percent in a page. A whole number is a count, and None is where there is no number.
-
-How wide a text is in a terminal, and how it is broken, folded and shortened.
+a terminal and percent in a page. A whole number is a count, and None is where there is no number. Beside that: how wide
+a text is in a terminal, and how it is broken, folded and shortened.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Cut a text into pieces of at most ``width`` cells, after a blank where there is one, else a slash or dash."""
+    """Cut a text into pieces of at most ``width`` cells, after a blank if there is any, else a slash or dash."""
     pieces = []
     rest = text
     while cells(rest) > width:
@@ -61,7 +60,7 @@ def fold(text: str, width: int) -> list[str]:
 
 
 def shortened(text: str, width: int, *, head: bool = True) -> str:
-    """Return a name in at most ``width`` cells, made harmless; of a longer one the end, and a third for the beginning.
+    """Return a name in at most ``width`` cells, made harmless; of a longer name the end, and a third for the beginning.
 
     Of a path the last folder and the file's name are kept, as far as they fit: `.../source=web/part-00017-3f...`.
     """
@@ -116,7 +115,7 @@ class Name:
     limit: int = NAME_LIMIT
     """Characters that are shown."""
     ends: bool = False
-    """Whether beginning and end are kept of one that is too long; else its beginning, and how much is left out."""
+    """Whether beginning and end are kept of a name that is too long; else its beginning, and how much is left out."""
     tail: bool = False
     """Whether its end alone is kept."""
 
@@ -142,7 +141,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Parts one after the other."""
+    """Parts in their order."""
 
     parts: tuple[Line, ...]
 
@@ -160,7 +159,7 @@ def say(words: str, *parts: Line) -> Text:
 
 
 def join(between: str, lines: Iterable[Line]) -> Text:
-    """Return lines as one, words of ours between them."""
+    """Return lines as a single line, words of ours between them."""
     parts = [part for line in lines for part in (between, line)]
     return Text(tuple(parts[1:]))
 

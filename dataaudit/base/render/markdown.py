@@ -61,7 +61,7 @@ def table(shown: Table, most: int | None = None, rest: str = "") -> list[str]:
 
 
 def lines_of(blocks: Iterable[Block], most: int | None = None, rest: str = "") -> list[str]:
-    """Return blocks as lines, a blank one between them."""
+    """Return blocks as lines, a blank line between them."""
     lines: list[str] = []
     for block in blocks:
         own = _lines(block, most, rest)
@@ -70,7 +70,7 @@ def lines_of(blocks: Iterable[Block], most: int | None = None, rest: str = "") -
 
 
 def folded(title: str, lines: Sequence[str]) -> list[str]:
-    """Return a part that the reader opens; nothing of an empty one."""
+    """Return a part that the reader opens; nothing of an empty part."""
     return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>"] if lines else []
 
 
@@ -96,7 +96,7 @@ def _heads(shown: Table) -> tuple[str, str]:
 
 
 def _fact(pair: tuple[Line, Line | Cell]) -> str:
-    """Return a fact; one without a name belongs to that before it."""
+    """Return a fact; without a name it belongs to the fact before."""
     return f"- {markdown(pair[0])}: {cell(pair[1])}" if pair[0] else f"  - {cell(pair[1])}"
 
 

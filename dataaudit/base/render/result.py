@@ -1,8 +1,7 @@
-"""Results that show themselves: what makes a line and blocks of them is named by path, since it knows the result.
+"""Results that show themselves: as a line at a prompt, as blocks in a notebook, as what a command prints.
 
-Blocks as HTML for a notebook: names are made harmless here, at the one place where its markup is made.
-
-There is no script, no style sheet and no address in it; colours stand on words, so it reads the same on dark and light.
+What makes line and blocks is named by path, since it knows the result. Names are made harmless here, where the markup
+of a notebook is made. It has no script, style sheet or address; colours stand on words, on dark and light alike.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Result:
     """Path of what returns the section."""
 
     def __repr__(self) -> str:
-        """Return what it comes to, on one line."""
+        """Return what it comes to, on a line."""
         return f"<{type(self).__name__} {resolve_name(self.line_by)(self)}>"
 
     def _repr_html_(self) -> str:

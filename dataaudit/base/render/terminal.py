@@ -1,9 +1,7 @@
-"""Blocks as plain text: facts, tables and sections that fit the terminal, without any escape sequence.
+"""Blocks as plain text: facts, tables, sections and curves that fit the terminal, without any escape sequence.
 
-A number is never cut. Names are folded onto further lines where a row is too wide; where even that is not
-enough, the row is wider than the terminal.
-
-A curve in characters: one column for some steps, those that are pointed out in a character of their own.
+A number is never cut. Names are folded onto further lines where a row is too wide; where even that is not enough, the
+row is wider than the terminal.
 """
 
 from __future__ import annotations
@@ -34,10 +32,9 @@ def terminal_width() -> int:
 def page(title: Line, *blocks: Iterable[str]) -> str:
     """Return the whole text: a title, then blocks that are not empty, a blank line before each."""
     lines = [spell(title)]
-    for number, block in enumerate(blocks):
-        held = list(block)
-        if held:
-            lines += [*([""] if number else []), *held]
+    for number, block in enumerate(map(list, blocks)):
+        if block:
+            lines += [*([""] if number else []), *block]
     return "\n".join(safe_line(line.rstrip()) for line in lines) + "\n"
 
 
@@ -66,22 +63,22 @@ def parts_of(item: Block | Section, width: int, most: int | None = ROWS, rest: s
 
 def section(title: Line, lines: Iterable[str]) -> list[str]:
     """Return a heading and what belongs to it; nothing when that is empty."""
-    held = list(lines)
-    return [*([spell(title)] if title else []), *held] if held else []
+    body = list(lines)
+    return [spell(title), *body] if title and body else body
 
 
 def prose(text: Line, width: int) -> list[str]:
-    """Return an indented paragraph; nothing of an empty one."""
-    told = spell(text)
-    return [_INDENT + line for line in wrap(told, width - len(_INDENT))] if told else []
+    """Return an indented paragraph; nothing of an empty text."""
+    words = spell(text)
+    return [_INDENT + line for line in wrap(words, width - len(_INDENT))] if words else []
 
 
 def facts(pairs: Iterable[tuple[Line, Line | Cell]], width: int) -> list[str]:
     """Return ``name  value`` lines, values below each other."""
-    held = [(spell(name), _cell(value)) for name, value in pairs]
-    column = max((cells(name) for name, _ in held), default=0) + 2
+    rows = [(spell(name), _cell(value)) for name, value in pairs]
+    column = max((cells(name) for name, _ in rows), default=0) + 2
     lines = []
-    for name, value in held:
+    for name, value in rows:
         parts = wrap(value, width - column - len(_INDENT))
         lines.append(_INDENT + _pad(name, column, "left") + parts[0])
         lines += [_INDENT + " " * column + part for part in parts[1:]]
@@ -199,7 +196,7 @@ def plot_lines(
 ) -> list[str]:
     """Return a chart of values by step; nothing when no value is finite.
 
-    A column stands for as many steps as have to share it: its mean of quiet values, and its largest loud one.
+    A column stands for as many steps as have to share it: its mean of quiet values, and the largest loud value.
     """
     points = [item for item in zip(steps, values, loud, strict=True) if math.isfinite(item[1])]
     if not points:
@@ -219,8 +216,8 @@ def plot_lines(
         else:
             quiet.setdefault(column, []).append(value)
     grid = [[" "] * columns for _ in range(height)]
-    for column, held in quiet.items():
-        grid[_row_of(sum(held) / len(held), low, high, height)][column] = QUIET
+    for column, own in quiet.items():
+        grid[_row_of(sum(own) / len(own), low, high, height)][column] = QUIET
     for column, value in marks.items():
         grid[_row_of(value, low, high, height)][column] = LOUD
     heads = [labels[0], *[""] * (height - 2), labels[1]]

@@ -1,56 +1,70 @@
-"""The difference as blocks: the bump it means and why, then totals, shards, metrics, drift and settings."""
+"""The difference as text, Markdown and blocks: the bump and why, then totals, shards, metrics, drift, settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
 
-from dataaudit.base import text as t
 from dataaudit.base.render import markdown as md
-from dataaudit.base.render.blocks import (
-    Block,
-    Cell,
-    Column,
-    Facts,
-    Point,
-    Points,
-    Prose,
-    Row,
-    Section,
-    Table,
-    Tone,
-    names,
-    numbers,
-    rows_of,
-    toned,
-)
-from dataaudit.base.render.blocks import words as word_columns
-from dataaudit.base.render.line import Interval, Line, Name, join, measured, nats, say
+from dataaudit.base.render.blocks import Block, Cell, Facts, Point, Points, Prose, Section, Table, Tone, toned
+from dataaudit.base.render.line import Interval, Line, Name, join, measured, nats, say, spell
 from dataaudit.base.render.terminal import facts as fact_lines
 from dataaudit.base.render.terminal import page, parts_of, section, terminal_width
 from dataaudit.base.render.terminal import prose as prose_lines
-from dataaudit.decide.diff import words
-from dataaudit.decide.diff.difference import Bump, Difference, Drift, MetricChange, Number, Recut, ShardChange
+from dataaudit.base.text import plural
+from dataaudit.decide.diff.compare import complaint
+from dataaudit.decide.diff.difference import (
+    FATES,
+    REASONS,
+    Bump,
+    Difference,
+    Drift,
+    MetricChange,
+    MetricChangeKind,
+    Number,
+    Recut,
+    ShardChange,
+    ShardChangeKind,
+    render_json,
+)
+from dataaudit.decide.tables import Declared, table
 from dataaudit.metrics.drift.definition import MovedToken, text_or_id, tokens_that_moved
 
 MOST_CHARACTERS = 65_535
 """GitHub takes 65,536 characters in a comment."""
+LISTED = 10
+"""Rows of a section that are listed unless all are asked for."""
 _NAME, _LONG, _BRIEF = 60, 200, 24
-_SHORTER = (words.LISTED, 5, 2, 0)
-_TOKENS, _SAID, _OPEN, _NEXT, _EVERY = 15, 6, 12, 40, 2**31
+_SHORTER = (LISTED, 5, 2, 0)
+_TOKENS, _MOVED, _OPEN, _NEXT, _EVERY = 15, 6, 12, 40, 2**31
 _TONES: dict[Bump, Tone] = {Bump.NONE: "good", Bump.PATCH: "", Bump.MINOR: "", Bump.MAJOR: "warn"}
 _TITLE = "What changed"
 _METRICS = "Metrics, what matters most first"
+_EXACT, _SURELY, _MAYBE = "", "<--", "~"
+"""Marks of a change: counted; larger than noise, or than chance; not larger."""
+_SIGNED = (MetricChangeKind.CHANGED, MetricChangeKind.BEYOND_NOISE, MetricChangeKind.WITHIN_NOISE)
+"""Kinds of changes of metrics that have a difference."""
+_WITHOUT = {
+    MetricChangeKind.LOST: "with a value before and none now ({})",
+    MetricChangeKind.GAINED: "with a value now and none before ({})",
+    MetricChangeKind.NOT_COMPARABLE: "not comparable ({})",
+    MetricChangeKind.REMOVED: "only in the old manifest",
+    MetricChangeKind.ADDED: "only in the new manifest",
+}
+"""Why records have no difference, the gravest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extent:
-    """How much of a difference is said."""
+    """How much of a difference is shown."""
 
     rows: int
     """Rows of a table that are made."""
     places: int
-    """Splits, and places of the corpus, of which more is said."""
+    """Splits and drifts that get a paragraph."""
     name: int = _NAME
     """Characters of a name."""
     summed: bool = True
@@ -59,7 +73,7 @@ class _Extent:
     """Whether each of them is listed."""
 
 
-_SHORT = _Extent(rows=words.LISTED, places=words.LISTED)
+_SHORT = _Extent(rows=LISTED, places=LISTED)
 _WHOLE = _Extent(rows=_EVERY, places=_EVERY, summed=False, listed=True)
 _PAGE = _Extent(rows=_OPEN + _NEXT, places=2, listed=True)
 
@@ -67,8 +81,6 @@ _PAGE = _Extent(rows=_OPEN + _NEXT, places=2, listed=True)
 def render(difference: Difference, form: str, *, everything: bool = False) -> str:
     """Return a difference as ``text``, ``json`` or ``md``."""
     if form == "json":
-        from dataaudit.decide.diff.difference import render_json
-
         return render_json(difference)
     return (render_markdown if form == "md" else render_text)(difference, everything=everything)
 
@@ -76,11 +88,10 @@ def render(difference: Difference, form: str, *, everything: bool = False) -> st
 def render_text(difference: Difference, *, everything: bool = False, width: int | None = None) -> str:
     """Return the page for a terminal."""
     columns, extent = width or terminal_width(), _WHOLE if everything else _SHORT
-    title = say("{}: {}", words.sides(difference), words.verdict(difference))
     parts = _parts(difference, extent)
     shown = (lines for part in parts for lines in parts_of(part, columns, extent.rows, "; --all lists them"))
     why = [line for point in _causes(difference) for line in prose_lines(point.text, columns)]
-    return page(title, fact_lines(_sides(difference).pairs, columns), section("Why", why), *shown)
+    return page(_title(difference), fact_lines(_sides(difference).pairs, columns), section("Why", why), *shown)
 
 
 def render_markdown(difference: Difference, *, everything: bool = False) -> str:
@@ -91,16 +102,21 @@ def render_markdown(difference: Difference, *, everything: bool = False) -> str:
             text = "\n".join(_markdown(difference, limit, name)) + "\n"
             if len(text) <= MOST_CHARACTERS:
                 return text
-    title = md.markdown(words.verdict(difference, _BRIEF))
+    title = md.markdown(_summary(difference, _BRIEF))
     return f"## Data: {title}\n\nToo much changed for a comment: `dataaudit diff` lists it.\n"
+
+
+def line(difference: Difference) -> str:
+    """Return a difference on one line."""
+    return spell(_title(difference))
 
 
 def difference_blocks(difference: Difference) -> Section:
     """Return what a notebook shows of a difference."""
-    title = say("{}: {}", words.sides(difference), words.verdict(difference))
     blocks: tuple[Block, ...] = (Points(items=_causes(difference)), _sides(difference))
     blocks += tuple(block for part in _parts(difference, _SHORT) for block in part.blocks)
-    return Section(id="changes", title=title, tone=_TONES[difference.proposal.bump], blocks=blocks)
+    tone = _TONES[difference.proposal.bump]
+    return Section(id="changes", title=_title(difference), tone=tone, blocks=blocks)
 
 
 def no_baseline() -> Section:
@@ -115,7 +131,7 @@ def change_section(difference: Difference) -> Section:
     if difference.equal:
         lead = say("Nothing: {} are the same manifest.", versions)
         return Section(id="changes", title=_TITLE, lead=lead, tone="good")
-    proposal, warning = difference.proposal, words.complaint(difference)
+    proposal, warning = difference.proposal, complaint(difference)
     proven = "" if proposal.proven else ", as far as digests show"
     lead = say("From version {}: a {} change{}.", versions, proposal.bump.value, proven)
     if proposal.bump == Bump.NONE:
@@ -124,10 +140,8 @@ def change_section(difference: Difference) -> Section:
         lead = say("{} The least version for it is {}.", lead, Name(proposal.version, 40))
     if warning:
         lead = say("{} But {}.", lead, warning)
-    causes = tuple(point for point in _causes(difference) if point.tone != "bad")
-    blocks: list[Block] = (
-        [Points(title="Why", items=tuple(replace(point, section="changes") for point in causes))] if causes else []
-    )
+    causes = tuple(replace(point, section="changes") for point in _causes(difference) if point.tone != "bad")
+    blocks: list[Block] = [Points(title="Why", items=causes)] if causes else []
     for part in _parts(difference, _PAGE):
         for block in part.blocks:
             blocks += _opened(block) if isinstance(block, Table) and block.title == _METRICS else [block]
@@ -135,42 +149,35 @@ def change_section(difference: Difference) -> Section:
     top = max(moved, key=lambda item: item.kl or 0.0, default=None)
     if top is not None and top.top:
         tokens = [
-            MovedToken(
-                text_or_id(token_shift.piece, token_shift.token),
-                token_shift.old,
-                token_shift.new,
-                token_shift.kl,
-                token_shift.js,
-            )
-            for token_shift in top.top[:_TOKENS]
+            MovedToken(text_or_id(shift.piece, shift.token), shift.old, shift.new, shift.kl, shift.js)
+            for shift in top.top[:_TOKENS]
         ]
-        title = say("Tokens that moved most in {}", _place(top))
+        title = say("Tokens that moved most in {}", _part_of_corpus(top))
         blocks.append(tokens_that_moved("chart-changes", title, tokens, "before", "now"))
     return Section(id="changes", title=_TITLE, lead=lead, tone="warn" if warning else "", blocks=tuple(blocks))
 
 
-def _opened(table: Table) -> list[Block]:
-    """Return the first rows of a table, and the next ones folded."""
-    if len(table.rows) <= _OPEN + 2:
-        return [table]
-    rest, number = table.rows[_OPEN:], (table.number or len(table.rows)) - _OPEN
+def _opened(metrics: Table) -> list[Block]:
+    if len(metrics.rows) <= _OPEN + 2:
+        return [metrics]
+    rest, number = metrics.rows[_OPEN:], (metrics.number or len(metrics.rows)) - _OPEN
     title = f"The next {len(rest)} changed metrics" if len(rest) < number else "The other changed metrics"
     return [
-        replace(table, rows=table.rows[:_OPEN], number=_OPEN),
-        replace(table, title=title, rows=rest, number=number, note="", folded=True),
+        replace(metrics, rows=metrics.rows[:_OPEN], number=_OPEN),
+        replace(metrics, title=title, rows=rest, number=number, note="", folded=True),
     ]
 
 
 def _markdown(difference: Difference, limit: int, name: int) -> list[str]:
-    old, new = difference.old, difference.new
     sides = (
-        say("{} {} ({})", Name(side.name, name), Name(side.version, name), Name(side.id[:19])) for side in (old, new)
+        say("{} {} ({})", Name(side.name, name), Name(side.version, name), Name(side.id[:19]))
+        for side in (difference.old, difference.new)
     )
-    lines = [f"## Data: {md.markdown(words.verdict(difference, name))}", ""]
+    lines = [f"## Data: {md.markdown(_summary(difference, name))}", ""]
     lines.append(f"From {' to '.join(map(md.markdown, sides))}")
     if difference.equal:
         return lines
-    if warning := words.complaint(difference):
+    if warning := complaint(difference):
         lines += ["", f"**Version: {warning}.**"]
     lines += ["", *(f"- {md.markdown(point.text)}" for point in _causes(difference) if point.tone != "bad")]
     for part in _parts(difference, _Extent(rows=limit, places=limit, name=name)):
@@ -179,14 +186,30 @@ def _markdown(difference: Difference, limit: int, name: int) -> list[str]:
     return lines
 
 
-def _halved(most: int) -> list[int]:
-    """Return numbers of rows to try, each half of the one before, down to what is listed anyway."""
-    tried = []
+def _halved(most: int) -> Iterator[int]:
+    """Yield numbers of rows to try, each half of the last, down to :data:`LISTED`."""
     most = min(most, MOST_CHARACTERS // 10)
-    while most > words.LISTED:
-        tried.append(most)
+    while most > LISTED:
+        yield most
         most //= 2
-    return tried
+
+
+def _title(difference: Difference) -> Line:
+    both = (
+        say("{} {}", Name(side.name, _NAME), Name(side.version, _NAME)) for side in (difference.old, difference.new)
+    )
+    return say("{}: {}", join(" -> ", both), _summary(difference))
+
+
+def _summary(difference: Difference, name: int = _NAME) -> Line:
+    if difference.equal:
+        return "equal: both manifests are the same"
+    proposal = difference.proposal
+    if proposal.bump == Bump.NONE:
+        return "the data is the same, so no bump is due"
+    doubt = "" if proposal.proven else ", not proven"
+    least = "" if proposal.version is None else say(": {} or later", Name(proposal.version, name))
+    return say("{} bump{}{}", proposal.bump, doubt, least)
 
 
 def _sides(difference: Difference) -> Facts:
@@ -200,7 +223,7 @@ def _sides(difference: Difference) -> Facts:
 
 def _causes(difference: Difference) -> tuple[Point, ...]:
     """Return why the bump is due, and before it what is wrong with the versions."""
-    warning = words.complaint(difference)
+    warning = complaint(difference)
     causes = [
         Point(text=f"{cause.bump}: {cause.text}{'' if cause.proven else ' (not proven)'}", tone=_TONES[cause.bump])
         for cause in difference.proposal.causes
@@ -220,18 +243,18 @@ def _parts(difference: Difference, extent: _Extent) -> Iterator[Section]:
 
 
 def _totals(difference: Difference) -> Table:
-    old, new = difference.old, difference.new
-    rows = (
-        ("shards read", old.shards, new.shards),
-        ("shards unread", old.unread_shards, new.unread_shards),
-        ("documents", old.documents, new.documents),
-        ("bytes of text", old.bytes, new.bytes),
-        ("tokens", old.tokens, new.tokens),
-    )
-    return Table(
-        title="Totals",
-        columns=(*names(""), *numbers("old", "new", "change")),
-        rows=tuple((what, was, now, _moved(was, now)) for what, was, now in rows),
+    units = {"shards read": "shards", "shards unread": "unread_shards", "documents": "documents"}
+    units |= {"bytes of text": "bytes", "tokens": "tokens"}
+    totals = [
+        (what, *(getattr(side, unit) for side in (difference.old, difference.new))) for what, unit in units.items()
+    ]
+    return table(
+        "Totals",
+        totals,
+        ("", "name", lambda total: total[0]),
+        ("old", "number", lambda total: total[1]),
+        ("new", "number", lambda total: total[2]),
+        ("change", "number", lambda total: _moved(total[1], total[2])),
     )
 
 
@@ -245,98 +268,160 @@ def _shards(difference: Difference, extent: _Extent) -> Iterator[Block]:
     if not difference.fates:
         return
     same = difference.unchanged_shards
-    counts = tuple(
-        (words.FATES[fate.fate], fate.old_shards, fate.new_shards, fate.old_documents, fate.new_documents)
-        for fate in difference.fates
-    )
-    yield Table(
-        title="Shards, by what became of them",
-        columns=(*names(""), *numbers("shards, old", "shards, new", "documents, old", "documents, new")),
+    repacked = any(count.fate == ShardChangeKind.REPACKED for count in difference.fates)
+    counts = table(
+        "Shards, by what became of them",
+        difference.fates,
+        ("", "name", lambda count: FATES[count.fate]),
+        *_old_new("shards"),
+        *_old_new("documents"),
         whole=True,
-        rows=(*counts, ("as it was", same, same, "", "")),
-        note="repacked: the same rows, stored as other bytes." if any("repacked" in row for row in counts) else "",
+        note="repacked: the same rows, stored as other bytes." if repacked else "",
     )
-
-    def row(change: ShardChange) -> Row:
-        status, place = words.shard_status(change), Name(words.shard_place(change), 2 * extent.name)
-        shown: Line = Name(status, extent.name) if status else ""
-        return words.FATES[change.fate], place, shown, change.old_documents, change.new_documents
-
-    yield Table(
-        title="Shards that changed, worst first",
-        columns=(*word_columns(""), *names("split/uri", "status"), *numbers("documents, old", "documents, new")),
-        **rows_of(difference.shards, row, extent.rows),
+    yield replace(counts, rows=(*counts.rows, ("as it was", same, same, "", "")), number=None)
+    yield table(
+        "Shards that changed, worst first",
+        difference.shards,
+        ("", "word", lambda change: FATES[change.fate]),
+        ("split/uri", "name", lambda change: Name(_shard_name(change), 2 * extent.name)),
+        ("status", "name", lambda change: Name(status, extent.name) if (status := _shard_status(change)) else ""),
+        *_old_new("documents"),
+        most=extent.rows,
         noun="shard",
     )
     for recut in difference.recuts[: extent.places]:
         yield from (Prose(text=text) for text in _recut(recut, extent.name))
     if len(difference.recuts) > extent.places:
-        yield Prose(text=f"and {t.plural(len(difference.recuts) - extent.places, 'more split')}")
+        yield Prose(text=f"and {plural(len(difference.recuts) - extent.places, 'more split')}")
+
+
+def _old_new(unit: str) -> list[Declared[Any]]:
+    return [(f"{unit}, {side}", "number", attrgetter(f"{side}_{unit}")) for side in ("old", "new")]
+
+
+def _shard_name(change: ShardChange) -> str:
+    old = None if change.old_uri is None else f"{change.old_split}/{change.old_uri}"
+    new = None if change.new_uri is None else f"{change.new_split}/{change.new_uri}"
+    if old is None or new is None or old == new:
+        return new or old or ""
+    return f"{old} -> {new}"
+
+
+def _shard_status(change: ShardChange) -> str:
+    """Return the status where it is not ok on both sides."""
+    sides = ((change.old_status, change.old_reason), (change.new_status, change.new_reason))
+    old, new = (
+        "" if status in {None, "ok"} else f"{status} ({reason})" if reason else str(status) for status, reason in sides
+    )
+    if old == new or change.old_status is None or change.new_status is None:
+        return new or old
+    return f"{old or 'ok'} -> {new or 'ok'}"
 
 
 def _recut(recut: Recut, name: int) -> Iterator[Line]:
-    """Yield whether the shards of a split were only cut otherwise."""
-    says = "nothing compared differs, but too little can be compared"
+    result = "nothing compared differs, but too little can be compared"
     if recut.consistent:
         same = "consistent with the same documents, cut or ordered otherwise; not proven. Equal"
-        says = f"{same}: {'; '.join(recut.agree)}"
+        result = f"{same}: {'; '.join(recut.agree)}"
     elif recut.differ:
-        says = f"not the same documents cut otherwise. Different: {'; '.join(recut.differ)}"
-    yield say("{}: {}.", Name(recut.split, name), says)
+        result = f"not the same documents cut otherwise. Different: {'; '.join(recut.differ)}"
+    yield say("{}: {}.", Name(recut.split, name), result)
     if recut.unknown and not recut.differ:
         yield say("{}: not compared: {}.", Name(recut.split, name), "; ".join(recut.unknown))
 
 
 def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
-    held, name = words.compared(difference), extent.name
+    name = extent.name
+    signed = [change for change in difference.metrics if change.fate in _SIGNED]
+    rest = [change for change in difference.metrics if change.fate not in _SIGNED]
 
-    def start(change: MetricChange) -> Row:
-        where = join(", ", (Name(str(value), name) for value in change.scope.as_dict().values()))
-        old, new = (_number(side, change.unit) for side in (change.old, change.new))
-        return Name(f"{change.metric} {change.stat}", 2 * name), where if where.parts else "(all)", old, new
+    def where(change: MetricChange) -> Line:
+        values = join(", ", (Name(str(value), name) for value in change.scope.as_dict().values()))
+        return values if values.parts else "(all)"
 
-    def row(change: MetricChange) -> Row:
-        mark = words.judged(change)
-        return *start(change), _change(change), toned(mark and Name(mark), when=mark != words.MAYBE)
-
-    old_new = (Column("old", "value"), Column("new", "value"))
-    yield Table(
-        title=_METRICS,
-        columns=(*names("metric", "where"), *old_new, Column("change", "value"), *word_columns("")),
-        **rows_of(held, row, extent.rows),
+    columns: tuple[Declared[MetricChange], ...] = (
+        ("metric", "name", lambda change: Name(f"{change.metric} {change.stat}", 2 * name)),
+        ("where", "name", where),
+        ("old", "value", lambda change: _number(change.old, change.unit)),
+        ("new", "value", lambda change: _number(change.new, change.unit)),
+    )
+    yield table(
+        _METRICS,
+        signed,
+        *columns,
+        ("change", "value", _change),
+        ("", "word", lambda change: toned((mark := _mark(change)) and Name(mark), when=mark != _MAYBE)),
+        most=extent.rows,
         noun="changed record",
-        note=join("; ", words.noise_notes(held[: extent.rows])),
+        note=join("; ", _noise_notes(signed[: extent.rows])),
         empty="No metric that both have is different.",
     )
-    for fate, reason, metrics in words.apart(difference) if extent.summed else ():
-        listed = join(", ", (say("{} {}", Name(metric, name), number) for metric, number in metrics.items()))
-        records = t.plural(sum(metrics.values()), "record")
-        yield Prose(text=say("{} {}: {}", records, words.apart_words(fate, reason), listed))
-    rest = [metric_change for metric_change in difference.metrics if metric_change.fate not in words.SIGNED]
+    for (fate, reason), metrics in _without_difference(rest).items() if extent.summed else ():
+        listed = join(", ", (say("{} {}", Name(metric, name), number) for metric, number in sorted(metrics.items())))
+        records = plural(sum(metrics.values()), "record")
+        yield Prose(text=say("{} {}: {}", records, _why_without(fate, reason), listed))
     if extent.listed and rest:
-        yield Table(
-            title="Records without a difference",
-            columns=(*names("metric", "where"), *old_new, *names("why")),
-            **rows_of(
-                rest,
-                lambda metric_change: (
-                    *start(metric_change),
-                    words.apart_words(metric_change.fate, metric_change.reason),
-                ),
-                extent.rows,
-            ),
+        yield table(
+            "Records without a difference",
+            rest,
+            *columns,
+            ("why", "name", lambda change: _why_without(change.fate, change.reason)),
+            most=extent.rows,
             noun="record",
             folded=True,
         )
-    told = f"{t.plural(difference.unchanged_metrics, 'record')} as before."
+    text = f"{plural(difference.unchanged_metrics, 'record')} as before."
     if difference.hidden_metrics:
-        hidden = t.plural(difference.hidden_metrics, "record")
-        told += f" {hidden} of personal data not shown: small counts may point at people."
-    yield Prose(text=told)
+        hidden = plural(difference.hidden_metrics, "record")
+        text += f" {hidden} of personal data not shown: small counts may point at people."
+    yield Prose(text=text)
+
+
+def _mark(change: MetricChange) -> str:
+    """Return the mark that says whether a change is larger than noise, or than chance."""
+    if change.fate == MetricChangeKind.CHANGED:
+        return {None: _EXACT, True: _MAYBE, False: _SURELY}[change.chance]
+    return _SURELY if change.fate == MetricChangeKind.BEYOND_NOISE else _MAYBE
+
+
+def _noise_notes(changes: Sequence[MetricChange]) -> Iterator[Line]:
+    """Yield what the marks of :func:`_mark` mean, of those that occur."""
+    surely, maybe = Name(_SURELY), Name(_MAYBE)
+    if any(change.fate != MetricChangeKind.CHANGED for change in changes):
+        text = "{} sampled or estimated, and the interval of the change excludes 0; {} includes it"
+        yield say(text, surely, maybe)
+    if any(change.chance is not None for change in changes):
+        text = (
+            "{} counted, and two corpora of these sizes, drawn document by document from one process, would not"
+            " differ so much by chance (95 %); {} could"
+        )
+        yield say(text, surely, maybe)
+    unbounded = [
+        any(side is not None and side.method != "exact" and side.low is None for side in (change.old, change.new))
+        for change in changes
+        if _mark(change) == _EXACT
+    ]
+    if not all(unbounded):
+        yield "no mark: counted, so the corpora differ; chance is not asked"
+    if any(unbounded):
+        yield "no mark, estimated without an interval: how much of the change is the screen's is not known"
+
+
+def _without_difference(rest: Sequence[MetricChange]) -> dict[tuple[MetricChangeKind, str], Counter[str]]:
+    """Return the number of records by metric of each kind and reason, the gravest first."""
+    counts: dict[tuple[MetricChangeKind, str], Counter[str]] = {}
+    for change in rest:
+        alone = change.fate in {MetricChangeKind.ADDED, MetricChangeKind.REMOVED}
+        counts.setdefault((change.fate, "" if alone else change.reason), Counter())[change.metric] += 1
+    order = list(_WITHOUT)
+    return dict(sorted(counts.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
+
+
+def _why_without(fate: MetricChangeKind, reason: str) -> str:
+    return _WITHOUT[fate].format(REASONS.get(reason, reason))
 
 
 def _number(side: Number | None, unit: str) -> Line | Cell:
-    """Return a value with its interval."""
     if side is None:
         return None
     if side.value is None:
@@ -355,25 +440,28 @@ def _change(change: MetricChange) -> Line | Cell:
 
 
 def _drifts(difference: Difference, extent: _Extent) -> Iterator[Block]:
-    def row(item: Drift) -> Row:
-        split: Line = "(all)" if item.split is None else Name(item.split, extent.name)
-        source: Line = "(all)" if item.source is None else Name(item.source, extent.name)
-        chance: Line = (
-            None if item.by_chance is None else say("{}{}", ">= " if item.floor else "", nats(item.by_chance))
-        )
-        counts = (item.old_tokens, item.new_tokens, nats(item.kl), nats(item.js), chance)
-        return split, source, *counts, words.REASONS.get(item.reason, "")
+    def part(name: str | None) -> Line:
+        return "(all)" if name is None else Name(name, extent.name)
 
-    heads = ("tokens, old", "tokens, new", "KL, new to old", "Jensen-Shannon", "KL by chance")
+    def chance(drift: Drift) -> Line:
+        return None if drift.by_chance is None else say("{}{}", ">= " if drift.floor else "", nats(drift.by_chance))
+
     floored = any(drift.floor for drift in difference.drifts[: extent.rows])
     note = (
         "KL by chance, >=: with tokens drawn one by one. Documents repeat their words, so chance gives several"
         " times as much; a build with `reference` set to the old manifest measures it."
     )
-    yield Table(
-        title="Drift of token counts, in nats",
-        columns=(*names("split", "source"), *numbers(*heads), *word_columns("")),
-        **rows_of(difference.drifts, row, extent.rows),
+    yield table(
+        "Drift of token counts, in nats",
+        difference.drifts,
+        ("split", "name", lambda drift: part(drift.split)),
+        ("source", "name", lambda drift: part(drift.source)),
+        *_old_new("tokens"),
+        ("KL, new to old", "number", lambda drift: nats(drift.kl)),
+        ("Jensen-Shannon", "number", lambda drift: nats(drift.js)),
+        ("KL by chance", "number", chance),
+        ("", "word", lambda drift: REASONS.get(drift.reason, "")),
+        most=extent.rows,
         noun="place",
         note=note if floored else "",
     )
@@ -382,13 +470,13 @@ def _drifts(difference: Difference, extent: _Extent) -> Iterator[Block]:
     for drift in numbered if extent == _WHOLE else (sources or numbered)[: min(extent.places, 2)]:
         tokens = (
             say("{} ({})", Name(text_or_id(shift.piece, shift.token), 24), "+" if shift.kl > 0 else "-")
-            for shift in drift.top[:_SAID]
+            for shift in drift.top[:_MOVED]
         )
         text = "tokens that moved most in {} (+ more often, - less): {}"
-        yield Prose(text=say(text, _place(drift), join(", ", tokens)))
+        yield Prose(text=say(text, _part_of_corpus(drift), join(", ", tokens)))
 
 
-def _place(drift: Drift) -> Line:
+def _part_of_corpus(drift: Drift) -> Line:
     if drift.split is None:
         return "the whole dataset"
     split = Name(drift.split, _NAME)
@@ -396,24 +484,17 @@ def _place(drift: Drift) -> Line:
 
 
 def _settings(difference: Difference, extent: _Extent) -> Table:
-    cut = _LONG if extent.listed else extent.name
-    return Table(
-        title="Settings that decide the numbers",
-        columns=(*word_columns("in"), *names("setting", "old", "new")),
-        **rows_of(
-            difference.settings,
-            lambda setting: (
-                setting.area,
-                Name(setting.name, extent.name),
-                _value(setting.old, cut),
-                _value(setting.new, cut),
-            ),
-            extent.rows,
-        ),
+    def value(setting: str | None) -> Line:
+        return None if setting is None else Name(setting, _LONG if extent.listed else extent.name)
+
+    return table(
+        "Settings that decide the numbers",
+        difference.settings,
+        ("in", "word", attrgetter("area")),
+        ("setting", "name", lambda setting: Name(setting.name, extent.name)),
+        ("old", "name", lambda setting: value(setting.old)),
+        ("new", "name", lambda setting: value(setting.new)),
+        most=extent.rows,
         noun="setting",
         folded=True,
     )
-
-
-def _value(value: str | None, limit: int) -> Line:
-    return None if value is None else Name(value, limit)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,17 +75,15 @@ _NOT_SHOWN = "; their documents may all stand in other shards, which digests of 
 
 
 class Tally(NamedTuple):
-    """Shards that changed in one way, by what is known of them."""
+    """Numbers of shards that changed in one way; a pair counts as one shard."""
 
     kind: ShardChangeKind
-    holding: int
-    """Shards that were read and hold documents; of a pair it counts as one."""
+    with_documents: int
     documents: int
-    """Of these, on the side that has them; of pairs on the new one."""
+    """Of these, on the side that has them; of pairs on the new side."""
     empty: int
-    """Shards that were read and hold none."""
+    """Read, without documents."""
     unread: int
-    """Shards that were not read."""
 
 
 def causes_of(tallies: Iterable[Tally], roles: int, *, proven: bool) -> tuple[Cause, ...]:
@@ -100,10 +99,10 @@ def causes_of(tallies: Iterable[Tally], roles: int, *, proven: bool) -> tuple[Ca
 
 def _causes(tally: Tally, *, proven: bool) -> Iterator[Cause]:
     kind = tally.kind
-    if tally.holding:
+    if tally.with_documents:
         bump, words = _MEANING[kind]
         certain = proven if kind in {ShardChangeKind.REMOVED, ShardChangeKind.CHANGED} else kind not in _UNPROVEN
-        text = f"{plural(tally.holding, 'shard')} ({plural(tally.documents, 'document')}) {words}"
+        text = f"{plural(tally.with_documents, 'shard')} ({plural(tally.documents, 'document')}) {words}"
         if not certain and bump == Bump.MAJOR:
             text += _NOT_SHOWN
         yield Cause(bump=bump, code=kind, text=text, proven=certain)
@@ -116,23 +115,33 @@ def _causes(tally: Tally, *, proven: bool) -> Iterator[Cause]:
 
 
 def propose(causes: Sequence[Cause], old: Side, new: Side) -> Proposal:
-    """Return the bump that the causes demand, and hold the two versions against it."""
+    """Return the bump that the causes demand, and compare the two versions with it."""
     bump = max((cause.bump for cause in causes), key=ORDER.index, default=Bump.NONE)
     was, now = parse_version(old.version), parse_version(new.version)
     least = None if was is None or old.name != new.name else bumped(was, bump)
+    if old.name != new.name:
+        code = "other_dataset"
+    elif was is None or now is None:
+        code = "not_semver"
+    elif now < was:
+        code = "backwards"
+    elif now >= bumped(was, bump):
+        code = ""
+    else:
+        code = "unchanged" if old.version == new.version else "too_small"
     return Proposal(
         bump=bump,
         proven=all(cause.proven for cause in causes),
         causes=tuple(causes),
         version=None if least is None else ".".join(map(str, least)),
-        complaint=_complaint(bump, was, now, other_name=old.name != new.name, same=old.version == new.version),
+        complaint=code,
     )
 
 
 def parse_version(text: str) -> _Triple | None:
     """Return MAJOR, MINOR and PATCH of a version by Semantic Versioning 2.0.0; None when it is none."""
-    found = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+    match = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 
 
 def bumped(version: _Triple, bump: Bump) -> _Triple:
@@ -146,21 +155,32 @@ def bumped(version: _Triple, bump: Bump) -> _Triple:
     }[bump]
 
 
-def _complaint(bump: Bump, was: _Triple | None, now: _Triple | None, *, other_name: bool, same: bool) -> str:
-    if other_name:
-        return "other_dataset"
-    if was is None or now is None:
-        return "not_semver"
-    if now < was:
-        return "backwards"
-    if now >= bumped(was, bump):
-        return ""
-    return "unchanged" if same else "too_small"
+_COMPLAINTS = {
+    "not_semver": "a version is not MAJOR.MINOR.PATCH, so nothing can be said of it",
+    "backwards": "the new version is smaller than the old one",
+    "other_dataset": "the two manifests are of datasets with different names; their versions cannot be compared",
+}
 
 
-_ORDER = {kind: number for number, kind in enumerate(ShardChangeKind)}
-_OLD_GONE = (ShardChangeKind.REMOVED, ShardChangeKind.CHANGED)
-_NEW_COME = (ShardChangeKind.ADDED, ShardChangeKind.CHANGED)
+def complaint(difference: Difference) -> str:
+    """Return what is wrong with the versions, or nothing."""
+    code, bump = difference.proposal.complaint, difference.proposal.bump
+    if code == "unchanged":
+        return f"the version did not change, but the data demand a {bump} bump"
+    if code != "too_small":
+        return _COMPLAINTS.get(code, "")
+    was, now = parse_version(difference.old.version), parse_version(difference.new.version)
+    promised = Bump.NONE
+    if was is not None and now is not None:
+        promised = next((step for step in reversed(Bump) if now >= bumped(was, step)), Bump.NONE)
+    if promised == Bump.NONE:
+        return f"the new version differs in its suffix alone, but the data demand a {bump} bump"
+    return f"the new version promises a {promised} change, but the data demand a {bump} bump"
+
+
+_GONE = (ShardChangeKind.REMOVED, ShardChangeKind.CHANGED)
+_COME = (ShardChangeKind.ADDED, ShardChangeKind.CHANGED)
+_DOCUMENTS = ("old_documents", "new_documents")
 _UNITS = ("documents", "bytes", "tokens")
 _PARTS = ("dataset", "config", "libraries", "mixture", "seeds", "redaction", "hmac_key", "parents", "tool")
 _NAMED = ("stages", "detectors", "protected", "upstream_filters")
@@ -169,7 +189,6 @@ _AREAS = {"hmac_key": "redaction", "upstream_filters": "upstream filters"}
 """What parts of the core are called here, where it is another name."""
 _COUNTED = frozenset({"counted_by", "sampled"})
 """Of the tokenizer: numbers, not settings."""
-_ABSENT = object()
 
 
 def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
@@ -179,14 +198,14 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
     meaning = Meaning(old.core, new.core)
     tables = tuple(manifest.table("shards", COLUMNS) for manifest in (old, new))
     pairs = list(match(*tables))
-    gone = _splits(tables[0], [pair.old for pair in pairs if pair.kind in _OLD_GONE])
-    come = _splits(tables[1], [pair.new for pair in pairs if pair.kind in _NEW_COME])
+    gone = _splits(tables[0], [pair.old for pair in pairs if pair.kind in _GONE])
+    come = _splits(tables[1], [pair.new for pair in pairs if pair.kind in _COME])
     recut = recuts(old, new, gone & come, meaning)
     pairs = _with_recuts(pairs, tables, {item.split for item in recut if item.consistent})
-    tallies = [_tally(pair, tables) for pair in pairs if pair.kind is not None and len(pair.old)]
+    changed = [pair for pair in pairs if pair.kind is not None and len(pair.old)]
     roles = {split.name: split.held_out for split in old.core.splits}
     changed_roles = sum(roles.get(split.name, split.held_out) != split.held_out for split in new.core.splits)
-    causes = causes_of(tallies, changed_roles, proven=_less(recut, gone))
+    causes = causes_of((_tally(pair, tables) for pair in changed), changed_roles, proven=_less(recut, gone))
     sides = _side(old), _side(new)
     changes, unchanged, concealed = compare_metrics(old, new, meaning, hidden)
     drifted, still = drifts(old, new, same_tokenizer=meaning.same_tokenizer)
@@ -197,8 +216,8 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
         descends=old.id in new.core.parents,
         proposal=propose(causes, *sides),
         unchanged_shards=sum(len(pair.old) for pair in pairs if pair.kind is None),
-        fates=tuple(_count(pair, tables) for pair in pairs if pair.kind is not None and len(pair.old)),
-        shards=tuple(change for pair in pairs for change in _changes(pair, tables)),
+        fates=tuple(_count(pair, tables) for pair in changed),
+        shards=tuple(change for pair in changed for change in _changes(pair, tables)),
         recuts=recut,
         unchanged_metrics=unchanged,
         hidden_metrics=concealed,
@@ -211,7 +230,6 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
 
 
 def _splits(table: pa.Table, rows: Sequence[np.ndarray]) -> set[str]:
-    """Return the splits of shards with documents."""
     chosen = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
     chosen = chosen[(table["documents"].to_numpy() > 0)[chosen]]
     return set(table["split"].take(pa.array(chosen)).unique().to_pylist())
@@ -221,7 +239,7 @@ def _with_recuts(pairs: list[Pairs], tables: Sequence[pa.Table], splits: set[str
     """Return the pairs in the order of kinds; what another cut of a split explains is a kind of its own."""
     kept, moved = [], []
     for pair in pairs:
-        if pair.kind not in {*_OLD_GONE, *_NEW_COME} or not splits:
+        if pair.kind not in {*_GONE, *_COME} or not splits:
             kept.append(pair)
             continue
         side, rows = (1, pair.new) if pair.kind == ShardChangeKind.ADDED else (0, pair.old)
@@ -233,7 +251,8 @@ def _with_recuts(pairs: list[Pairs], tables: Sequence[pa.Table], splits: set[str
     if moved:
         old, new = (np.concatenate([item[side] for item in moved]) for side in (0, 1))
         kept.append(Pairs(kind=ShardChangeKind.RECUT, old=old, new=new))
-    return sorted(kept, key=lambda pair: -1 if pair.kind is None else _ORDER[pair.kind])
+    order = [None, *ShardChangeKind]
+    return sorted(kept, key=lambda pair: order.index(pair.kind))
 
 
 def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
@@ -244,7 +263,7 @@ def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
 
 
 def _tally(pair: Pairs, tables: Sequence[pa.Table]) -> Tally:
-    """Count the shards of one kind of change; of a pair the side that was read, the newer one if both were."""
+    """Count the shards of a kind of change; of a pair the side that was read, the newer if both were."""
     if pair.kind == ShardChangeKind.RECUT:  # no pairs: the old shards stand for all
         pair = Pairs(kind=pair.kind, old=pair.old[pair.old >= 0], new=np.full(int((pair.old >= 0).sum()), -1))
     assert pair.kind is not None
@@ -255,12 +274,12 @@ def _tally(pair: Pairs, tables: Sequence[pa.Table]) -> Tally:
         read[there] = ~np.isin(np.array(_column(table, "status", rows[there]), dtype=object), UNREAD)
         documents[read] = np.array(_column(table, "documents", rows[read]), dtype=np.int64)
         unread &= ~read
-    holding = documents > 0
+    has_documents = documents > 0
     return Tally(
         kind=pair.kind,
-        holding=int(holding.sum()),
+        with_documents=int(has_documents.sum()),
         documents=int(documents.sum()),
-        empty=int((~holding & ~unread).sum()),
+        empty=int((~has_documents & ~unread).sum()),
         unread=int(unread.sum()),
     )
 
@@ -276,27 +295,20 @@ def _count(pair: Pairs, tables: Sequence[pa.Table]) -> FateCount:
     return FateCount(fate=pair.kind, **sums)
 
 
-def _changes(pair: Pairs, tables: Sequence[pa.Table]) -> Iterator[ShardChange]:
-    """Yield the shards of one kind of change: those with most documents first, then by split and URI."""
-    if pair.kind is None or not len(pair.old):
-        return
+def _changes(pair: Pairs, tables: Sequence[pa.Table]) -> list[ShardChange]:
+    """Return the shards of a kind of change: those with most documents first, then by split and URI."""
+    assert pair.kind is not None
     sides: dict[str, list[Any]] = {}
     for name, table, rows in zip(("old", "new"), tables, (pair.old, pair.new), strict=True):
         taken = table.take(pa.array(np.where(rows < 0, 0, rows), mask=rows < 0))
         for column in ("split", "uri", "status", "reason", *_UNITS):
             sides[f"{name}_{column}"] = taken[column].to_pylist()
     columns = [sides[name] for name in ShardChange._fields[1:]]
-    found = [ShardChange(pair.kind, *values) for values in zip(*columns, strict=True)]
-    yield from sorted(found, key=_place)
-
-
-def _place(change: ShardChange) -> tuple[int, str, str, str, str]:
-    return (
-        -max(change.old_documents or 0, change.new_documents or 0),
-        change.new_split or "",
-        change.new_uri or "",
-        change.old_split or "",
-        change.old_uri or "",
+    changes = [ShardChange(pair.kind, *values) for values in zip(*columns, strict=True)]
+    where, documents = attrgetter("new_split", "new_uri", "old_split", "old_uri"), attrgetter(*_DOCUMENTS)
+    return sorted(
+        changes,
+        key=lambda change: (-max(number or 0 for number in documents(change)), *(text or "" for text in where(change))),
     )
 
 
@@ -324,17 +336,15 @@ def _side(manifest: Manifest) -> Side:
 
 def settings(old: Manifest, new: Manifest) -> tuple[Setting, ...]:
     """Return every setting that differs, sorted by area and name."""
-    record, other = dict(_settings(old)), dict(_settings(new))
-    found = [
-        Setting(area=area, name=name, old=_text(record, (area, name)), new=_text(other, (area, name)))
-        for area, name in record.keys() | other.keys()
-        if record.get((area, name), _ABSENT) != other.get((area, name), _ABSENT)
-    ]
-    return tuple(sorted(found, key=lambda setting: (setting.area, setting.name)))
+    was, now = ({key: canonical_json(value).decode() for key, value in _settings(item)} for item in (old, new))
+    return tuple(
+        Setting(area=area, name=name, old=was.get((area, name)), new=now.get((area, name)))
+        for area, name in sorted(was.keys() | now.keys())
+        if was.get((area, name)) != now.get((area, name))
+    )
 
 
 def _settings(manifest: Manifest) -> Iterator[tuple[tuple[str, str], object]]:
-    """Yield ((area, dotted name), value) of every setting."""
     core = core_json(manifest.core)
     yield ("schema", "version"), manifest.core.schema_.version
     for name in _PARTS:
@@ -358,10 +368,6 @@ def _flat(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, object]]:
             yield from _flat(value[name], (*path, str(name)))
     elif path:
         yield ".".join(path), value
-
-
-def _text(held: Mapping[tuple[str, str], object], key: tuple[str, str]) -> str | None:
-    return canonical_json(held[key]).decode() if key in held else None
 
 
 @contextmanager

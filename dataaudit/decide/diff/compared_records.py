@@ -1,14 +1,15 @@
-"""Every metric record of two manifests, side by side; those that are not as they were, in the order to read them in.
+"""Matches shards and metric records of two manifests.
 
-They are ordered by what people act on, and within that by how far beyond sampling error a change is.
-
-Which shard of the new manifest is which of the old one: by what they hold first, by their name then.
+Shards match by content first, then by name. Records that are not as they were are ordered by what people act on, and
+within that by how far beyond sampling error a change is.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,37 +27,23 @@ from dataaudit.metrics.family import LAST
 from dataaudit.metrics.registry import METRICS, PERSONAL
 
 UNREAD = ("quarantined", "skipped")
-COLUMNS = [
-    "uri",
-    "split",
-    "format",
-    "compression",
-    "sha256",
-    "rows_digest",
-    "bad_records",
-    "status",
-    "reason",
-    "documents",
-    "bytes",
-    "tokens",
-]
-"""Of the table of shards: what is looked at."""
+_STORED = ["sha256", "format", "compression"]
+COLUMNS = ["uri", "split", *_STORED, "rows_digest", "bad_records", "status", "reason", "documents", "bytes", "tokens"]
+"""Of the table of shards: what is compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Shards that changed in one way: rows of the old table and of the new one, -1 where there is none."""
+    """Shards that changed in one way: int64[n] rows of the old table and of the new, -1 where there is none."""
 
     kind: ShardChangeKind | None
     """None: as it was."""
     old: np.ndarray
-    """int64[n]"""
     new: np.ndarray
-    """int64[n]"""
 
 
 class _Side:
-    """Codes of one side's shards: equal numbers stand for equal strings, on both sides alike."""
+    """Codes of the shards of a side: equal numbers stand for equal strings, on both sides alike."""
 
     def __init__(self, table: pa.Table, place: np.ndarray, content: np.ndarray, split: np.ndarray) -> None:
         unread = pc.is_in(table["status"], pa.array(UNREAD)).to_numpy()
@@ -66,14 +53,14 @@ class _Side:
 
 
 def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
-    """Yield what became of every shard; each row of either table is in exactly one of the pairs.
+    """Yield every shard by how it changed; each row of either table is in exactly one of the pairs.
 
     Shards hold the same when their decoded rows have one digest and as many records could not be decoded; two that
     were not read, when their stored bytes have one digest. Pairs are found in this order: same content at the same
     place, elsewhere in the split, in another split; then the same place with other content; what is left is removed, or
     added. So two shards that exchanged their names, or were numbered anew, have moved and not changed. Shards without
-    documents are never taken for moved, as they all hold the same, nor for changed: one that lost all its documents is
-    removed, and an empty one added.
+    documents are never taken for moved, as they all hold the same, nor for changed: a shard that lost all its documents
+    is removed, and an empty shard added.
     """
     item, other = _sides(old, new)
     same = _pair(item, other, item.place, other.place, item.content, other.content)
@@ -109,7 +96,7 @@ def codes(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[np.ndarray, np
 
 
 def joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return one code for each row of several columns of codes, again the same on both sides."""
+    """Return a code for each row of several columns of codes, again the same on both sides."""
     first, second = parts[0]
     total = np.concatenate([first, second])
     for left, right in parts[1:]:
@@ -139,9 +126,8 @@ def _content(table: pa.Table) -> pa.ChunkedArray:
 
 def _stored_otherwise(old: pa.Table, new: pa.Table, pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """bool[n]: pairs of the same rows whose files differ."""
-    names = ("sha256", "format", "compression")
     different = np.zeros(len(pairs[0]), dtype=bool)
-    for name in names:
+    for name in _STORED:
         left, right = codes(old[name], new[name])
         different |= left[pairs[0]] != right[pairs[1]]
     return different
@@ -165,10 +151,11 @@ def _pair(
     keys = joined([(left[chosen[0]], right[chosen[1]]), (content[chosen[0]], contents[chosen[1]])])
     numbered = joined([keys, (_rank(keys[0]), _rank(keys[1]))])
     _, first, second = np.intersect1d(*numbered, assume_unique=True, return_indices=True)
-    found = np.sort(chosen[0][first]), chosen[1][second][np.argsort(chosen[0][first], kind="stable")]
-    item.left[found[0]] = False
-    other.left[found[1]] = False
-    return found
+    order = np.argsort(chosen[0][first], kind="stable")
+    paired = chosen[0][first][order], chosen[1][second][order]
+    item.left[paired[0]] = False
+    other.left[paired[1]] = False
+    return paired
 
 
 def _rank(keys: np.ndarray) -> np.ndarray:
@@ -183,7 +170,7 @@ def _rank(keys: np.ndarray) -> np.ndarray:
 
 
 Hidden = Callable[[Manifest, Sequence[Metric]], Collection[int]]
-"""Returns the indexes of the records that are not to be shown, of those of one metric."""
+"""Returns the indexes of the records of a metric that are not to be shown."""
 _SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")
 _GRAVITY = {
     MetricChangeKind.BEYOND_NOISE: 0,
@@ -207,10 +194,13 @@ def compare_metrics(
     tables = old.table("metrics"), new.table("metrics")
     places = _places(tables, TABLES["metrics"])
     _, left, right = np.intersect1d(*places, assume_unique=True, return_indices=True)
-    concealed = tuple(_concealed(manifest, table, hidden) for manifest, table in zip((old, new), tables, strict=True))
-    secret = set(places[0][concealed[0]].tolist()) | set(places[1][concealed[1]].tolist())
+    concealed = [
+        names[_concealed(manifest, table, hidden)]
+        for manifest, table, names in zip((old, new), tables, places, strict=True)
+    ]
+    secret = np.union1d(*concealed)
     differ = _differ(tables, left, right) | _meant_otherwise(tables, left, right, meaning)
-    shown = ~np.isin(places[0][left], list(secret))
+    shown = ~np.isin(places[0][left], secret)
     sizes = EffectiveSampleSizes(old), EffectiveSampleSizes(new)
     chosen = differ & shown
     pairs = zip(_rows(tables[0], left[chosen]), _rows(tables[1], right[chosen]), strict=True)
@@ -219,30 +209,30 @@ def compare_metrics(
         (tables[0], places[0], places[1], MetricChangeKind.REMOVED),
         (tables[1], places[1], places[0], MetricChangeKind.ADDED),
     ):
-        alone = np.flatnonzero(~np.isin(mine, theirs) & ~np.isin(mine, list(secret)))
+        alone = np.flatnonzero(~np.isin(mine, theirs) & ~np.isin(mine, secret))
         changes += [_alone(row, fate) for row in _rows(table, alone)]
     return tuple(ordered(changes)), int((~chosen & shown).sum()), len(secret)
 
 
 def _rows(table: pa.Table, rows: np.ndarray) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = table.take(pa.array(rows)).to_pylist()
-    return found
+    records: list[dict[str, Any]] = table.take(pa.array(rows)).to_pylist()
+    return records
 
 
 def _places(tables: tuple[pa.Table, pa.Table], spec: TableSpec) -> tuple[np.ndarray, np.ndarray]:
     """Return codes of the records' names: the same number for the same metric, statistic and scope."""
     flat = [dict(flat_columns(table.select(["metric", "stat", "scope"]))) for table in tables]
-    return joined([codes(*(pa.chunked_array([held[name]]) for held in flat)) for name in spec.key])
+    return joined([codes(*(pa.chunked_array([columns[name]]) for columns in flat)) for name in spec.key])
 
 
 def _differ(tables: tuple[pa.Table, pa.Table], left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """bool[n]: whether anything that is shown differs between two records of one name, of which one has a value."""
-    found = np.zeros(len(left), dtype=bool)
+    """bool[n]: whether anything that is shown differs between two records of a name, if either has a value."""
+    differ = np.zeros(len(left), dtype=bool)
     for name in _SHOWN:
         values, other = codes(*(table[name] for table in tables))
-        found |= values[left] != other[right]
+        differ |= values[left] != other[right]
     valued = [table["value"].is_valid().to_numpy() for table in tables]
-    return np.asarray(found & (valued[0][left] | valued[1][right]))
+    return np.asarray(differ & (valued[0][left] | valued[1][right]))
 
 
 def _meant_otherwise(
@@ -258,13 +248,12 @@ def _meant_otherwise(
     kind, _ = joined([codes(rows[name], rows[name][:0]) for name in names])
     _, first, of = np.unique(kind, return_index=True, return_inverse=True)
     kinds = rows.take(pa.array(first)).to_pylist()
-    told = [bool(meaning.why_not(row["metric"], row["stat"], row["unit"], row)) for row in kinds]
+    other = [bool(meaning.why_not(row["metric"], row["stat"], row["unit"], row)) for row in kinds]
     valued = [table["value"].is_valid().to_numpy() for table in tables]
-    return np.asarray(np.array(told, dtype=bool)[of] & valued[0][left] & valued[1][right])
+    return np.asarray(np.array(other, dtype=bool)[of] & valued[0][left] & valued[1][right])
 
 
 def _concealed(manifest: Manifest, table: pa.Table, hidden: Hidden) -> np.ndarray:
-    """Return the rows of records that are not to be shown."""
     rows = np.flatnonzero(pc.is_in(table["metric"], pa.array(sorted(PERSONAL), pa.string())).to_numpy())
     if not len(rows):
         return rows
@@ -275,69 +264,49 @@ def _concealed(manifest: Manifest, table: pa.Table, hidden: Hidden) -> np.ndarra
 def _change(
     was: dict[str, Any], now: dict[str, Any], meaning: Meaning, sizes: tuple[EffectiveSampleSizes, EffectiveSampleSizes]
 ) -> MetricChange:
-    """Return what became of one record."""
-    sides = _number(was), _number(now)
-    named: dict[str, Any] = {
-        "metric": now["metric"],
-        "stat": now["stat"],
-        "scope": Scope(**now["scope"]),
-        "unit": now["unit"],
-        "old": sides[0],
-        "new": sides[1],
-    }
+    change = _named(now, old=_number(was), new=_number(now))
     if was["status"] != "ok" or now["status"] != "ok":
         fate = MetricChangeKind.LOST if was["status"] == "ok" else MetricChangeKind.GAINED
-        return MetricChange(**named, fate=fate, reason=was["reason"] if now["status"] == "ok" else now["reason"])
+        return MetricChange(**change, fate=fate, reason=was["reason"] if now["status"] == "ok" else now["reason"])
     older, newer = (Meant(row["unit"], row["version"]) for row in (was, now))
     if reason := meaning.between(older, newer, now["metric"], now["stat"], now["scope"]):
-        return MetricChange(**named, fate=MetricChangeKind.NOT_COMPARABLE, reason=reason)
-    exact = was["method"] == now["method"] == "exact"
-    without = any(row["method"] != "exact" and row["low"] is None for row in (was, now))
-    found = difference(_interval(was), _interval(now))
-    named["difference"] = rounded(found.value)
-    if exact:
-        return MetricChange(**named, fate=MetricChangeKind.CHANGED, **_chance(was, now, sizes))
-    if without:  # how far it is off is not known, so neither is what of the change is
-        return MetricChange(**named, fate=MetricChangeKind.CHANGED)
+        return MetricChange(**change, fate=MetricChangeKind.NOT_COMPARABLE, reason=reason)
+    moved = difference(_interval(was), _interval(now))
+    change["difference"] = rounded(moved.value)
+    if was["method"] == now["method"] == "exact":
+        return MetricChange(**change, fate=MetricChangeKind.CHANGED, **_chance(was, now, sizes))
+    if any(row["method"] != "exact" and row["low"] is None for row in (was, now)):
+        return MetricChange(**change, fate=MetricChangeKind.CHANGED)  # how far an estimate is off is not known
     return MetricChange(
-        **named,
-        fate=MetricChangeKind.WITHIN_NOISE if found.low <= 0 <= found.high else MetricChangeKind.BEYOND_NOISE,
-        low=rounded(found.low),
-        high=rounded(found.high),
-        confidence=rounded(found.confidence),
+        **change,
+        fate=MetricChangeKind.WITHIN_NOISE if moved.low <= 0 <= moved.high else MetricChangeKind.BEYOND_NOISE,
+        low=rounded(moved.low),
+        high=rounded(moved.high),
+        confidence=rounded(moved.confidence),
     )
 
 
 def _alone(row: dict[str, Any], fate: MetricChangeKind) -> MetricChange:
-    number = _number(row)
-    return MetricChange(
-        metric=row["metric"],
-        stat=row["stat"],
-        scope=Scope(**row["scope"]),
-        unit=row["unit"],
-        fate=fate,
-        reason=row["reason"],
-        old=number if fate == MetricChangeKind.REMOVED else None,
-        new=number if fate == MetricChangeKind.ADDED else None,
-    )
+    old, new = (_number(row) if fate == side else None for side in (MetricChangeKind.REMOVED, MetricChangeKind.ADDED))
+    return MetricChange(**_named(row, old=old, new=new), fate=fate, reason=row["reason"])
+
+
+def _named(row: dict[str, Any], **sides: Number | None) -> dict[str, Any]:
+    return {**{name: row[name] for name in ("metric", "stat", "unit")}, "scope": Scope(**row["scope"]), **sides}
 
 
 def _chance(
     was: dict[str, Any], now: dict[str, Any], sizes: tuple[EffectiveSampleSizes, EffectiveSampleSizes]
 ) -> dict[str, Any]:
-    """Return what chance alone gives, of a share that it is asked for."""
     draws = [
-        held.of(row["metric"], row["stat"], row["scope"], row["value"], row["denominator"])
-        for held, row in zip(sizes, (was, now), strict=True)
+        size.of(row["metric"], row["stat"], row["scope"], row["value"], row["denominator"])
+        for size, row in zip(sizes, (was, now), strict=True)
     ]
     if draws[0] is None or draws[1] is None:
         return {}
-    found = chance(was["value"], draws[0], now["value"], draws[1])
-    return {
-        "chance_low": rounded(found.low),
-        "chance_high": rounded(found.high),
-        "chance": found.low <= 0 <= found.high,
-    }
+    moved = chance(was["value"], draws[0], now["value"], draws[1])
+    is_chance = moved.low <= 0 <= moved.high
+    return {"chance_low": rounded(moved.low), "chance_high": rounded(moved.high), "chance": is_chance}
 
 
 def _interval(row: dict[str, Any]) -> Interval:
@@ -356,25 +325,24 @@ def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
 
     Otherwise one metric with many statistics hides all others. Within a metric a share that chance or sampling was
     asked of stands by the ratio of its change to half of the interval; then exact shares by points, then counts by the
-    relative change. Shares of the mixture and of languages stand by points alone. What says the same of a split or of
-    the whole as a row above waits for the last round.
+    relative change. Shares of the mixture and of languages stand by points alone. What repeats, of a split or of the
+    whole, a row above waits for the last round.
     """
-    held = sorted(((_order(change), change) for change in changes), key=lambda pair: pair[0])
-    counted: dict[tuple[int, str], int] = {}
-    said: set[tuple[Any, ...]] = set()
-    found = []
-    for key, change in held:
+    counted: Counter[tuple[int, str]] = Counter()
+    seen: set[tuple[Any, ...]] = set()
+    in_rounds = []
+    for key, change in sorted(((_order(change), change) for change in changes), key=itemgetter(0)):
         kind = (key[0], change.metric)
-        again = [(*kind, *same) for same in _sayings(change)]
-        if any(item in said for item in again):
+        content = {(*kind, *part) for part in _content_of(change)}
+        if content & seen:
             turn = len(changes)
         else:
-            counted[kind] = counted.get(kind, 0) + 1
+            counted[kind] += 1
             first = METRICS[change.metric].first_rows if change.metric in METRICS else 1
             turn = max(0, -(-(counted[kind] - first) // _NEXT))
-        said.update(again)
-        found.append(((key[0], turn, *key[1:]), change))
-    return [change for _, change in sorted(found, key=lambda pair: pair[0])]
+        seen |= content
+        in_rounds.append(((key[0], turn, *key[1:]), change))
+    return [change for _, change in sorted(in_rounds, key=itemgetter(0))]
 
 
 def _order(change: MetricChange) -> tuple[Any, ...]:
@@ -408,8 +376,8 @@ def _strength(change: MetricChange) -> tuple[int, float]:
     return 2, moved / max(values) if moved else 0.0
 
 
-def _sayings(change: MetricChange) -> list[tuple[Any, ...]]:
-    """Return what a row says: its statistic and place, split aside; and its two values, whatever they are of."""
+def _content_of(change: MetricChange) -> list[tuple[Any, ...]]:
+    """Return statistic and place of a row, split aside; and its two values, whatever they are of."""
     scope = change.scope.as_dict()
     place = tuple(sorted((name, str(value)) for name, value in scope.items() if name != "split"))
     values = tuple(None if side is None else side.value for side in (change.old, change.new))

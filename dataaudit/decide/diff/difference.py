@@ -1,8 +1,6 @@
-"""What changed between two manifests: plain values; every writer reads these.
+"""What changed between two manifests, as plain values; also as JSON with its schema, both from the types alone.
 
-Nothing here is made safe to print: names come from the data. Each writer escapes for its own format.
-
-The difference as JSON, and the JSON Schema of it, both from the types alone.
+Names come from the data, and nothing here is made safe to print: each writer escapes for its own format.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ class Bump(StrEnum):
 
 
 class ShardChangeKind(StrEnum):
-    """What became of a shard, or of a pair of shards. From the gravest to the most harmless."""
+    """How a shard, or a pair of shards, changed; the gravest first."""
 
     MOVED_SPLIT = "moved_split"
     """The same rows stand in another split."""
     REMOVED = "removed"
-    """Its rows stand in no shard of the new manifest as one shard."""
+    """No shard of the new manifest has its rows."""
     CHANGED = "changed"
     """The shard of this name holds other rows."""
     LOST = "lost"
@@ -43,7 +41,7 @@ class ShardChangeKind(StrEnum):
     RECUT = "recut"
     """Other shards, but all that can be compared of their split agrees: cut or ordered otherwise, not proven."""
     ADDED = "added"
-    """Its rows stand in no shard of the old manifest as one shard."""
+    """No shard of the old manifest has its rows."""
     RECOVERED = "recovered"
     """It was not read and now is."""
     MOVED = "moved"
@@ -53,7 +51,7 @@ class ShardChangeKind(StrEnum):
 
 
 class ShardChange(NamedTuple):
-    """One shard that is not as it was; what a side lacks is None. A tuple, as there may be 10^5."""
+    """A shard that is not as it was; what a side lacks is None. A tuple, as there may be 10^5."""
 
     fate: ShardChangeKind
     old_split: str | None
@@ -89,7 +87,7 @@ class FateCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recut:
-    """A split whose shards differ, held against everything that does not depend on how it is cut into shards."""
+    """A split whose shards differ, compared in all that does not depend on how it is cut into shards; in words."""
 
     split: str
     consistent: bool
@@ -97,18 +95,16 @@ class Recut:
     fell: bool
     """Whether some count of a source fell: then not all old documents are in the split as they were, for sure."""
     agree: tuple[str, ...]
-    """What agrees, in words."""
     differ: tuple[str, ...]
-    """What differs, in words."""
     unknown: tuple[str, ...]
-    """What cannot be compared, in words with the reason."""
+    """What cannot be compared, with the reason."""
 
 
 class MetricChangeKind(StrEnum):
-    """What became of a metric record."""
+    """How a metric record changed."""
 
     CHANGED = "changed"
-    """Both are exact and differ: the corpora differ. Or one is an estimate without an interval: nobody can say."""
+    """Both are exact and differ: the corpora differ. Or an estimate has no interval: the cause is unknown."""
     BEYOND_NOISE = "beyond_noise"
     """At least one is sampled or estimated, and the interval of the difference excludes 0."""
     WITHIN_NOISE = "within_noise"
@@ -118,7 +114,7 @@ class MetricChangeKind(StrEnum):
     REMOVED = "removed"
     """Only the old manifest has the record."""
     GAINED = "gained"
-    """There was no value, and now there is one."""
+    """There was no value, and now there is."""
     LOST = "lost"
     """There was a value, and now there is none."""
     NOT_COMPARABLE = "not_comparable"
@@ -142,13 +138,13 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricChange:
-    """One metric record that is not as it was."""
+    """A metric record that is not as it was."""
 
     metric: str
     stat: str
     scope: Scope
     unit: str
-    """Of the new side where there is one."""
+    """Of the new side, if any."""
     fate: MetricChangeKind
     reason: str = ""
     """Code of why it cannot be compared, or why a side has no value; see ``dataaudit explain diff``."""
@@ -161,7 +157,7 @@ class MetricChange:
     high: float | None = None
     confidence: float | None = None
     chance_low: float | None = None
-    """Of an exact ratio: lower bound of the difference of two processes, were each corpus a random sample of one."""
+    """Of an exact ratio: lower bound of the difference of two processes, were each corpus a random sample."""
     chance_high: float | None = None
     chance: bool | None = None
     """Whether two corpora of these sizes, drawn from one process, differ this much by chance; None if not asked."""
@@ -169,18 +165,16 @@ class MetricChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenShift:
-    """One token that makes a drift."""
+    """One token of a drift: its counts, and what it adds to both divergences, nats."""
 
     token: int
     piece: str | None
-    """Its entry in the vocabulary where one of the manifests names it."""
+    """Its entry in the vocabulary where a manifest names it."""
     old: int
-    """Occurrences."""
     new: int
     kl: float
-    """What it adds to KL, nats; negative where it became rarer."""
+    """Negative where it became rarer."""
     js: float
-    """What it adds to the Jensen-Shannon divergence, nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,14 +205,13 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One thing that decided the numbers and is not as it was."""
+    """One setting that decided the numbers and is not as it was, in canonical JSON; None where it is absent."""
 
     area: str
     """schema, tool, dataset, config, stages, libraries, tokenizer, detectors, protected, ..."""
     name: str
-    """Dotted name in the area."""
+    """Dotted."""
     old: str | None
-    """In canonical JSON; None where it is absent."""
     new: str | None
 
 
@@ -228,16 +221,16 @@ class Cause:
 
     bump: Bump
     code: str
-    """Short code; a kind of change of shards, or ``split_role``."""
+    """A kind of change of shards, or ``split_role``."""
     text: str
-    """In words, without any name from the data."""
+    """Without any name from the data."""
     proven: bool = True
-    """Whether digests prove it; else it is what can be said."""
+    """Whether digests prove it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Which version bump the data demand, and what the versions say."""
+    """The version bump that the data demand, and whether the versions have it."""
 
     bump: Bump
     proven: bool
@@ -245,7 +238,7 @@ class Proposal:
     causes: tuple[Cause, ...]
     """The gravest first."""
     version: str | None
-    """The least version that the new manifest may carry; None when that cannot be said."""
+    """The least version that the new manifest may have; None where it is unknown."""
     complaint: str
     """Code of what is wrong with the versions: too_small, unchanged, backwards, not_semver, other_dataset; or empty."""
 
@@ -264,7 +257,7 @@ class Side:
     """Version of dataaudit that wrote it."""
     tokenizer: str
     shards: int
-    """Shards that are in the numbers."""
+    """In the numbers."""
     unread_shards: int
     documents: int
     bytes: int
@@ -275,7 +268,7 @@ class Side:
 class Difference(Result):
     """What changed from an older manifest to a newer one."""
 
-    line_by = "dataaudit.decide.diff.words:line"
+    line_by = "dataaudit.decide.diff.blocks:line"
     blocks_by = "dataaudit.decide.diff.blocks:difference_blocks"
 
     old: Side
@@ -283,7 +276,7 @@ class Difference(Result):
     equal: bool
     """Whether both are the same: the same id, or the same core written under two schema versions."""
     descends: bool
-    """Whether the new manifest names the old one as its parent."""
+    """Whether the old manifest is a parent of the new."""
     proposal: Proposal
     unchanged_shards: int
     fates: tuple[FateCount, ...]
@@ -291,7 +284,6 @@ class Difference(Result):
     shards: tuple[ShardChange, ...]
     """In the order of :class:`ShardChangeKind`, then by documents, most first, then by split and URI."""
     recuts: tuple[Recut, ...]
-    """Of splits whose shards differ on both sides."""
     unchanged_metrics: int
     hidden_metrics: int
     """Records that are not shown, because a small count may point at people."""
@@ -304,9 +296,36 @@ class Difference(Result):
     settings: tuple[Setting, ...]
     """Sorted by area and name."""
     parents: Mapping[str, tuple[str, ...]]
-    """Ids of the parents of ``old`` and ``new``."""
+    """Ids, of ``old`` and ``new``."""
 
 
+FATES = {
+    ShardChangeKind.MOVED_SPLIT: "moved to another split",
+    ShardChangeKind.REMOVED: "removed",
+    ShardChangeKind.CHANGED: "changed",
+    ShardChangeKind.LOST: "no longer read",
+    ShardChangeKind.UNKNOWN: "unread in both",
+    ShardChangeKind.RECUT: "cut otherwise",
+    ShardChangeKind.ADDED: "added",
+    ShardChangeKind.RECOVERED: "read now",
+    ShardChangeKind.MOVED: "renamed",
+    ShardChangeKind.REPACKED: "repacked",
+}
+REASONS = {
+    "other_unit": "another unit",
+    "other_version": "another version of the definition",
+    "other_tokenizer": "another tokenizer",
+    "other_detector": "another detector or model",
+    "other_protected_set": "other items in the evaluation set",
+    "other_reference": "another reference manifest",
+    "other_parameters": "other parameters of the stage",
+    "shard_ordinal": "shards are numbered anew",
+    "new": "only in the new manifest",
+    "gone": "only in the old manifest",
+    "folded_sources": "added up with other small sources",
+    "no_histogram": "token counts were not kept",
+    "empty_denominator": "nothing to divide by",
+}
 SCHEMA_NAME: Final = "dataaudit-diff"
 SCHEMA_VERSION: Final = 1
 _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
@@ -315,8 +334,8 @@ Json = dict[str, Any]
 
 def render_json(difference: Difference) -> str:
     """Return the whole difference as JSON in ASCII, a line for each item of a list; equal manifests, equal bytes."""
-    held = {"schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION}, **_plain(difference)}
-    return "{\n" + ",\n".join(f"  {_compact(name)}: {_value(value)}" for name, value in held.items()) + "\n}\n"
+    whole = {"schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION}, **_plain(difference)}
+    return "{\n" + ",\n".join(f"  {_compact(name)}: {_value(value)}" for name, value in whole.items()) + "\n}\n"
 
 
 def diff_schema() -> Json:
@@ -353,7 +372,6 @@ def _compact(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return plain JSON values; a scope keeps only the fields that are given."""
     if value is None or type(value) in _SIMPLE:  # nearly all of them
         return value
     if isinstance(value, StrEnum):
@@ -372,7 +390,6 @@ def _plain(value: Any) -> Any:
 
 
 def _schema(kind: Any, definitions: Json) -> Json:
-    """Return the schema of a type; classes of several fields go into the definitions."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind in _SIMPLE:
         schema: Json = {"type": _SIMPLE[kind]}

@@ -1,13 +1,11 @@
-"""Drift: the token counts of both manifests against each other, of the dataset, its splits, and their sources.
+"""Compares token counts of two manifests, and splits that were cut into shards anew.
 
-Divergence is what a build computes as ``token_kl_drift``, beside the least that chance gives; the definitions are those
-of ``dataaudit explain drift``, and tests hold the numbers to a build's and to plain Python's.
+Drift is the divergence that a build computes as ``token_kl_drift``, beside the least that chance gives: see
+``dataaudit explain drift``.
 
-Splits that were cut into shards anew: what of them does not depend on the cut, and whether it agrees.
-
-A digest speaks of one shard's rows in their order. When the same documents are cut or ordered otherwise no digest
-stays, so none can show that they are the same. What is left is everything that a manifest counts of a split whatever
-its cut: if all of it agrees, another cut or order explains the difference, but does not prove it.
+A digest speaks of one shard's rows in their order, so no digest shows that documents are the same which were cut or
+ordered otherwise. What a manifest counts of a split does not depend on the cut: if all of it agrees, another cut or
+order explains the difference, but does not prove it.
 """
 
 from __future__ import annotations
@@ -33,19 +31,11 @@ FOLDED = "folded_sources"
 NEW, GONE = "new", "gone"
 _TOP = 10
 """Tokens that are named for a scope."""
-_Place = tuple[str | None, str | None]
+_Part = tuple[str | None, str | None]
 
 
 class Histogram:
-    """Token counts of one manifest.
-
-    Args:
-        manifest: The manifest.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A table is not the one that the manifest was published with.
-    """
+    """Token counts of one manifest, by split and source; None stands for all of them."""
 
     def __init__(self, manifest: Manifest) -> None:
         table = manifest.table("histogram")
@@ -53,8 +43,8 @@ class Histogram:
         self._counts = table["count"].to_numpy()
         self._spans = token_spans(table)
         self.size = max(manifest.core.tokenizer.vocab_size, int(self._tokens.max(initial=-1)) + 1)
-        self.places = _places(manifest)
-        named = {place for place in self.places if None not in place}
+        self.parts = _parts(manifest)
+        named = {part for part in self.parts if None not in part}
         self.folded = bool(named - self._spans.keys()) or _capped(manifest, named)
 
     @property
@@ -62,18 +52,13 @@ class Histogram:
         """Whether there is no count at all."""
         return not self._spans
 
-    def counts(self, place: _Place, size: int) -> np.ndarray | None:
+    def counts(self, part: _Part, size: int) -> np.ndarray | None:
         """Return int64[size] counts of a split (None: all) and source (None: all), or None without any."""
-        chosen = [
-            span
-            for (split, source), span in self._spans.items()
-            if place[0] in {None, split} and place[1] in {None, source}
-        ]
-        if not chosen:
-            return None
-        total = np.zeros(size, dtype=np.int64)
-        for span in chosen:
-            total[self._tokens[span]] += self._counts[span]  # no token occurs twice in a span
+        total = None
+        for (split, source), span in self._spans.items():
+            if part[0] in {None, split} and part[1] in {None, source}:
+                total = np.zeros(size, dtype=np.int64) if total is None else total
+                total[self._tokens[span]] += self._counts[span]  # no token occurs twice in a span
         return total
 
     def same(self, other: Histogram, split: str) -> bool:
@@ -103,7 +88,7 @@ def drifts(old: Manifest, new: Manifest, *, same_tokenizer: bool) -> tuple[list[
     if not same_tokenizer:
         return [_without((None, None), OTHER_TOKENIZER, old.core.totals.tokens, new.core.totals.tokens)], 0
     if _same_table(old, new, "histogram") and _same_table(old, new, "sources"):
-        return [], len(_places(old))
+        return [], len(_parts(old))
     histogram, other = Histogram(old), Histogram(new)
     if histogram.empty or other.empty:
         if histogram.empty and other.empty and not old.core.totals.tokens and not new.core.totals.tokens:
@@ -111,52 +96,49 @@ def drifts(old: Manifest, new: Manifest, *, same_tokenizer: bool) -> tuple[list[
         return [_without((None, None), NO_HISTOGRAM, old.core.totals.tokens, new.core.totals.tokens)], 0
     biases = _biases(new) if old.id in new.core.parents and len(new.core.parents) == 1 else {}
     pieces = _pieces(old) | _pieces(new)
-    places = sorted(histogram.places | other.places, key=lambda at: (at[0] or "", at[1] or ""))
-    made = (_drift(place, histogram, other, biases, pieces) for place in places)
-    found = sorted((drift for drift in made if drift is not None), key=_order)
-    return found, len(places) - len(found)
+    parts = sorted(histogram.parts | other.parts, key=lambda at: (at[0] or "", at[1] or ""))
+    every = (_drift(part, histogram, other, biases, pieces) for part in parts)
+    moved = sorted((drift for drift in every if drift is not None), key=_order)
+    return moved, len(parts) - len(moved)
 
 
 def _drift(
-    place: _Place,
+    part: _Part,
     histogram: Histogram,
     other: Histogram,
-    biases: dict[_Place, tuple[float, float]],
+    biases: dict[_Part, tuple[float, float]],
     pieces: dict[int, str],
 ) -> Drift | None:
-    """Return the drift of one place; None where both are the same."""
     size = max(histogram.size, other.size)
-    was, now = histogram.counts(place, size), other.counts(place, size)
+    was, now = histogram.counts(part, size), other.counts(part, size)
     totals = (0 if was is None else int(was.sum())), (0 if now is None else int(now.sum()))
-    if place[1] == OTHER and (histogram.folded or other.folded):
-        return _without(place, FOLDED, *totals)
+    if part[1] == OTHER and (histogram.folded or other.folded):
+        return _without(part, FOLDED, *totals)
     if was is None or now is None:
-        missing = (histogram, place in histogram.places) if was is None else (other, place in other.places)
-        if missing[1]:
-            return _without(place, FOLDED, *totals)
-        return _without(place, NEW if was is None else GONE, *totals)
+        if part in (histogram if was is None else other).parts:
+            return _without(part, FOLDED, *totals)
+        return _without(part, NEW if was is None else GONE, *totals)
     if np.array_equal(was, now):
         return None
-    held = divergence(was, now)
-    bias = biases.get(place)
+    apart, bias = divergence(was, now), biases.get(part)
     return Drift(
-        split=place[0],
-        source=place[1],
+        split=part[0],
+        source=part[1],
         old_tokens=totals[0],
         new_tokens=totals[1],
-        kl=rounded(held.kl),
-        js=rounded(held.js),
+        kl=rounded(apart.kl),
+        js=rounded(apart.js),
         by_chance=rounded(least_by_chance(was, now)) if bias is None else bias[0],
         by_chance_high=None if bias is None else bias[1],
         floor=bias is None,
-        top=tuple(_top(held.js_terms, held.kl_terms, was, now, pieces)),
+        top=tuple(_top(apart.js_terms, apart.kl_terms, was, now, pieces)),
     )
 
 
 def _top(
     js: np.ndarray, kl: np.ndarray, was: np.ndarray, now: np.ndarray, pieces: dict[int, str]
 ) -> Iterator[TokenShift]:
-    """Yield the tokens that add most, equal ones by token."""
+    """Yield the tokens that add most; equal terms by token."""
     likely = np.argsort(-js, kind="stable")[: 2 * _TOP]  # rounding may swap neighbours
     ordered = sorted((-rounded(float(js[token])), int(token)) for token in likely if js[token] > 0)
     for _, token in ordered[:_TOP]:
@@ -170,44 +152,38 @@ def _top(
         )
 
 
-def _without(place: _Place, reason: str, old_tokens: int, new_tokens: int) -> Drift:
-    return Drift(split=place[0], source=place[1], old_tokens=old_tokens, new_tokens=new_tokens, reason=reason)
+def _without(part: _Part, reason: str, old_tokens: int, new_tokens: int) -> Drift:
+    return Drift(split=part[0], source=part[1], old_tokens=old_tokens, new_tokens=new_tokens, reason=reason)
 
 
-def _biases(new: Manifest) -> dict[_Place, tuple[float, float]]:
-    """Return what chance gives, as the build found it against the old manifest: mean and upper bound."""
-    found: dict[_Place, tuple[float, float]] = {}
-    for record in new.metrics("token_kl_drift", "kl_bias"):
-        place = (record.scope.split, record.scope.source)
-        if (
-            record.value is not None
-            and record.high is not None
-            and record.scope == Scope(split=place[0], source=place[1])
-        ):
-            found[place] = record.value, record.high
-    return found
+def _biases(new: Manifest) -> dict[_Part, tuple[float, float]]:
+    """Return the KL of chance alone, as the build measured it against the old manifest: mean and upper bound."""
+    return {
+        (record.scope.split, record.scope.source): (record.value, record.high)
+        for record in new.metrics("token_kl_drift", "kl_bias")
+        if record.value is not None and record.high is not None
+        if record.scope == Scope(split=record.scope.split, source=record.scope.source)
+    }
 
 
-def _places(manifest: Manifest) -> set[_Place]:
-    """Return the dataset, its splits, and their sources, as far as they have tokens."""
-    held = manifest.table("sources").filter(pc.field("tokens") > 0)
-    named: set[_Place] = set(zip(held["split"].to_pylist(), held["source"].to_pylist(), strict=True))
+def _parts(manifest: Manifest) -> set[_Part]:
+    sources = manifest.table("sources").filter(pc.field("tokens") > 0)
+    named: set[_Part] = set(zip(sources["split"].to_pylist(), sources["source"].to_pylist(), strict=True))
     return named | {(split, None) for split, _ in named} | ({(None, None)} if named else set())
 
 
 def _same_table(old: Manifest, new: Manifest, name: str) -> bool:
-    item, other = old.core.tables.get(name), new.core.tables.get(name)
-    return item is not None and other is not None and item.digest == other.digest
+    was, now = old.core.tables.get(name), new.core.tables.get(name)
+    return was is not None and now is not None and was.digest == now.digest
 
 
 def _pieces(manifest: Manifest) -> dict[int, str]:
-    """Return the names of tokens that a manifest knows."""
     table = manifest.table("drift")
     pairs = zip(table["token"].to_pylist(), table["piece"].to_pylist(), strict=True)
     return {token: piece for token, piece in pairs if piece}
 
 
-def _capped(manifest: Manifest, named: set[_Place]) -> bool:
+def _capped(manifest: Manifest, named: set[_Part]) -> bool:
     """Return whether the source `other` stands for several: there are as many sources as the config allows."""
     sources = {source for _, source in named}
     limit = manifest.core.config.get("max_sources", len(sources) + 1)
@@ -222,12 +198,10 @@ def _order(drift: Drift) -> tuple[int, float, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """How far two unigram distributions are apart."""
+    """How far two unigram distributions are apart, nats: KL(new || old), and Jensen-Shannon."""
 
     kl: float
-    """KL(new || old), nats."""
     js: float
-    """Jensen-Shannon divergence, nats."""
     kl_terms: np.ndarray
     """float64[v], what each token adds to ``kl``."""
     js_terms: np.ndarray
@@ -244,8 +218,8 @@ def divergence(old: np.ndarray, new: np.ndarray) -> Divergence:
 def least_by_chance(old: np.ndarray, new: np.ndarray) -> float:
     """Return the mean of KL(new || old) had both been drawn from one pool, token by token, nats.
 
-    Tokens of real text are not drawn one by one but in documents, where a word comes again, so that chance gives
-    several times as much: this is a floor.
+    Tokens of real text come in documents that repeat their words, so chance gives several times as much: this is a
+    floor.
     """
     return pool_counts(new, old).kl_null(1.0)
 
@@ -273,11 +247,10 @@ def _recut(old: Manifest, new: Manifest, split: str, meaning: Meaning, histogram
     checks: list[_Check] = [(TOTALS if meaning.same_tokenizer else SIZES, sizes, "")]
     if sizes:
         checks += _further(old, new, split, meaning, histograms)
-    counted = next((same for name, same, _ in checks if name == TOKENS), None)
     differ = tuple(name for name, same, _ in checks if same is False)
     return Recut(
         split=split,
-        consistent=bool(counted) and not differ,
+        consistent=(TOKENS, True, "") in checks and not differ,
         differ=differ,
         fell=bool(differ) and _fell(old, new, split, meaning, histograms),
         agree=tuple(name for name, same, _ in checks if same),
@@ -322,13 +295,10 @@ def _fell(old: Manifest, new: Manifest, split: str, meaning: Meaning, histograms
 
 
 def _same_rows(old: Manifest, new: Manifest, name: str, split: str, columns: list[str] | None = None) -> bool:
-    """Return whether a table has the same rows of a split in both."""
-    if columns is None and _digest(old, name) == _digest(new, name):
+    if columns is None and _same_table(old, new, name):
         return True
-    item, other = (_rows(manifest, name, split) for manifest in (old, new))
-    if columns is not None:
-        item, other = item.select(columns), other.select(columns)
-    return bool(item.equals(other))
+    was, now = (_rows(manifest, name, split) for manifest in (old, new))
+    return bool(was.equals(now) if columns is None else was.select(columns).equals(now.select(columns)))
 
 
 def _rows(manifest: Manifest, name: str, split: str) -> pa.Table:
@@ -336,20 +306,16 @@ def _rows(manifest: Manifest, name: str, split: str) -> pa.Table:
     return table.filter(pc.equal(table["split"], split)).combine_chunks()
 
 
-def _digest(manifest: Manifest, name: str) -> str | None:
-    record = manifest.core.tables.get(name)
-    return None if record is None else record.digest
-
-
 def _same_records(
     old: Manifest, new: Manifest, split: str, metric: str, stat: str, *, sources: bool = True
 ) -> tuple[bool | None, str]:
     """Return whether records of a split have the same values, and why that is not known."""
-    held = []
-    for manifest in (old, new):
-        chosen = ((item, item.scope) for item in manifest.metrics(metric, stat) if item.scope.split == split)
-        values = {(scope.source, scope.rule, item.version): item.value for item, scope in chosen}
-        held.append({key: value for key, value in values.items() if sources or key[0] is None})
-    if not held[0] or not held[1]:
-        return None, "not counted in both"
-    return held[0] == held[1], ""
+    was, now = (
+        {
+            (record.scope.source, record.scope.rule, record.version): record.value
+            for record in manifest.metrics(metric, stat)
+            if record.scope.split == split and (sources or record.scope.source is None)
+        }
+        for manifest in (old, new)
+    )
+    return (was == now, "") if was and now else (None, "not counted in both")

@@ -24,7 +24,7 @@ draws are those of equal lengths, T^2 / S (Kish 1965, Survey Sampling).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -46,7 +46,7 @@ _Sums = dict[_Key, tuple[float, float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value, and between which bounds the true one lies."""
+    """A value, and the bounds of the true value."""
 
     value: float
     low: float
@@ -87,11 +87,7 @@ def chance(old: float, old_trials: float, new: float, new_trials: float) -> Inte
 
 
 class EffectiveSampleSizes:
-    """Independent draws behind the shares of one manifest.
-
-    Args:
-        manifest: The manifest; its tables are read when they are needed.
-    """
+    """Independent draws behind the shares of one manifest, whose tables are read when they are needed."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -130,41 +126,32 @@ class EffectiveSampleSizes:
         table = self._manifest.table("lengths")
         documents = table["documents"].to_numpy().astype(np.float64)
         middle = (table["low"].to_numpy().astype(np.float64) + table["high"].to_numpy()) / 2
-        values = pa.table(
-            {
-                "split": table["split"],
-                "source": table["source"],
-                "documents": documents,
-                "tokens": documents * middle,
-                "squares": documents * middle**2,
-            }
-        )
-        found: _Sums = {}
-        for names in ((), ("split",), ("source",), ("split", "source")):
-            sums = [(name, "sum") for name in ("documents", "tokens", "squares")]
-            grouped = values.group_by(list(names), use_threads=False).aggregate(sums)
-            for row in grouped.to_pylist():
-                if row["tokens_sum"]:
-                    counts = row["documents_sum"], row["tokens_sum"], row["squares_sum"]
-                    found[row.get("split"), row.get("source")] = counts
-        return found
+        values = {"documents": documents, "tokens": documents * middle, "squares": documents * middle**2}
+        return {
+            (row.get("split"), row.get("source")): (row["documents_sum"], row["tokens_sum"], row["squares_sum"])
+            for row in _sums(pa.table({"split": table["split"], "source": table["source"], **values}), *values)
+            if row["tokens_sum"]
+        }
 
     @cached_property
     def _languages(self) -> dict[tuple[str | None, str | None, str], tuple[float, float]]:
-        table = self._manifest.table("languages")
-        found = {}
-        for names in ((), ("split",), ("source",), ("split", "source")):
-            grouped = table.group_by([*names, "language"], use_threads=False).aggregate(
-                [("documents", "sum"), ("tokens", "sum")]
+        return {
+            (row.get("split"), row.get("source"), row["language"]): (
+                float(row["documents_sum"]),
+                float(row["tokens_sum"]),
             )
-            for row in grouped.to_pylist():
-                place = row.get("split"), row.get("source"), row["language"]
-                found[place] = float(row["documents_sum"]), float(row["tokens_sum"])
-        return found
+            for row in _sums(self._manifest.table("languages"), "documents", "tokens", by=["language"])
+        }
+
+
+def _sums(table: pa.Table, *names: str, by: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield sums of columns by split, by source, by both, and of all."""
+    for parts in ((), ("split",), ("source",), ("split", "source")):
+        grouped = table.group_by([*parts, *by], use_threads=False)
+        yield from grouped.aggregate([(name, "sum") for name in names]).to_pylist()
 
 
 def _draws(share: float, tokens: float, part: float, whole: float) -> float | None:
-    """Return the effective number of draws of a share of tokens."""
     if whole <= 0:
         return None
     variance = ((1 - share) ** 2 * part + share**2 * max(0.0, whole - part)) / tokens**2

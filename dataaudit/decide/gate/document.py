@@ -1,7 +1,7 @@
 """``gate.json``: a verdict as JSON with a schema of its own, and back.
 
-It is kept and passed on like the other outputs, so it keeps their rule about personal data: small counts are left
-out, larger ones are rounded.
+It is passed on like the other outputs, so it keeps their rule about personal data: small counts are left out, larger
+counts are rounded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dataaudit.base.errors import ManifestError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.decide.gate.number_texts import discreet
 from dataaudit.decide.gate.verdict import RuleResult, Verdict
 
@@ -66,16 +66,16 @@ def gate_json(verdict: Verdict) -> bytes:
 def read_verdict(path: Path) -> Verdict:
     """Return the verdict of a ``gate.json``."""
     try:
-        document: Any = orjson.loads(read_regular(path))
+        document: Any = orjson.loads(read_safely(path))
     except (OSError, orjson.JSONDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise ManifestError(f"the verdict {path} cannot be read: {reason}") from None
     try:
         return GateFile.model_validate(document).verdict
     except ValidationError as error:
-        place = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"])
+        where = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"])
         raise ManifestError(
-            f"{path} is no verdict that this version reads: {error.error_count()} problem(s), the first at {place}",
+            f"{path} is no verdict that this version reads: {error.error_count()} problem(s), the first at {where}",
             "`dataaudit gate ... --out gate.json` writes one.",
         ) from None
 
@@ -86,7 +86,7 @@ def gate_schema() -> dict[str, Any]:
 
 
 def _shortened(result: RuleResult) -> RuleResult:
-    """Return the result with its worst cases, and one of every state, so that its exit codes can be told from it."""
+    """Return the result with its worst cases, and a case of every state, from which its exit codes follow."""
     cases = list(result.cases[:MOST_CASES])
     listed = {case.state for case in cases if not case.waived}
     for case in result.cases[MOST_CASES:]:

@@ -1,12 +1,11 @@
-"""A first policy, drafted from what a manifest measured: ``dataaudit policy draft``.
+"""Drafts a first policy from what a manifest measured: ``dataaudit policy draft``.
 
-Three kinds of rules, in this order. *Bounds* are those of the ready policy `release-gate` that fail a release whatever
-was measured: unread bytes, leaks, secrets. *Drawn* limits are the measured numbers, rounded outward, so that the next
-build is held to what this one was. *Changes* are release-gate's rules of change and of odd shards; those wait for a
-baseline. What the manifest has no number of is listed at the end, not drafted.
+Three kinds of rules, in this order. *Bounds* are those of the built-in policy `release-gate` that fail a release
+whatever was measured: unread bytes, leaks, secrets. *Drawn* limits are the measured numbers, rounded outward. *Changes*
+are release-gate's rules of change and of odd shards, which need a baseline. What has no number is listed at the end.
 
-Measured is what the gate itself would judge: drawn rules are judged once with a limit that nothing keeps. So the draft
-passes on its manifest, but for a bound that the manifest does not keep: that one stays as it is, and says so.
+The gate itself measures: drawn rules are judged once with a limit that nothing keeps. So the draft passes on its
+manifest, but for a bound that the manifest does not keep: that one stays as it is, and its comment says so.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ import functools
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from operator import attrgetter
 
 from dataaudit.base.text import plural
-from dataaudit.decide.gate.builtin import ready_path
-from dataaudit.decide.gate.evaluate import evaluate
+from dataaudit.decide.gate import builtin_path
 from dataaudit.decide.gate.facts import Facts
-from dataaudit.decide.gate.looked_for import demandable
+from dataaudit.decide.gate.missing import demandable
 from dataaudit.decide.gate.number_texts import discreet_ceiling, reason_text
 from dataaudit.decide.gate.policy import NAME_LIMIT, Policy, Rule, ScopeRule, Severity, load_policy
-from dataaudit.decide.gate.run import facts_for
+from dataaudit.decide.gate.run import evaluate, facts_for
 from dataaudit.decide.gate.verdict import Case, RuleResult, State
-from dataaudit.decide.gate.writers.words import judged_words, name, place, prose, value_words
+from dataaudit.decide.gate.writers.words import judged_words, name, prose, scope_words, value_words
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.registry import PERSONAL
 
@@ -42,11 +41,16 @@ _DEMAND = (
     "Numbers pass by the detectors that measured these alone. Entities that are off, an allow-list, other rules or"
     " tiers and a newer dataaudit have other digests: a build by them is not evaluated before its digest stands here."
 )
+_LISTED = (
+    "The build held back what a quarantine list names. This key has the gate refuse what such a list, a path from"
+    " this file, holds back:"
+)
 _DIGITS = 2
 _WIDTH = 118
 _TINY = 1e-9
 _NO_DAY = dt.date.min  # a draft has no waivers
 _PLAIN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./;-]+)*$")
+_YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _PARTS = {"source": "sources", "set": "sets", "entity": "entities", "language": "languages", "split": "splits"}
 
 
@@ -86,13 +90,13 @@ DRAWN: tuple[Rule, ...] = (
     ),
     _drawn("packed-padding", "pad_fraction", "packed_*", severity="warn"),
 )
-"""What limits are drawn for; ``budget`` is a limit that nothing keeps."""
+"""Rules whose limits are drawn; ``budget`` is a limit that nothing keeps."""
 
 
 @functools.cache
 def candidates() -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     """Return the bounds and the changes of `release-gate`; its warnings about measured numbers are drawn instead."""
-    rules = load_policy(ready_path("release-gate")).rules
+    rules = load_policy(builtin_path("release-gate")).rules
     bounds = [rule for rule in rules if rule.limit_kind == "budget" and rule.severity == Severity.FAIL]
     return tuple(bounds), tuple(rule for rule in rules if rule.limit_kind != "budget")
 
@@ -103,44 +107,42 @@ def draft(manifest: Manifest) -> str:
 
 
 def draft_of(facts: Facts) -> str:
-    """Return the policy of what is known of a manifest: see :func:`draft`."""
+    """Return the policy from the facts of a manifest."""
     bounds, changes = candidates()
     results = {rule_result.rule.name: rule_result for rule_result in evaluate(_asked(), facts, on=_NO_DAY).rules}
-    absent: list[RuleResult] = []
-    held = [_bound(results[rule.name], facts) for rule in bounds]
-    limits = [_limit(results[rule.name], bounds) for rule in DRAWN]
-    drawn = list(_texts(limits, absent))
-    written = [*bounds, *(rule for rule, limit in zip(DRAWN, limits, strict=True) if isinstance(limit, str))]
-    compared = list(_texts((_change(results[rule.name]) for rule in changes), absent))
+    limits = {rule.name: _limit(results[rule.name], bounds) for rule in DRAWN}
+    compared = {rule.name: _change(results[rule.name]) for rule in changes}
+    drawn = [rule for rule in DRAWN if isinstance(limits[rule.name], str)]
     parts = [
-        _head(facts, demandable(written, facts)),
+        _head(facts, demandable([*bounds, *drawn], facts)),
         "# What fails a release whatever was measured, as in the ready policy release-gate.",
-        *held,
+        *(_bound(results[rule.name], facts) for rule in bounds),
         "# Drawn from what was measured: loosen what may grow, tighten what is to become better.",
-        *(drawn or ["# Nothing was measured that a limit could be drawn from."]),
+        *(_texts(limits) or ["# Nothing was measured that a limit could be drawn from."]),
         "# Changes against a baseline, and shards unlike the others, as in release-gate. Without a baseline they wait.",
-        *(compared or ["# Nothing was measured that could change."]),
-        *_left_out(absent),
+        *(_texts(compared) or ["# Nothing was measured that could change."]),
     ]
+    absent = [item for item in (*limits.values(), *compared.values()) if isinstance(item, RuleResult)]
+    if absent:
+        lines = [
+            f"#   {result.rule.name}, {result.rule.metric}.{result.rule.stat}: {_why(result.cases[0])}"
+            for result in absent
+        ]
+        parts.append("\n".join(["# Not drafted, for want of a number:", *lines]))
     return "\n\n".join(parts) + "\n"
 
 
 def _asked() -> Policy:
-    """Return every rule that a draft may have."""
     bounds, changes = candidates()
     return Policy(policy="draft", rules=(*bounds, *DRAWN, *changes))
 
 
 Block = str | RuleResult
-"""A rule as text, or what came of one that is not drafted."""
+"""A rule as text, or the result of a rule that is not drafted."""
 
 
-def _texts(found: Iterable[Block | None], absent: list[RuleResult]) -> Iterator[str]:
-    for item in found:
-        if isinstance(item, str):
-            yield item
-        elif item is not None:
-            absent.append(item)
+def _texts(blocks: Mapping[str, Block | None]) -> list[str]:
+    return [block for block in blocks.values() if isinstance(block, str)]
 
 
 def _head(facts: Facts, detectors: Mapping[str, str]) -> str:
@@ -153,18 +155,14 @@ def _head(facts: Facts, detectors: Mapping[str, str]) -> str:
         " `dataaudit explain gate` says what every key means."
     )
     digest = subject.id.rpartition(":")[2][:16]
-    about = (f"policy: {_scalar(called)}", 'version: "1"', f"description: Drafted from the manifest {digest}.")
-    listed = (
-        "The build held back what a quarantine list names. This key has the gate refuse what such a list, a path from"
-        " this file, holds back:"
-    )
-    key = [*_comment(listed, ""), "# quarantine_list: quarantine.jsonl"] if facts.core.quarantine else []
-    demand = [
-        *_comment(_DEMAND, ""),
-        "detectors:",
-        *(f"  {_scalar(detector)}: {found}" for detector, found in detectors.items()),
-    ]
-    return "\n".join([*_comment(text, ""), *about, *key, *(demand if detectors else []), "", "rules:"])
+    lines = _comment(text, "")
+    lines += [f"policy: {_scalar(called)}", 'version: "1"', f"description: Drafted from the manifest {digest}."]
+    if facts.core.quarantine:
+        lines += [*_comment(_LISTED, ""), "# quarantine_list: quarantine.jsonl"]
+    if detectors:
+        lines += [*_comment(_DEMAND, ""), "detectors:"]
+        lines += [f"  {_scalar(detector)}: {sha256}" for detector, sha256 in detectors.items()]
+    return "\n".join([*lines, "", "rules:"])
 
 
 def _bound(result: RuleResult, facts: Facts) -> str:
@@ -186,7 +184,7 @@ def _bound(result: RuleResult, facts: Facts) -> str:
 
 
 def _limit(result: RuleResult, bounds: tuple[Rule, ...]) -> Block | None:
-    """Return a rule with a limit drawn; None where a bound that the manifest fails says it already."""
+    """Return a rule with a limit drawn; None where the manifest fails a bound of the same number."""
     rule = result.rule
     measured = [case for case in result.cases if case.judged is not None and case.value is not None]
     if not measured:
@@ -196,33 +194,25 @@ def _limit(result: RuleResult, bounds: tuple[Rule, ...]) -> Block | None:
     limit = _outward(rule, worst)
     if at_least and limit == 0:
         return result
-    if any(bound.budget is not None and limit > bound.budget for bound in bounds if _same_number(bound, rule)):
+    number = attrgetter("metric", "stat", "scope", "comparator")
+    if any(limit > bound.limit for bound in bounds if number(bound) == number(rule)):
         return None
-    said = [f"Measured: {_measured(rule, worst)}{_of_parts(rule, len(measured), at_least=at_least)}."]
+    comment = [f"Measured: {_measured(rule, worst)}{_of_parts(rule, len(measured), at_least=at_least)}."]
     number_of = "The number is" if worst.judged == worst.value else f"The {'lower' if at_least else 'upper'} bound is"
     if rule.metric in PERSONAL and limit > 0:
-        said.append("The limit lies above what a report would show: it tells no exact count.")
+        comment.append("The limit lies above what a report would show: it tells no exact count.")
     elif rule.unit == "ratio" and limit == 1 and not at_least:
-        said.append("No number exceeds the limit: tighten it.")
+        comment.append("No number exceeds the limit: tighten it.")
     elif worst.judged == limit:
-        said.append(f"{number_of} the limit.")
+        comment.append(f"{number_of} the limit.")
     else:
-        said.append(f"{number_of} rounded {'down' if at_least else 'up'} to {_DIGITS} digits.")
+        comment.append(f"{number_of} rounded {'down' if at_least else 'up'} to {_DIGITS} digits.")
     drawn = rule.model_copy(update={"budget": limit})
     missing = [case for case in result.cases if case.state == State.NOT_EVALUATED]
     if missing:
         drawn = drawn.model_copy(update={"required": False})
-        said.append(f"Not required: {plural(len(missing), 'part')} without a number ({_why(missing[0])}).")
-    return _rule(drawn, " ".join(said))
-
-
-def _same_number(bound: Rule, rule: Rule) -> bool:
-    return (bound.metric, bound.stat, bound.scope, bound.comparator) == (
-        rule.metric,
-        rule.stat,
-        rule.scope,
-        rule.comparator,
-    )
+        comment.append(f"Not required: {plural(len(missing), 'part')} without a number ({_why(missing[0])}).")
+    return _rule(drawn, " ".join(comment))
 
 
 def _change(result: RuleResult) -> Block:
@@ -231,26 +221,16 @@ def _change(result: RuleResult) -> Block:
     judged = sum(result.counts.get(state, 0) for state in (State.PASSED, State.WARNED, State.FAILED))
     if not result.waits and not judged:
         return result
-    said = "Waits for a baseline." if rule.needs_baseline else "Shards are held against each other."
+    comment = "Waits for a baseline." if rule.needs_baseline else "Shards are compared with each other."
     if result.state in {State.WARNED, State.FAILED}:
-        said += f" This manifest warns: {plural(result.counts[result.state], 'shard')}."
+        comment += f" This manifest warns: {plural(result.counts[result.state], 'shard')}."
     if State.NOT_EVALUATED in result.open_states and rule.required:
         rule = rule.model_copy(update={"required": False})
-        said += f" Not required: some parts have no number ({_why(case)})."
-    return _rule(rule, said)
-
-
-def _left_out(absent: list[RuleResult]) -> Iterator[str]:
-    if absent:
-        lines = [
-            f"#   {result.rule.name}, {result.rule.metric}.{result.rule.stat}: {_why(result.cases[0])}"
-            for result in absent
-        ]
-        yield "\n".join(["# Not drafted, for want of a number:", *lines])
+        comment += f" Not required: some parts have no number ({_why(case)})."
+    return _rule(rule, comment)
 
 
 def _why(case: Case) -> str:
-    """Return why there is no number."""
     if case.reason:
         return prose(case.why) or reason_text(case.reason)
     return "it is 0" if case.value == 0 else "there is nothing to compare"
@@ -258,7 +238,7 @@ def _why(case: Case) -> str:
 
 def _measured(rule: Rule, case: Case) -> str:
     """Return a number with its interval, what was judged of it, and where; small counts of personal data withheld."""
-    where, judged = place(case), "" if case.low is not None else judged_words(rule, case)
+    where, judged = scope_words(case), "" if case.low is not None else judged_words(rule, case)
     parts = [value_words(rule, case), f"({judged})" if judged else ""]
     parts += [f"of {case.stat}" if "*" in rule.stat else "", "" if where == "whole dataset" else f"at {where}"]
     return " ".join(part for part in parts if part)
@@ -272,7 +252,6 @@ def _of_parts(rule: Rule, count: int, *, at_least: bool) -> str:
 
 
 def _outward(rule: Rule, case: Case) -> float:
-    """Return the judged number of a case, rounded away from what the limit forbids."""
     assert case.judged is not None
     judged = discreet_ceiling(rule, case) if rule.metric in PERSONAL else case.judged
     limit = outward(judged, up=rule.comparator == "<=")
@@ -288,14 +267,14 @@ def outward(value: float, *, up: bool) -> float:
     return float((exact / step).to_integral_value(ROUND_CEILING if up else ROUND_FLOOR) * step)
 
 
-def _rule(rule: Rule, said: str) -> str:
+def _rule(rule: Rule, comment: str) -> str:
     """Return a rule as YAML with a comment above it: what it judges and its limit, then what is not the default."""
     lines = []
     for key, field in type(rule).model_fields.items():
         if (value := getattr(rule, key)) != field.default:
             shown = _scope(value) if isinstance(value, ScopeRule) else _scalar(value)
             lines.append(f"{'- ' if key == 'name' else '  '}{key}: {shown}")
-    return "\n".join([*_comment(said, "  "), *(f"  {line}" for line in lines)])
+    return "\n".join([*_comment(comment, "  "), *(f"  {line}" for line in lines)])
 
 
 def _scope(scope: ScopeRule) -> str:
@@ -314,16 +293,11 @@ def _scalar(value: object) -> str:
     if isinstance(value, int | float):
         return _decimal(float(value))
     text = str(value)
-    return text if _PLAIN.match(text) and not _is_word(text) else json.dumps(text)
-
-
-def _is_word(text: str) -> bool:
-    """Return whether YAML takes a text for something else: a number, a day, a truth."""
-    return text[0].isdigit() or text.lower() in {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+    is_other = text[:1].isdigit() or text.lower() in _YAML_WORDS
+    return text if _PLAIN.match(text) and not is_other else json.dumps(text)
 
 
 def _decimal(value: float) -> str:
-    """Return a number as people write it, without an exponent unless it is tiny."""
     if value == int(value):
         return str(int(value))
     return f"{Decimal(repr(value)):f}" if value >= _TINY else repr(value)

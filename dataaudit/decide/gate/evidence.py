@@ -1,9 +1,7 @@
-"""Where to look: the shards that hold most of what broke a rule, and most of what broke all rules.
+"""Evidence: the shards with most of what broke a rule, or all rules; and the documents that stop a release.
 
-Where each rule broke: the documents that stop a release, or the shards where a metric knows no more.
-
-Tables of the manifest hold them as shard and row; no text is anywhere. Which source or language a document is of, no
-table tells: of a rule about one of them a document is certain where its shard holds no other.
+Tables of the manifest list them as shard and row, without text. No table has the source or language of a document: of a
+rule about a source or language, a document is certain where its shard has no other.
 """
 
 from __future__ import annotations
@@ -41,10 +39,10 @@ MOST_BEHIND = 10_000
 _MOST_CASES = 20
 """Cases of a rule that get evidence: the worst."""
 Counts = tuple[str, Mapping[int, int]]
-"""What is counted, in the plural, and how many by shard."""
+"""A noun in the plural, and its number by shard."""
 NOTHING: Counts = ("", {})
 SAME, CHANGED, NEW = 0, 1, 2
-"""What a shard is beside the baseline, by content and by name."""
+"""A shard compared with the baseline, by content and by name."""
 _DIGESTS = ("rows_digest", "sha256")
 PARTS = ("source", "language")
 """Parts of a shard that the table of shards counts tokens of, in a column of that name and an s."""
@@ -52,17 +50,15 @@ PARTS = ("source", "language")
 
 def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     """Return the columns of the table of shards that evidence for some rules needs."""
-    evidence = (METRICS[rule.metric].evidence for rule in rules)
-    named = (
-        (shard_column.column, *filter(None, [shard_column.but]))
-        if isinstance(shard_column, ShardColumn)
-        else shard_column.columns
-        for shard_column in evidence
-        if shard_column is not None
-    )
-    found = {column for columns in named for column in columns}
-    found |= {f"{name}s" for name in PARTS for rule in rules if name in rule.scope.fields}
-    return found | {"shard", "uri", *COLUMNS, "status", "reason", "documents", "tokens", *_DIGESTS}
+    columns = {"shard", "uri", *COLUMNS, "status", "reason", "documents", "tokens", *_DIGESTS}
+    for rule in rules:
+        columns |= {f"{name}s" for name in PARTS if name in rule.scope.fields}
+        evidence = METRICS[rule.metric].evidence
+        if isinstance(evidence, ShardColumn):
+            columns |= {evidence.column, *filter(None, [evidence.but])}
+        elif evidence is not None:
+            columns |= set(evidence.columns)
+    return columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +77,9 @@ class Clues:
     manifest: Manifest
     facts: Facts
     baseline: Manifest | None = None
-    """The older manifest, to tell which shards are new."""
+    """The older manifest, against which shards are new."""
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    """What was made of tables, once for all cases."""
+    """Computed once for all cases."""
 
     @property
     def shards(self) -> pa.Table:
@@ -134,7 +130,7 @@ def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
         cases = []
         for index, case in enumerate(result.cases):
             noun, counts = counted(result.rule, case, clues) if index < _MOST_CASES and is_broken(case) else NOTHING
-            cases.append(replace(case, evidence=_named(counts, clues, noun)) if counts else case)
+            cases.append(replace(case, evidence=_worst(counts, clues, noun)) if counts else case)
             if is_broken(case) and effect_of_case(verdict, result.rule, case) in STOPPING:
                 ranking.add(result.rule, case, noun, counts)
         results.append(replace(result, cases=tuple(cases)))
@@ -186,7 +182,7 @@ def is_broken(case: Case) -> bool:
 
 
 def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
-    """Return what of a case counts in shards, in words, and how much of it in each."""
+    """Return what of a case is counted in shards, and how much in each."""
     metric = METRICS[rule.metric]
     if case.scope.shard is not None:
         return _equals(case.scope.shard, clues) if metric.finds_copies else NOTHING
@@ -197,10 +193,10 @@ def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
 
 
 def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
-    """Count tokens of the shards that are new since the baseline: what moved, a share or a drift, moved by them.
+    """Count tokens of the shards that are new since the baseline, by which a share or a drift moved.
 
     Of a source or language they are its own tokens; where its share fell, those of the others. Of a shard that changed
-    it is by how many it has more or fewer; all where it has as many.
+    they are the difference; all its tokens where there is none.
     """
     shards, scope = clues.shards, case.scope
     fell = case.value is not None and case.baseline is not None and case.value < case.baseline
@@ -210,11 +206,12 @@ def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
         return NOTHING  # what came cannot have made it less
     if clues.baseline is None:
         return NOTHING
-    noun, tokens = _moved(shards, scope, others=fell and is_amount)
+    noun, tokens = _tokens_in(shards, scope, others=fell and is_amount)
     older = clues.baseline.table("shards", ("tokens", *(f"{name}s" for name in PARTS)))
+    _, before = _tokens_in(older, scope, others=fell and is_amount)
     since = clues.since()
     changed = since == CHANGED
-    more = np.abs(tokens[changed] - _moved(older, scope, others=fell and is_amount)[1][clues.arrays["rows"][changed]])
+    more = np.abs(tokens[changed] - before[clues.arrays["rows"][changed]])
     tokens[changed] = np.where(more, more, tokens[changed])
     chosen = (since != SAME) & (tokens > 0)
     if scope.split is not None:
@@ -222,7 +219,7 @@ def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     return noun, {int(shard): int(tokens[shard]) for shard in np.flatnonzero(chosen)}
 
 
-def _moved(shards: pa.Table, scope: Scope, *, others: bool) -> tuple[str, np.ndarray]:
+def _tokens_in(shards: pa.Table, scope: Scope, *, others: bool) -> tuple[str, np.ndarray]:
     """Return int64[n] the tokens of each shard that are of a scope, or of the other sources or languages, in words."""
     noun, tokens = "tokens", shards["tokens"].to_numpy().copy()
     for name in PARTS:
@@ -239,27 +236,22 @@ def tokens_of(shards: pa.Table, name: str, part: str) -> np.ndarray:
     column = shards[f"{name}s"]
     flat, parents = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()
     own = pc.equal(pc.struct_field(flat, name), part).to_numpy()
-    found = np.zeros(shards.num_rows, dtype=np.int64)
-    np.add.at(found, parents[own], pc.struct_field(flat, "tokens").to_numpy()[own])
-    return found
+    tokens = np.zeros(shards.num_rows, dtype=np.int64)
+    np.add.at(tokens, parents[own], pc.struct_field(flat, "tokens").to_numpy()[own])
+    return tokens
 
 
 def _equals(shard: int, clues: Clues) -> Counts:
-    """Count the documents of shards that hold the same ones as one."""
-    contents = clues.contents()
-    twins = np.flatnonzero(contents == contents[shard])
-    documents = clues.facts.shards["documents"].to_numpy()
-    return "documents, the same ones", {int(twin): int(documents[twin]) for twin in twins if twin != shard}
+    contents, documents = clues.contents(), clues.facts.shards["documents"].to_numpy()
+    equal = np.flatnonzero(contents == contents[shard])
+    return "documents, the same ones", {int(other): int(documents[other]) for other in equal if other != shard}
 
 
 def _contents(shards: pa.Table) -> np.ndarray:
-    """Return what names the content of each shard: the digest of its rows, else of its bytes, else its place.
-
-    Of an unread shard whose bytes nobody knows only its name tells whether it was there before.
-    """
+    """Return what names the content of each shard: the digest of its rows, else of its bytes, else its name."""
     columns = (shards[name].to_pylist() for name in (*_DIGESTS, "split", "uri"))
-    held = [rows or stored or f"{split}/{uri}" for rows, stored, split, uri in zip(*columns, strict=True)]
-    return np.asarray(held, dtype=str)
+    contents = [rows or stored or f"{split}/{uri}" for rows, stored, split, uri in zip(*columns, strict=True)]
+    return np.asarray(contents, dtype=str)
 
 
 def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> Counts:
@@ -277,7 +269,7 @@ def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> Counts:
     return evidence.noun, counts
 
 
-def _named(counts: Mapping[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:
+def _worst(counts: Mapping[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:
     """Return the shards with most, those first that are new since the baseline, then those that changed."""
     since = clues.since() if counts else np.zeros(0, dtype=np.uint8)
     worst = sorted(counts.items(), key=lambda item: (-int(since[item[0]]), -item[1], item[0]))[:MOST_SHARDS]
@@ -292,14 +284,13 @@ def _marks(since: int) -> dict[str, bool]:
 
 
 def _names(shards: pa.Table) -> list[str]:
-    """Return ``split/uri`` of each shard."""
     names: list[str] = pc.binary_join_element_wise(shards["split"], shards["uri"], "/").to_pylist()
     return names
 
 
 NO_ROWS, NO_NUMBER = "no_rows", "no_number"
 BEYOND = "beyond_the_limit"
-_FOUND = LISTED.append(pa.field("certain", pa.bool_()))
+_ROWS = LISTED.append(pa.field("certain", pa.bool_()))
 _NOUNS = {(item.metric, item.stat): item.noun for item in SHARD_STATISTICS}
 _WHOLE = -1
 """Row of a line about a whole shard."""
@@ -309,20 +300,20 @@ _AT_ONCE = 1 << 20
 
 
 class Failing(NamedTuple):
-    """One document of what broke a rule, or one shard; or why there is none."""
+    """A document that broke a rule, or a shard; or why there is none."""
 
     rule: str
     metric: str
     split: str | None
     shard: str | None
-    """Its URI, relative to the root of the split; None where nothing is listed."""
+    """URI, relative to the root of the split; None where nothing is listed."""
     row: int | None
     """Record of the shard, from 0, in reading order, bad records counted; None where the metric knows shards alone."""
     kind: str
-    """What is wrong with it, several joined by a comma: a class of findings, ``exact_duplicate``, ``span`` ...; of a
-    shard what it holds; ``no_rows`` and ``no_number`` where nothing is listed."""
+    """What is wrong with it, joined by commas: a class of findings, ``exact_duplicate``, ``span`` ...; of a shard what
+    is counted; ``no_rows`` and ``no_number`` where nothing is listed."""
     certain: bool
-    """Whether it is of the rule's source or language for sure: its shard holds no other."""
+    """Whether it is of the rule's source or language for sure: its shard has no other."""
     why: str = ""
     """Why nothing is listed."""
 
@@ -331,7 +322,7 @@ def failing(verdict: Verdict, manifest: Manifest, baseline: Manifest | None = No
     """Yield what broke each rule that stops a release: rules in the policy's order, then shards, then rows.
 
     Args:
-        verdict: The verdict; of one that passes there is nothing.
+        verdict: The verdict; nothing for a verdict that passes.
         manifest: The manifest that was judged.
         baseline: What it was compared with, to tell which shards are new.
 
@@ -344,34 +335,31 @@ def failing(verdict: Verdict, manifest: Manifest, baseline: Manifest | None = No
         _same(verdict.baseline, baseline, "baseline")
     if verdict.passed:
         return
-    every = [
-        (
-            rule_result,
-            [case for case in rule_result.cases if effect_of_case(verdict, rule_result.rule, case) in STOPPING],
-        )
-        for rule_result in verdict.rules
-    ]
-    stopped = [(result, cases) for result, cases in every if cases]
-    columns = evidence_columns([result.rule for result, _ in stopped]) | {"sources", "languages"}
-    partial = any(result.rule.max_bad_records is not None for result, _ in stopped)
+    stopped = {
+        result.rule: [case for case in result.cases if effect_of_case(verdict, result.rule, case) in STOPPING]
+        for result in verdict.rules
+    }
+    rules = [rule for rule, cases in stopped.items() if cases]
+    columns = evidence_columns(rules) | {"sources", "languages"}
+    partial = any(rule.max_bad_records is not None for rule in rules)
     clues = Clues(manifest=manifest, facts=read_facts(manifest, (), shards=columns, partial=partial), baseline=baseline)
     shards = _Shards(clues.shards)
-    for result, cases in stopped:
-        yield from _of_rule(result.rule, cases, clues, shards)
+    for rule in rules:
+        yield from _of_rule(rule, stopped[rule], clues, shards)
 
 
-def json_lines(found: Iterable[Failing]) -> Iterator[bytes]:
-    """Yield them as JSON, one a line; the same ones give the same bytes."""
-    held = bytearray()
-    for item in found:
+def json_lines(items: Iterable[Failing]) -> Iterator[bytes]:
+    """Yield JSON, a line for each item; the same items give the same bytes."""
+    lines = bytearray()
+    for item in items:
         line = item._asdict()
         if not item.why:
             del line["why"]
-        held += orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
-        if len(held) >= _AT_ONCE:
-            yield bytes(held)
-            held.clear()
-    yield bytes(held)
+        lines += orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+        if len(lines) >= _AT_ONCE:
+            yield bytes(lines)
+            lines.clear()
+    yield bytes(lines)
 
 
 def _same(subject: Subject, manifest: Manifest, what: str) -> None:
@@ -382,7 +370,7 @@ def _same(subject: Subject, manifest: Manifest, what: str) -> None:
 
 
 class _Shards:
-    """The table of shards, by which lines are named and scopes are told."""
+    """The table of shards: names, and which shards are in a scope."""
 
     def __init__(self, table: pa.Table) -> None:
         self.splits: list[str] = table["split"].to_pylist()
@@ -390,15 +378,14 @@ class _Shards:
         self._table = table
         self._parts: dict[str, list[list[str]]] = {}
 
-    def _held(self, name: str) -> list[list[str]]:
-        """Return the sources, or the languages, of each shard."""
+    def _parts_of(self, name: str) -> list[list[str]]:
         if name not in self._parts:
             column = self._table[f"{name}s"].to_pylist()
-            self._parts[name] = [[item[name] for item in held or ()] for held in column]
+            self._parts[name] = [[part[name] for part in parts or ()] for parts in column]
         return self._parts[name]
 
     def of(self, scopes: Collection[Scope]) -> tuple[np.ndarray, np.ndarray]:
-        """Return bool[n]: shards that any of some scopes speaks of, and those of which every document is of one."""
+        """Return bool[n]: shards in some scopes, and those with every document in them."""
         number = len(self.splits)
         alone = {scope.shard for scope in scopes if scope.shard is not None}
         if alone:
@@ -408,26 +395,28 @@ class _Shards:
         if (None, None, None) in wanted:
             return np.ones(number, dtype=bool), np.ones(number, dtype=bool)
         named = [any(getattr(scope, name) is not None for scope in scopes) for name in PARTS]
-        held = [self._held(name) if is_named else [[""]] * number for name, is_named in zip(PARTS, named, strict=True)]
+        columns = [
+            self._parts_of(name) if is_named else [[""]] * number for name, is_named in zip(PARTS, named, strict=True)
+        ]
         chosen, certain = np.zeros(number, dtype=bool), np.zeros(number, dtype=bool)
-        for shard, (split, *parts) in enumerate(zip(self.splits, *held, strict=True)):
-            found = [
-                not wanted.isdisjoint(product((split, None), *((item, None) for item in ones)))
-                for ones in product(*parts)
+        for shard, (split, *parts) in enumerate(zip(self.splits, *columns, strict=True)):
+            is_in = [
+                not wanted.isdisjoint(product((split, None), *((part, None) for part in pair)))
+                for pair in product(*parts)
             ]
-            chosen[shard], certain[shard] = any(found), all(found) and bool(found)
+            chosen[shard], certain[shard] = any(is_in), all(is_in) and bool(is_in)
         return chosen, certain
 
 
 def _of_rule(rule: Rule, cases: Sequence[Case], clues: Clues, shards: _Shards) -> Iterator[Failing]:
     broken = [case for case in cases if is_broken(case)]
-    found = _listed(rule, broken, clues, shards)
-    for (shard, row), group in groupby(_rows(found), itemgetter(0, 1)):
+    rows = _listed(rule, broken, clues, shards)
+    for (shard, row), group in groupby(_tuples(rows), itemgetter(0, 1)):
         same = list(group)
         kind = ", ".join(dict.fromkeys(item[2] for item in same))
-        place = shards.splits[shard], shards.uris[shard], None if row == _WHOLE else row
-        yield Failing(rule.name, rule.metric, *place, kind, any(item[3] for item in same))
-    if broken and not found.num_rows:
+        document = shards.splits[shard], shards.uris[shard], None if row == _WHOLE else row
+        yield Failing(rule.name, rule.metric, *document, kind, any(item[3] for item in same))
+    if broken and not rows.num_rows:
         yield _none(rule, NO_ROWS, "no table of the manifest holds rows or shards of it")
     if without := next((case for case in cases if not is_broken(case)), None):
         yield _none(rule, NO_NUMBER, reason_text(without.reason) + (f": {without.why}" if without.why else ""))
@@ -444,43 +433,41 @@ def _listed(rule: Rule, cases: Sequence[Case], clues: Clues, shards: _Shards) ->
     for case in cases:
         scope = Scope(set=case.scope.set, entity=case.scope.entity, rule=case.scope.rule)
         groups.setdefault(Broken(metric=rule.metric, stat=case.stat, scope=scope), []).append(case)
-    found = [_FOUND.empty_table()]
+    tables = [_ROWS.empty_table()]
     for broken, own in groups.items():
         chosen, certain = shards.of([case.scope for case in own])
         table = None if documents is None else documents(broken, clues)
-        table = _told(rule, own, clues, chosen) if table is None else table
-        told = table.filter(pa.array(chosen).take(table["shard"]))
+        table = _shards_of(rule, own, clues, chosen) if table is None else table
+        table = table.filter(pa.array(chosen).take(table["shard"]))
         alone = {case.scope.shard for case in own if case.scope.shard is not None}
         if alone:
             kind = _NOUNS.get((broken.metric, broken.stat)) or BEYOND
-            told = pa.concat_tables([told, _of_shards(alone.difference(told["shard"].to_pylist()), kind)])
-        found.append(told.append_column("certain", pa.array(certain).take(told["shard"])))
-    return pa.concat_tables(found).sort_by([(name, "ascending") for name in _FOUND.names])
+            table = pa.concat_tables([table, _whole(alone.difference(table["shard"].to_pylist()), kind)])
+        tables.append(table.append_column("certain", pa.array(certain).take(table["shard"])))
+    return pa.concat_tables(tables).sort_by([(name, "ascending") for name in _ROWS.names])
 
 
-def _told(rule: Rule, cases: Sequence[Case], clues: Clues, chosen: np.ndarray) -> pa.Table:
-    """Return the shards that evidence names for some cases."""
+def _shards_of(rule: Rule, cases: Sequence[Case], clues: Clues, chosen: np.ndarray) -> pa.Table:
     if isinstance(METRICS[rule.metric].evidence, ShardColumn):
         cases = [replace(cases[0], scope=Scope())] if cases[0].scope.shard is None else ()
-    found = [LISTED.empty_table()]
+    tables = [LISTED.empty_table()]
     for case in cases:
         noun, counts = counted(rule, case, clues) if case.scope.shard is None else NOTHING
         shards = [shard for shard in counts if chosen[shard]]
         if METRICS[rule.metric].evidence is not None:
-            found.append(_of_shards(shards, noun))
+            tables.append(_whole(shards, noun))
             continue
         for since, word in ((NEW, "new"), (CHANGED, "changed")):
             some = [shard for shard in shards if clues.since()[shard] == since]
-            found.append(_of_shards(some, f"{noun}, {word} since the baseline"))
-    return pa.concat_tables(found).group_by(LISTED.names).aggregate([])
+            tables.append(_whole(some, f"{noun}, {word} since the baseline"))
+    return pa.concat_tables(tables).group_by(LISTED.names).aggregate([])
 
 
-def _of_shards(shards: Collection[int | None], kind: str) -> pa.Table:
-    """Return lines of whole shards."""
+def _whole(shards: Collection[int | None], kind: str) -> pa.Table:
     rows = [{"shard": shard, "row": _WHOLE, "kind": kind} for shard in shards]
     return pa.Table.from_pylist(rows, schema=LISTED)
 
 
-def _rows(table: pa.Table) -> Iterator[tuple[int, int, str, bool]]:
+def _tuples(table: pa.Table) -> Iterator[tuple[int, int, str, bool]]:
     for batch in table.to_batches(max_chunksize=_BATCH):
-        yield from zip(*(batch[name].to_pylist() for name in _FOUND.names), strict=True)
+        yield from zip(*(batch[name].to_pylist() for name in _ROWS.names), strict=True)

@@ -1,9 +1,6 @@
 """What the gate knows of a manifest: records that a policy asks for, scopes there ought to be, what was not read.
 
-A count of findings of documents that were not searched whole is at least what it says. In texts without words nothing
-can be found, and a rate of 0 is no good news.
-
-The record of a scope, what its absence means, and what it is compared with in a baseline.
+Also the record of a scope, what its absence means, and what it is compared with in a baseline.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ UNREAD_STATES = ("quarantined", "skipped")
 _EMPTY_FILE = hashlib.sha256().hexdigest()
 MIXTURE = "source_mix_share"
 _OTHER = "other"
-"""What sources beyond the config's `max_sources` are called."""
+"""The name of sources beyond the config's `max_sources`."""
 Wordless = Mapping[Scope, tuple[int, int]]
 """By split, source, or both: documents without a word, of so many."""
 
@@ -54,12 +51,7 @@ class Partial:
 
 
 class Records(Mapping[tuple[str, str], Mapping[Scope, Metric]]):
-    """Metric records by (metric, stat), then by scope; those of a statistic are made when it is first asked for.
-
-    Args:
-        manifest: The manifest.
-        metrics: Names of metrics.
-    """
+    """Metric records by (metric, stat), then by scope; those of a statistic are made when it is first asked for."""
 
     def __init__(self, manifest: Manifest, metrics: Collection[str]) -> None:
         rows = manifest.metric_rows()
@@ -84,15 +76,14 @@ class Records(Mapping[tuple[str, str], Mapping[Scope, Metric]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What rules are judged by; nothing of it depends on the policy but how much was read."""
+    """What rules are judged by; of it only how much was read depends on the policy."""
 
     subject: Subject
     core: Core
-    """What decides the meaning of its numbers: tokenizer, stages and their parameters, detectors, evaluation sets."""
     held_out: dict[str, bool]
     """Of every split: whether it is held out."""
     sources: dict[str, frozenset[str]]
-    """Sources by split."""
+    """By split."""
     languages: dict[str, frozenset[tuple[str, ...]]]
     """Pairs of a source and a language by split."""
     protected: tuple[str, ...]
@@ -100,9 +91,9 @@ class Facts:
     entities: dict[str, frozenset[str]]
     """Entity types that were looked for in every document, by metric."""
     detectable: frozenset[str]
-    """Codes that the language detectors can give: what is not among them was not looked for."""
+    """Codes that the language detectors can give; other languages were not looked for."""
     stages: frozenset[str] = frozenset()
-    """Names of the stages that ran."""
+    """That ran."""
     held_out_rows: dict[str, str] = field(default_factory=dict)
     """Of every held-out split: the digest of its shards' digests of rows, in any order."""
     partial: tuple[Partial, ...] = ()
@@ -110,11 +101,9 @@ class Facts:
     unsized: frozenset[tuple[str, str]] = frozenset()
     """Split and reason of every shard that was not read and whose bytes nobody knows, though it counts as 0."""
     wordless: Wordless = field(default_factory=dict)
-    """Documents without a word."""
     is_folded: bool
     """Whether there were too many sources to name all: those without a name are `other` together."""
     records: Mapping[tuple[str, str], Mapping[Scope, Metric]]
-    """Metric records by (metric, stat)."""
     shards: pa.Table = field(default_factory=TABLES["shards"].schema.empty_table)
     """The table of shards; empty when no rule and no evidence needs it."""
 
@@ -128,8 +117,11 @@ class Facts:
 
     def splits(self, population: str) -> tuple[str, ...]:
         """Return the splits of ``all``, ``training`` or ``held_out``."""
-        wanted = {"all": (True, False), "training": (False,), "held_out": (True,)}[population]
-        return tuple(name for name, held in self.held_out.items() if held in wanted)
+        return splits_of(self.held_out, population)
+
+    def records_of(self, stat: Statistic) -> Mapping[Scope, Metric]:
+        """Return the records of a statistic by scope."""
+        return self.records.get((stat.metric, stat.stat), {})
 
     def sets_of(self, metric: str) -> tuple[str, ...]:
         """Return the names of the sets that a metric is kept for: evaluation sets, or held-out splits."""
@@ -171,25 +163,29 @@ class Facts:
         """Return whether nine of ten documents and more, in all that a number speaks of, hold no word."""
         if not (self.wordless and METRICS[stat.metric].in_words):
             return False
-        if METRICS[stat.metric].sets and self._hold_no_words(self.splits("training")):
+        if METRICS[stat.metric].sets and self._have_no_words(*(Scope(split=name) for name in self.splits("training"))):
             return True  # what is looked for can stand nowhere
         if scope.source is not None and scope.set is None:
-            return self._holds_no_words(Scope(split=scope.split, source=scope.source))
+            return self._have_no_words(Scope(split=scope.split, source=scope.source))
         named = scope.split or scope.set
-        return self._hold_no_words((named,) if named in self.held_out else self.splits(stat.population))
+        splits = (named,) if named in self.held_out else self.splits(stat.population)
+        return self._have_no_words(*(Scope(split=name) for name in splits))
 
-    def _hold_no_words(self, splits: Collection[str | None]) -> bool:
-        return bool(splits) and all(self._holds_no_words(Scope(split=name)) for name in splits)
+    def _have_no_words(self, *scopes: Scope) -> bool:
+        shares = [self.wordless.get(scope, (0, 1)) for scope in scopes]
+        return bool(shares) and all(without >= NEARLY_ALL * of for without, of in shares)
 
-    def _holds_no_words(self, scope: Scope) -> bool:
-        without, of = self.wordless.get(scope, (0, 1))
-        return without >= NEARLY_ALL * of
+
+def splits_of(held_out: Mapping[str, bool], population: str) -> tuple[str, ...]:
+    """Return the splits of ``all``, ``training`` or ``held_out``, given which are held out."""
+    wanted = {"all": (True, False), "training": (False,), "held_out": (True,)}[population]
+    return tuple(name for name, is_held_out in held_out.items() if is_held_out in wanted)
 
 
 def read_facts(
     manifest: Manifest, metrics: Collection[str], *, shards: Collection[str], partial: bool = False
 ) -> Facts:
-    """Read what rules about some metrics need; every table that is read is held against its digest in the core."""
+    """Read what rules about some metrics need; every table that is read is checked against its digest in the core."""
     core = manifest.core
     sources = _by_split(manifest.table("sources"), "source")
     return Facts(
@@ -202,7 +198,7 @@ def read_facts(
         ),
         core=core,
         held_out={split.name: split.held_out for split in core.splits},
-        sources={split: frozenset(name for (name,) in found) for split, found in sources.items()},
+        sources={split: frozenset(name for (name,) in names) for split, names in sources.items()},
         languages=_by_split(manifest.table("languages"), "source", "language"),
         protected=tuple(record.name for record in core.protected),
         entities={
@@ -234,7 +230,6 @@ def _rows(manifest: Manifest, split: str) -> str:
 
 
 def _wordless(manifest: Manifest) -> Wordless:
-    """Return the parts of a manifest that have documents without a word, as far as a stage has counted them."""
     records = [
         *((record.scope, record) for record in manifest.metrics("near_dup_rate", "no_words")),
         *((Scope(split=record.scope.set), record) for record in manifest.metrics("train_val_overlap", "no_words")),
@@ -256,7 +251,6 @@ def _unsized(manifest: Manifest) -> frozenset[tuple[str, str]]:
 
 
 def _partial(manifest: Manifest) -> tuple[Partial, ...]:
-    """Return the shards that were read without some of their records."""
     shards = manifest.table("shards", ["shard", "size", "status", "rows", "bad_records", "bytes"])
     bad = shards.filter(
         pc.and_(pc.greater(shards["bad_records"], 0), pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
@@ -276,16 +270,15 @@ def _partial(manifest: Manifest) -> tuple[Partial, ...]:
 
 
 def _by_split(table: pa.Table, *columns: str) -> dict[str, frozenset[tuple[str, ...]]]:
-    """Return the values of some columns that stand together, by split."""
-    found: dict[str, set[tuple[str, ...]]] = {}
+    by_split: dict[str, set[tuple[str, ...]]] = {}
     rows = table.group_by(["split", *columns]).aggregate([])
     for split, *values in zip(*(rows[name].to_pylist() for name in ("split", *columns)), strict=True):
-        found.setdefault(split, set()).add(tuple(values))
-    return {split: frozenset(names) for split, names in found.items()}
+        by_split.setdefault(split, set()).add(tuple(values))
+    return {split: frozenset(values) for split, values in by_split.items()}
 
 
 def _is_folded(manifest: Manifest, sources: dict[str, frozenset[tuple[str, ...]]]) -> bool:
-    """Return whether some sources have lost their names; a corpus may also have one that is called `other`."""
+    """Return whether some sources have lost their names; a corpus may also have a source `other`."""
     named = {name for names in sources.values() for (name,) in names}
     limit = manifest.core.config.get("max_sources")
     return _OTHER in named and isinstance(limit, int) and len(named) >= limit
@@ -295,14 +288,14 @@ _BASELINE_MISSING = "baseline_missing"
 
 
 def record_of(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
-    """Return the record of a scope; 0 where its absence says that there is none of it.
+    """Return the record of a scope; 0 where its absence means that there is none of it.
 
     A part that has nothing has no record. That it has nothing is known from elsewhere: from the tables of sources and
     languages, or from what was looked for and the record of the statistic for all parts together.
     """
-    found = facts.find(stat.metric, stat.stat, scope) or why_not_at_all(stat, facts, scope)
-    if found is not None:
-        return found
+    record = facts.records_of(stat).get(scope) or why_not_at_all(stat, facts, scope)
+    if record is not None:
+        return record
     if stat.zero_version and not facts.has(stat.metric) and scope.split in {None, *facts.held_out}:
         return replace(_zero(stat, scope, None), version=stat.zero_version)
     if stat.is_amount:
@@ -310,7 +303,7 @@ def record_of(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
     zero = [name for name in stat.absent_is_zero if getattr(scope, name) is not None]
     if not zero or not _was_looked_for(stat, facts, scope):
         return None
-    whole = facts.find(stat.metric, stat.stat, replace(scope, **dict.fromkeys(zero)))
+    whole = facts.records_of(stat).get(replace(scope, **dict.fromkeys(zero)))
     if whole is None or whole.status != "ok":
         return None if whole is None else replace(whole, scope=scope)
     return _zero(stat, scope, whole)
@@ -321,15 +314,12 @@ def _no_amount(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
     unknown = scope.split is not None and scope.split not in facts.held_out
     unnamed = facts.is_folded and scope.source is not None
     unnamed = unnamed or (scope.language is not None and scope.language not in facts.detectable)
-    records = facts.records.get((stat.metric, stat.stat), {})
+    records = facts.records_of(stat)
     if not records or unknown or unnamed or scope.source is scope.language is None or _is_listed(facts, scope):
         return None
     fields = scope.as_dict().keys()
-    near = (
-        metric for place, metric in records.items() if place.split == scope.split and place.as_dict().keys() == fields
-    )
-    whole = facts.find(stat.metric, stat.stat, Scope(split=scope.split)) or next(near, None)
-    return _zero(stat, scope, whole)
+    near = (item for at, item in records.items() if at.split == scope.split and at.as_dict().keys() == fields)
+    return _zero(stat, scope, records.get(Scope(split=scope.split)) or next(near, None))
 
 
 def _zero(stat: Statistic, scope: Scope, whole: Metric | None) -> Metric:
@@ -351,7 +341,7 @@ def _was_looked_for(stat: Statistic, facts: Facts, scope: Scope) -> bool:
 
 def why_not_at_all(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
     """Return why a part has no number, where the whole dataset has none for a reason that holds for its parts."""
-    whole = facts.find(stat.metric, stat.stat, Scope())
+    whole = facts.records_of(stat).get(Scope())
     if whole is None or whole.status == "ok" or whole.reason == EMPTY:
         return None
     return replace(whole, scope=scope)
@@ -368,10 +358,10 @@ def _is_listed(facts: Facts, scope: Scope) -> bool:
 
 def declared_for(scope: Scope, now: Facts) -> Compared:
     """Return the share that the build's config declares for a source of a split, 0 where it does not name it."""
-    found = now.find(MIXTURE, "declared", scope)
-    if found is not None:
-        return Compared(value=found.value)
-    has_any = any(place.split == scope.split for place in now.records.get((MIXTURE, "declared"), {}))
+    declared = now.records.get((MIXTURE, "declared"), {})
+    if scope in declared:
+        return Compared(value=declared[scope].value)
+    has_any = any(other.split == scope.split for other in declared)
     return Compared(value=0.0) if has_any else Compared(reason="no_mixture")
 
 

@@ -1,8 +1,9 @@
-"""One number against one rule: the state, why, and the number that was compared. Pure, and the same everywhere."""
+"""Judges a number by a rule: the state, why, and the number that was compared. Pure."""
 
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,24 +25,23 @@ UNKNOWN_BYTES = "unknown_bytes"
 AT_LEAST = "at_least"
 """Reason of a case whose number is a lower bound."""
 _LARGEST = 1e300
+_COMPARATORS = {"<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt, "==": operator.eq}
 _OF_RECORD = ("unit", "value", "low", "high", "confidence", "method", "denominator")
-_OF_JUDGEMENT = ("state", "reason", "baseline", "judged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What became of one case."""
+    """The state of a case, why, and the numbers that were compared."""
 
     state: State
     reason: str = ""
     judged: float | None = None
     baseline: float | None = None
-    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What a value is held against, for rules that compare."""
+    """What a value is compared with, for rules that compare."""
 
     value: float | None = None
     """The baseline's value, or the median of its peers; None when there is none."""
@@ -50,48 +50,48 @@ class Compared:
     spread: float = 0.0
     """Robust standard deviation of its peers, for rules of ``robust_sd``."""
     denominator: int = 0
-    """What the value was divided by."""
 
 
-def judge(
-    rule: Rule, record: Metric | None, compared: Compared | None = None, *, metric_held: bool = True
+def judge_record(
+    rule: Rule, record: Metric | None, compared: Compared | None = None, *, is_kept: bool = True
 ) -> Judgement:
-    """Judge one record."""
-    unusable = _unusable(rule, record, metric_held=metric_held)
-    if unusable is not None or record is None or record.value is None:
-        return unusable or _missing(rule, MISSING, absent=not metric_held)
+    """Judge a record; ``is_kept`` says whether the manifest has any record of the metric."""
+    if record is None:
+        return _missing(rule, MISSING, absent=not is_kept)
+    if record.status != "ok" or record.value is None:
+        if record.reason == EMPTY and rule.allow_empty:
+            return Judgement(state=State.PASSED, reason=EMPTY)
+        return _missing(rule, record.reason, absent=record.status == "not_applicable" or record.reason in ABSENT)
+    if record.unit != rule.unit:
+        return Judgement(state=State.NOT_EVALUATED, reason=OTHER_UNIT)
     if rule.limit_kind == "budget":
-        found = _compare(rule, against(rule, record), None)
+        judged = _compare(rule, against(rule, record), None)
     elif compared is None or compared.value is None:
         return _not_compared(rule, compared.reason if compared else NO_BASELINE)
     else:
-        found = _compare(rule, _distance(rule, record, compared), compared.value)
-    return replace(found, reason=record.reason) if record.reason in NO_INTERVAL else found
+        judged = _compare(rule, _distance(rule, record, compared), compared.value)
+    return replace(judged, reason=record.reason) if record.reason in NO_INTERVAL else judged
 
 
-def judged_at_least(rule: Rule, record: Metric, found: Judgement, compared: Compared | None) -> Judgement:
-    """Return a judgement of a lower bound: as it was found when no larger number would change it.
-
-    It fails a rule that what was found already breaks, and passes one that no larger number would break. In between it
-    is not evaluated.
-    """
-    if found.state in {State.NOT_EVALUATED, State.NOT_APPLICABLE} or record.value is None:
-        return found
-    turns = rule.limit if rule.limit_kind == "budget" else found.baseline or 0.0
+def judge_at_least(rule: Rule, record: Metric, judged: Judgement, compared: Compared | None) -> Judgement:
+    """Return the judgement of a lower bound: not evaluated where a larger number would change it."""
+    if judged.state in {State.NOT_EVALUATED, State.NOT_APPLICABLE} or record.value is None:
+        return judged
+    turns = rule.limit if rule.limit_kind == "budget" else judged.baseline or 0.0
     larger = (replace(record, value=value) for value in (max(turns, record.value), _LARGEST))
-    same = {judge(rule, metric, compared).state for metric in larger} == {found.state}
-    return replace(found, state=found.state if same else State.NOT_EVALUATED, reason=AT_LEAST)
+    same = {judge_record(rule, metric, compared).state for metric in larger} == {judged.state}
+    return replace(judged, state=judged.state if same else State.NOT_EVALUATED, reason=AT_LEAST)
 
 
-def case_of(rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement, **more: Any) -> Case:
-    """Return the case of a record, which may be absent, and of what it is judged as."""
+def case_of(rule: Rule, stat: str, scope: Scope, record: Metric | None, judged: Judgement, **more: Any) -> Case:
+    """Return the case of a record, which may be absent, with its judgement."""
     numbers = {} if record is None else {name: getattr(record, name) for name in _OF_RECORD}
-    judged = {name: getattr(found, name) for name in _OF_JUDGEMENT}
-    return Case(**{"rule": rule.name, "stat": stat, "scope": scope, "unit": rule.unit, **numbers, **judged, **more})
+    judgement = {name: getattr(judged, name) for name in Judgement.__slots__}
+    return Case(**{"rule": rule.name, "stat": stat, "scope": scope, "unit": rule.unit, **numbers, **judgement, **more})
 
 
 def against(rule: Rule, record: Metric) -> float:
-    """Return the number of a record that a budget is held against: by default the bound on the limit's wrong side.
+    """Return the number of a record that a budget is compared with: by default the bound on the limit's wrong side.
 
     Of a value without an interval it is the value, whatever the rule names; its case says why (``NO_INTERVAL``).
     """
@@ -102,39 +102,19 @@ def against(rule: Rule, record: Metric) -> float:
         return {"value": record.value, "low": low, "high": high}[rule.bound]
     if rule.comparator == "==":
         return max((low, high), key=lambda bound: abs(bound - rule.limit))
-    return high if rule.comparator in {"<=", "<"} else low
+    return high if rule.is_upper else low
 
 
-def holds(rule: Rule, judged: float, limit: float | None = None) -> bool:
-    """Return whether a judged number keeps the limit, or another one in its place."""
-    limit = rule.limit if limit is None else limit
-    return {
-        "<=": judged <= limit,
-        "<": judged < limit,
-        ">=": judged >= limit,
-        ">": judged > limit,
-        "==": judged == limit,
-    }[rule.comparator]
+def is_within(rule: Rule, judged: float, limit: float) -> bool:
+    """Return whether a judged number keeps a limit."""
+    return bool(_COMPARATORS[rule.comparator](judged, limit))
 
 
 def excess(rule: Rule, judged: float) -> float:
-    """Return how far a number is on the limit's wrong side, negative on the right one; for sorting."""
+    """Return how far a number is on the limit's wrong side, negative on the right side; for sorting."""
     if rule.comparator == "==":
         return abs(judged - rule.limit)
-    return judged - rule.limit if rule.comparator in {"<=", "<"} else rule.limit - judged
-
-
-def _unusable(rule: Rule, record: Metric | None, *, metric_held: bool) -> Judgement | None:
-    """Return what becomes of a record without a value, or in another unit than the rule's."""
-    if record is None:
-        return _missing(rule, MISSING, absent=not metric_held)
-    if record.status != "ok" or record.value is None:
-        if record.reason == EMPTY and rule.allow_empty:
-            return Judgement(state=State.PASSED, reason=EMPTY)
-        return _missing(rule, record.reason, absent=record.status == "not_applicable" or record.reason in ABSENT)
-    if record.unit != rule.unit:
-        return Judgement(state=State.NOT_EVALUATED, reason=OTHER_UNIT)
-    return None
+    return judged - rule.limit if rule.is_upper else rule.limit - judged
 
 
 def _missing(rule: Rule, reason: str, *, absent: bool) -> Judgement:
@@ -149,17 +129,15 @@ def _not_compared(rule: Rule, reason: str) -> Judgement:
     A scope that the baseline did not have cannot have changed, a handful of shards has no usual value; without any
     baseline the policy says what holds.
     """
-    if reason in {NEW, FEW_SHARDS}:
+    if reason in {NEW, FEW_SHARDS} or (reason == NO_BASELINE and rule.baseline == "optional"):
         return Judgement(state=State.NOT_APPLICABLE, reason=reason)
-    if reason == NO_BASELINE and rule.baseline == "optional":
-        return Judgement(state=State.NOT_APPLICABLE, reason=reason, waits=True)
     return _missing(rule, reason, absent=reason in ABSENT)
 
 
 def _distance(rule: Rule, record: Metric, compared: Compared) -> float:
-    """Return the change, the relative change or the distance that is held against the limit; never below 0.
+    """Return the change, the relative change or the distance that is compared with the limit; never below 0.
 
-    Of a value with an interval the bound that lies farther away is taken, or the one that the rule names; the
+    Of a value with an interval the bound that lies farther away is taken, or the bound that the rule names; the
     baseline's value is taken as it is.
     """
     assert compared.value is not None
@@ -182,8 +160,8 @@ def _distance(rule: Rule, record: Metric, compared: Compared) -> float:
 
 def _compare(rule: Rule, judged: float, baseline: float | None) -> Judgement:
     number = rounded(judged) if math.isfinite(judged) else judged
-    if holds(rule, number):
-        warns = rule.warn is not None and not holds(rule, number, rule.warn)
+    if is_within(rule, number, rule.limit):
+        warns = rule.warn is not None and not is_within(rule, number, rule.warn)
         return Judgement(state=State.WARNED if warns else State.PASSED, judged=number, baseline=baseline)
     if rule.metric == COVERAGE:
         return Judgement(state=State.NOT_EVALUATED, reason=UNREAD, judged=number, baseline=baseline)

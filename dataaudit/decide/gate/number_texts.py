@@ -1,15 +1,14 @@
-"""The numbers of a case as text: value, interval, limit, baseline; small counts of personal data are not shown.
+"""The numbers of a case as text (value, interval, limit, baseline), and the texts of reason codes.
 
-What the gate writes goes into pull requests and logs, so it keeps the reports' rule: a count of 1 to 4 documents that
-hold personal data is never shown, and a larger one is rounded, so that no exact number follows from two of them. In
-how many documents hits are is not known here; hits are shown from ten times as many on.
-
-What the reason codes of a verdict mean, for people. A test holds that every code that the gate gives has a text.
+Outputs of the gate go into pull requests and logs, so they keep the reports' rule: a count of 1 to 4 documents that
+hold personal data is never shown, and a larger count is rounded, so that no exact number follows from two of them. The
+number of documents that hits are in is not known here; hits are shown from ten times as many on.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dataaudit.base import text as t
@@ -21,12 +20,7 @@ from dataaudit.metrics.registry import PERSONAL
 
 FEW_HITS = 50
 WITHHELD = "withheld (few)"
-_KINDS = {
-    "budget": "",
-    "change": "change ",
-    "relative_change": "relative change ",
-    "robust_sd": "distance ",
-}
+_KINDS = {"budget": "", "change": "change ", "relative_change": "relative change ", "robust_sd": "distance "}
 _WAYS = {"up": "up ", "down": "down ", "either": ""}
 _SIGNIFICANT = 12
 _ROUNDED_AWAY = 1.12
@@ -39,14 +33,14 @@ _FEWEST_STEP = 5
 class Numbers:
     """Texts of plain ASCII, but for the unit; empty where there is no number."""
 
-    value: str
-    interval: str
-    """``0.0010 to 0.0014``."""
     limit: str
     """``<= 0.001``, ``change up <= 0.05``: what was allowed."""
-    baseline: str
-    judged: str
-    """The number that was held against the limit, unless it is the value."""
+    value: str = ""
+    interval: str = ""
+    """``0.0010 to 0.0014``."""
+    baseline: str = ""
+    judged: str = ""
+    """The number that was compared with the limit, unless it is the value."""
 
 
 def numbers(rule: Rule, case: Case | None) -> Numbers:
@@ -55,7 +49,7 @@ def numbers(rule: Rule, case: Case | None) -> Numbers:
     limit = limit if rule.budget_from is None else limit.replace(" ", f" from {rule.budget_from} ", 1)
     limit = limit if rule.warn is None else f"{limit} (warns at {_as_written(rule.warn)})"
     if case is None:
-        return Numbers(value="", interval="", limit=limit, baseline="", judged="")
+        return Numbers(limit=limit)
     if rule.metric in PERSONAL:
         return _discreet(rule, case, limit)
     judged = number(case.judged)
@@ -117,7 +111,6 @@ def _singular(noun: str) -> str:
 
 
 def _as_written(value: float) -> str:
-    """Return a number as a person writes it: 0.001, 1,000,000."""
     return number(value) if value == int(value) else f"{value:.{_SIGNIFICANT}g}"
 
 
@@ -128,13 +121,12 @@ def _interval(low: str, high: str) -> str:
 def discreet(rule: Rule, case: Case) -> Case:
     """Return a case whose numbers may be passed on: those of personal data rounded, or None where they are few.
 
-    Every writer shows these, so that no two outputs of one run tell more together than each alone.
+    Every writer shows these, so that two outputs of a run tell no more together than each alone.
     """
     if rule.metric not in PERSONAL:
         return case
-    was = case.baseline_denominator
-    value, baseline = _rounded(case, case.value, case.denominator), _rounded(case, case.baseline, was)
-    low, high = _rounded(case, case.low, case.denominator), _rounded(case, case.high, case.denominator)
+    value, low, high = (_rounded(case, number, case.denominator) for number in (case.value, case.low, case.high))
+    baseline = _rounded(case, case.baseline, case.baseline_denominator)
     if low is None or high is None:
         low = high = None
     few = (value is None and case.value is not None) or (baseline is None and case.baseline is not None)
@@ -143,7 +135,6 @@ def discreet(rule: Rule, case: Case) -> Case:
         of_value = rule.limit_kind == "budget"
         judged = _rounded(case, judged, case.denominator) if of_value else two_digits(judged)
     counts = [(evidence, shown_count(rule, evidence.count, evidence.noun)) for evidence in case.evidence]
-    kept = tuple(replace(evidence, count=count) for evidence, count in counts if count)
     return replace(
         case,
         value=value,
@@ -151,7 +142,7 @@ def discreet(rule: Rule, case: Case) -> Case:
         high=high,
         baseline=baseline,
         judged=judged,
-        evidence=kept,
+        evidence=tuple(replace(evidence, count=count) for evidence, count in counts if count),
         reason=case.reason or ("withheld" if few else ""),
     )
 
@@ -173,23 +164,21 @@ def discreet_ceiling(rule: Rule, case: Case) -> float:
 
 
 def _discreet(rule: Rule, case: Case, limit: str) -> Numbers:
-    """Return numbers of personal data as text: rounded, or withheld."""
-    kept = discreet(rule, case)
-    own = case.judged == case.value or rule.limit_kind == "budget"
-    low, high = _about_words(kept.low), _about_words(kept.high)
+    rounded = discreet(rule, case)
+    is_value = case.judged == case.value or rule.limit_kind == "budget"
     return Numbers(
-        value=_about_words(kept.value, case.value),
-        interval=_interval(low, high),
+        value=_about_words(rounded.value, case.value),
+        interval=_interval(_about_words(rounded.low), _about_words(rounded.high)),
         limit=limit,
-        baseline=_about_words(kept.baseline, case.baseline),
-        judged="" if own else _about_words(kept.judged),
+        baseline=_about_words(rounded.baseline, case.baseline),
+        judged="" if is_value else _about_words(rounded.judged),
     )
 
 
-def _about_words(kept: float | None, known: float | None = None) -> str:
-    if kept is None:
+def _about_words(shown: float | None, known: float | None = None) -> str:
+    if shown is None:
         return "" if known is None else WITHHELD
-    return number(kept) if kept == 0 or not math.isfinite(kept) else f"about {number(kept)}"
+    return number(shown) if shown == 0 or not math.isfinite(shown) else f"about {number(shown)}"
 
 
 def _rounded(case: Case, value: float | None, denominator: int) -> float | None:
@@ -245,16 +234,22 @@ REASONS: dict[str, str] = {
     "unsafe_checkpoint": "the file of the judge's model asked to run code",
     "no_device": "the device that the config names was not there",
     "not_judged": "the judge answered for no document of the sample",
-    "pairs_left_out": "no interval: some pairs were not compared; the value itself is held against the limit",
+    "pairs_left_out": "no interval: some pairs were not compared; the value itself is compared with the limit",
     "at_least": "at least this: documents with very many candidates were not searched to their end",
-    "screen_alone": "no interval: screen not judged; the value itself is held against the limit",
+    "screen_alone": "no interval: screen not judged; the value itself is compared with the limit",
 }
 """Texts by code."""
 _OF_BASELINE = "baseline_"
 
 
+def listed(texts: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first texts, and how many more there are."""
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return between.join(texts[:most]) + more
+
+
 def reason_text(code: str) -> str:
-    """Return what a code means; of one that this version does not know, the code."""
+    """Return what a code means; of an unknown code, the code."""
     if code in REASONS:
         return REASONS[code]
     if code.startswith(_OF_BASELINE) and code.removeprefix(_OF_BASELINE) in REASONS:

@@ -1,4 +1,4 @@
-"""The policy: what a manifest has to keep to be released, as people write it in YAML."""
+"""The policy in YAML: the rules that a manifest has to keep to be released."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic_core import PydanticCustomError
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.text import clean
 from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
-from dataaudit.decide.gate.builtin import READY
+from dataaudit.decide.gate import BUILTIN
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.token_proof import Kind
 
@@ -32,8 +32,6 @@ Field_ = Literal["split", "source", "language", "shard", "set", "entity", "rule"
 Comparator = Literal["<=", "<", ">=", ">", "=="]
 Limit = Literal["budget", "change", "relative_change", "robust_sd"]
 LIMITS: tuple[Limit, ...] = ("budget", "change", "relative_change", "robust_sd")
-
-
 LONGEST_WAIVER = dt.timedelta(days=180)
 """How far ahead the last day of a waiver may lie, from the day on which the gate runs."""
 COVERAGE = "coverage_unread_bytes"
@@ -101,7 +99,6 @@ class ScopeRule(_Model):
 
 
 def _one_limit(schema: dict[str, Any]) -> None:
-    """Say in the JSON Schema that exactly one limit is given."""
     schema["oneOf"] = [{"required": [name], "properties": {name: {"type": "number"}}} for name in LIMITS]
 
 
@@ -179,13 +176,12 @@ class Rule(_Model):
         return self
 
     def _problems(self) -> Iterator[str]:
-        """Yield what does not go together."""
         given = [name for name in LIMITS if getattr(self, name) is not None]
         if len(given) != 1:
             yield f"expected exactly one of {', '.join(LIMITS)}, found {', '.join(given) or 'none'}"
             return
         kind = self.limit_kind
-        if kind != "budget" and self.comparator not in {"<=", "<"}:
+        if kind != "budget" and not self.is_upper:
             yield "a limit of change is compared with `<=` or `<`"
         if kind == "budget" and self.direction != "either":
             yield "`direction` goes with a change, not with a budget"
@@ -199,11 +195,11 @@ class Rule(_Model):
             yield from self._warn_problems(self.warn)
 
     def _warn_problems(self, warn: float) -> Iterator[str]:
-        above = self.comparator in {"<=", "<"}
         if self.comparator == "==":
             yield "`warn` does not go with `==`"
-        elif warn >= self.limit if above else warn <= self.limit:
-            yield f"`warn` is {warn:g}, expected a number {'below' if above else 'above'} the limit, {self.limit:g}"
+        elif warn >= self.limit if self.is_upper else warn <= self.limit:
+            side = "below" if self.is_upper else "above"
+            yield f"`warn` is {warn:g}, expected a number {side} the limit, {self.limit:g}"
         if self.severity == Severity.WARN:
             yield "`warn` is the first of two limits; a rule of `severity: warn` has one"
         if self.metric == COVERAGE:
@@ -220,25 +216,24 @@ class Rule(_Model):
         return float(getattr(self, self.limit_kind))
 
     @property
+    def is_upper(self) -> bool:
+        """Whether a number has to stay below the limit; of ``==`` it is not."""
+        return self.comparator in {"<=", "<"}
+
+    @property
     def needs_baseline(self) -> bool:
         """Whether the rule compares with a baseline."""
         return self.limit_kind in {"change", "relative_change"} and self.budget_from is None
 
     @property
     def first_limit(self) -> float:
-        """The limit from which on something is said: that of a warning where there are two."""
+        """The lower of two limits: that of a warning."""
         return self.limit if self.warn is None else self.warn
 
     @property
     def is_added(self) -> bool:
         """Whether the gate added the rule itself."""
         return self.model_copy(update={"name": COVERAGE_NAME}) == _COVERAGE_RULE
-
-    @property
-    def limits_coverage(self) -> bool:
-        """Whether it bounds from above what of the whole dataset may be unread, baseline or not."""
-        whole = self.metric == COVERAGE and not self.scope.fields
-        return whole and self.required and self.limit_kind == "budget" and self.comparator not in {">=", ">"}
 
 
 _COVERAGE_RULE = Rule(
@@ -275,7 +270,7 @@ class Waiver(_Model):
             return False
         if rule.comparator == "==":
             return abs(judged - rule.limit) <= abs(self.up_to - rule.limit)
-        return judged <= self.up_to if rule.comparator in {"<=", "<"} else judged >= self.up_to
+        return judged <= self.up_to if rule.is_upper else judged >= self.up_to
 
 
 class Policy(_Model):
@@ -326,9 +321,11 @@ class Policy(_Model):
 
     @property
     def complete_rules(self) -> tuple[Rule, ...]:
-        """The rules, and one about coverage when none bounds it for the whole dataset."""
-        if any(rule.limits_coverage for rule in self.rules):
-            return self.rules
+        """The rules, and a rule about coverage when none bounds it for the whole dataset."""
+        for rule in self.rules:
+            whole = rule.metric == COVERAGE and not rule.scope.fields and rule.required
+            if whole and rule.limit_kind == "budget" and rule.comparator not in {">=", ">"}:
+                return self.rules
         name = COVERAGE_NAME
         while any(rule.name == name for rule in self.rules):
             name += "-of-all-shards"
@@ -345,7 +342,7 @@ class Policy(_Model):
         return None if self.token_proof is None else self._folder / self.token_proof
 
     def from_folder(self, folder: Path) -> Self:
-        """Return the policy as one whose file lies in a folder; of one without a file it is the working folder."""
+        """Set the folder of the policy's file; without a file it is the working folder."""
         self._folder = folder
         return self
 
@@ -358,21 +355,15 @@ class Policy(_Model):
         return digest_json(_without_absent(self.model_dump(mode="json")))
 
 
-LATER_KEYS = frozenset(
-    {
-        "allow_lost",
-        "budget_from",
-        "detectors",
-        "max_bad_records",
-        "quarantine_list",
-        "require_signature",
-        "same_text_column",
-        "token_proof",
-        "token_proof_refuses",
-        "up_to",
-        "warn",
-    }
-)
+_LATER_OF_RULES = frozenset({"allow_lost", "budget_from", "max_bad_records", "up_to", "warn"})
+LATER_KEYS = _LATER_OF_RULES | {
+    "detectors",
+    "quarantine_list",
+    "require_signature",
+    "same_text_column",
+    "token_proof",
+    "token_proof_refuses",
+}
 """Keys that came after policies were pinned by digest; all are None when they are not given."""
 
 
@@ -385,10 +376,6 @@ def _without_absent(value: Any) -> Any:
 
 
 def _problems(names: Sequence[str], rules: Sequence[Rule], waivers: Sequence[Waiver]) -> Iterator[str]:
-    """Yield what is wrong with rules and waivers together, such as a ceiling within the limit: it would cover nothing.
-
-    Rules may have names and yet be none, if something else is wrong with them.
-    """
     for name, number in Counter(names).items():
         if number > 1:
             yield f"two rules are named `{name}`"
@@ -405,7 +392,7 @@ def _problems(names: Sequence[str], rules: Sequence[Rule], waivers: Sequence[Wai
         if waiver.up_to is None or rule is None or rule.comparator == "==":
             continue
         limit = rule.first_limit
-        if waiver.up_to <= limit if rule.comparator in {"<=", "<"} else waiver.up_to >= limit:
+        if waiver.up_to <= limit if rule.is_upper else waiver.up_to >= limit:
             yield (
                 f"the waiver {waiver.fingerprint} of the rule `{rule.name}`: `up_to` is {waiver.up_to:g}, expected a"
                 f" number beyond the rule's limit, {limit:g}"
@@ -413,7 +400,7 @@ def _problems(names: Sequence[str], rules: Sequence[Rule], waivers: Sequence[Wai
 
 
 def term_problems(waivers: Iterable[Waiver], on: dt.date | None) -> Iterator[str]:
-    """Yield which waivers end too late, seen from a day; None: terms are not looked at."""
+    """Yield which waivers end too late, seen from a day; nothing without a day."""
     for waiver in waivers:
         if on is not None and waiver.expires - on > LONGEST_WAIVER:
             yield (
@@ -425,11 +412,11 @@ def term_problems(waivers: Iterable[Waiver], on: dt.date | None) -> Iterator[str
 def load_policy(path: Path, more: Check | None = None, on: dt.date | None = None) -> Policy:
     """Read a policy file; more and on are as of :func:`check_values`."""
     try:
-        text = read_regular(path).decode("utf-8")
+        text = read_safely(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        meant = nearest(str(path), READY).partition(" (known")[0] if isinstance(error, FileNotFoundError) else ""
-        hint = f"Name a file, or a policy that comes with the package: {', '.join(READY)}."
+        meant = nearest(str(path), BUILTIN).partition(" (known")[0] if isinstance(error, FileNotFoundError) else ""
+        hint = f"Name a file, or a policy that comes with the package: {', '.join(BUILTIN)}."
         raise ConfigError(f"the policy {path} cannot be read: {reason}{meant}", hint) from None
     return parse_policy(text, where=str(path), more=more, on=on).from_folder(path.parent)
 
@@ -456,28 +443,28 @@ def check_values(plain: Any, *, where: str, more: Check | None = None, on: dt.da
 
 
 Check = Callable[[Rule], Iterator[str]]
-_PLACE = re.compile(r"^(rules|waivers)\.(\d+)\.?")
+_POSITION = re.compile(r"^(rules|waivers)\.(\d+)\.?")
 _SPOKEN_OF = ("name", "metric", "stat", "unit", "scope")
 """Keys that say what a rule speaks of, whatever its limit is."""
 
 
 def _entries(plain: Any, key: str) -> list[Any]:
-    found = plain.get(key) if isinstance(plain, dict) else None
-    return found if isinstance(found, list) else []
+    entries = plain.get(key) if isinstance(plain, dict) else None
+    return entries if isinstance(entries, list) else []
 
 
 def _by_name(line: str, rules: Sequence[Any], waivers: Sequence[Any]) -> str:
     """Return a problem with the name of its rule in place of a number, be it the rule's or that of its waiver."""
-    place = _PLACE.match(line)
-    if place is None:
+    match = _POSITION.match(line)
+    if match is None:
         return line.removeprefix("(top level): ")
-    of_waiver = place[1] == "waivers"
+    of_waiver = match[1] == "waivers"
     among = waivers if of_waiver else rules
-    record = among[int(place[2])] if int(place[2]) < len(among) else None
+    record = among[int(match[2])] if int(match[2]) < len(among) else None
     name = record.get("rule" if of_waiver else "name") if isinstance(record, dict) else None
     if record is None or not isinstance(name, str) or not name:
         return line
-    rest = line[place.end() :].removeprefix(": ")
+    rest = line[match.end() :].removeprefix(": ")
     if rest.startswith(f"rule `{name}`"):
         return rest
     whose = f"the waiver {clean(str(record.get('fingerprint')), 16)} of the " if of_waiver else ""
@@ -487,7 +474,7 @@ def _by_name(line: str, rules: Sequence[Any], waivers: Sequence[Any]) -> str:
 def _of_others(
     plain_rules: Sequence[Any], plain_waivers: Sequence[Any], more: Check | None, on: dt.date | None
 ) -> Iterator[str]:
-    """Yield what is wrong beside what a model said: of what rules speak of, and of rules and waivers together."""
+    """Yield problems that a model's validation does not report: in single rules, and in rules and waivers together."""
     rules = []
     for plain in plain_rules:
         rule = _valid(Rule, plain)

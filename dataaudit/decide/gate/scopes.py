@@ -1,17 +1,14 @@
-"""Which cases a rule has: the scopes for which there ought to be a number, whether there is one or not.
+"""The cases of a rule: every scope that ought to have a number, whether it has or not; and rules over shards.
 
-They come from other parts of the manifest than the records themselves (splits and evaluation sets of the core, tables
-of sources and languages), so a record that is missing is a case that cannot be judged, and never a case less.
-
-Rules over shards: all shards at once on the columns of the manifest's table, a hundred thousand in milliseconds.
-
-What a column says of one shard is the same record that :func:`dataaudit.decide.gate.judge.judge` would see; only the
-cases that do not pass, and the one nearest to the limit, are made into records.
+Scopes come from other parts of the manifest than the records (splits and evaluation sets of the core, tables of sources
+and languages), so a missing record is a case that cannot be judged, and never a case less. Rules over shards judge all
+shards at once on the columns of the manifest's table; only cases that do not pass, and the nearest to the limit, are
+made into records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import product
 from operator import attrgetter
@@ -23,8 +20,8 @@ import pyarrow.compute as pc
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import nearest
-from dataaudit.decide.gate.facts import MIXTURE, UNREAD_STATES, Facts
-from dataaudit.decide.gate.judge import FEW_SHARDS, Compared, case_of, excess, judge
+from dataaudit.decide.gate.facts import MIXTURE, UNREAD_STATES, Facts, splits_of
+from dataaudit.decide.gate.judge import FEW_SHARDS, Compared, case_of, excess, judge_record
 from dataaudit.decide.gate.policy import COVERAGE, Policy, Rule
 from dataaudit.decide.gate.verdict import Case, State
 from dataaudit.manifest.metric import SCREEN_ALONE, Method, Metric, Scope
@@ -61,27 +58,19 @@ def judge_shards(
     cases: list[Case] = []
     counts: dict[State, int] = {State.PASSED: len(values) - len(suspects)}
     for index in suspects:
-        case = _case(
-            rule,
-            statistic,
-            record_at(int(index)),
-            _compared(rule, medians[index], spreads[index]),
-            f"{splits[index]}/{chosen['uri'][int(index)].as_py()}",
-        )
+        uri = f"{splits[index]}/{chosen['uri'][int(index)].as_py()}"
+        case = _case(rule, statistic, record_at(int(index)), medians[index], spreads[index], uri)
         counts[case.state] = counts.get(case.state, 0) + 1
         cases.append(case)
     bad = [case for case in cases if case.state not in {State.PASSED, State.NOT_APPLICABLE}]
-    near = sorted(
-        (case for case in cases if case.state == State.PASSED), key=lambda case: -excess(rule, case.judged or 0)
-    )
-    return bad or near[:1] or cases[:1], {state: number for state, number in counts.items() if number}
+    passing = [case for case in cases if case.state == State.PASSED]
+    nearest = sorted(passing, key=lambda case: -excess(rule, case.judged or 0))[:1]
+    return bad or nearest or cases[:1], {state: number for state, number in counts.items() if number}
 
 
 def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]) -> pa.Table:
-    wanted = {"all": (True, False), "training": (False,), "held_out": (True,)}[statistic.population]
-    splits = [name for name, held in held_out.items() if held in wanted]
-    named = rule.scope.fixed().get("split")
-    kept = pc.is_in(shards["split"], pa.array(splits if named is None else sorted(named), pa.string()))
+    splits = rule.scope.split or splits_of(held_out, statistic.population)
+    kept = pc.is_in(shards["split"], pa.array(sorted(splits), pa.string()))
     if statistic.metric != COVERAGE:
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
     kept = pc.and_(kept, pc.not_equal(shards["reason"], HELD_BACK))
@@ -114,14 +103,13 @@ def _highest(statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, de
 
 
 def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.ndarray) -> np.ndarray:
-    """Return the rows that may not pass, all of them, and the one nearest to the limit."""
     if rule.limit_kind == "robust_sd":
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             judged = np.abs(values - medians) / spreads
     else:
         judged = values
     limit = rule.first_limit
-    sign = -1.0 if rule.comparator in {">=", ">"} else 1.0
+    sign = 1.0 if rule.is_upper else -1.0
     distance = np.abs(judged - limit) if rule.comparator == "==" else sign * (judged - limit)
     unsure = np.isnan(distance) | (distance > -1e-9 * max(1.0, abs(limit)))
     if not np.isnan(distance).all():
@@ -164,20 +152,15 @@ def _records(
     return record
 
 
-def _compared(rule: Rule, median: float, spread: float) -> Compared | None:
-    if rule.limit_kind != "robust_sd":
-        return None
-    if np.isnan(median):
-        return Compared(reason=FEW_SHARDS)
-    return Compared(value=float(median), spread=float(spread))
-
-
-def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compared | None, uri: str) -> Case:
-    """Return the case of a shard, which shows no interval."""
-    found = judge(rule, record, compared)
-    denominator = 0 if found.baseline is None else record.denominator
+def _case(rule: Rule, statistic: ShardStatistic, record: Metric, median: float, spread: float, uri: str) -> Case:
+    compared = None
+    if rule.limit_kind == "robust_sd":
+        no_median = bool(np.isnan(median))
+        compared = Compared(reason=FEW_SHARDS) if no_median else Compared(value=float(median), spread=float(spread))
+    judged = judge_record(rule, record, compared)
+    denominator = 0 if judged.baseline is None else record.denominator
     more = {"shard_uri": uri, "baseline_denominator": denominator, "low": None, "high": None, "confidence": None}
-    return case_of(rule, statistic.stat, record.scope, record, found, **more)
+    return case_of(rule, statistic.stat, record.scope, record, judged, **more)
 
 
 _ALL_FIELDS = attrgetter(*Scope.__slots__)
@@ -185,14 +168,13 @@ _FIELDS = ("split", "source", "language", "set", "entity", "rule")
 
 
 def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: str) -> None:
-    """Refuse entities that a policy names and nobody knows: under a name written wrongly nothing is found."""
+    """Refuse entities that a policy names and nobody knows: a misspelt name finds nothing."""
     problems = []
     for rule in policy.rules:
         metric = METRICS[rule.metric]
         if not metric.entities or not all(is_of_patterns(metric, item.stat) for item in chosen_statistics(rule)):
             continue
-        looked_for = (item.entities.get(rule.metric, frozenset()) for item in (now, baseline) if item is not None)
-        known = metric.entities.union(*looked_for)
+        known = metric.entities.union(*(side.entities.get(rule.metric, ()) for side in (now, baseline) if side))
         problems += [
             f"  rule `{rule.name}`: no entity of `{rule.metric}` is named `{name}`{nearest(name, sorted(known))}"
             for name in rule.scope.entity or ()
@@ -203,7 +185,7 @@ def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: st
 
 
 def is_of_patterns(metric: MetricDefinition, stat: str) -> bool:
-    """Return whether the entities of a statistic are those of the patterns; a model's are its own."""
+    """Return whether the entities of a statistic are those of the patterns, not a model's."""
     return not metric.searches_with or metric.decided_by is None or metric.searches_with in metric.decided_by(stat)
 
 
@@ -235,17 +217,12 @@ def _limit_problems(rule: Rule) -> Iterator[str]:
     for limit in limits if rule.unit == "ratio" else ():
         if limit is not None and not 0 <= limit <= 1:
             yield f"a ratio lies between 0 and 1, the limit is {limit:g}; five percent are 0.05"
-    if rule.budget_from is not None and (
-        (rule.metric, rule.stat) != (MIXTURE, "share") or rule.scope.fields != {"split", "source"}
-    ):
+    about = (rule.metric, rule.stat, rule.scope.fields)
+    if rule.budget_from is not None and about != (MIXTURE, "share", frozenset({"split", "source"})):
         yield f"`budget_from: declared` goes with `{MIXTURE}.share` per split and source"
-    if rule.max_bad_records is not None and (rule.metric, rule.stat, rule.scope.fields) != (
-        COVERAGE,
-        "bytes",
-        frozenset(),
-    ):
+    if rule.max_bad_records is not None and about != (COVERAGE, "bytes", frozenset()):
         yield f"`max_bad_records` goes with `{COVERAGE}.bytes` of the whole dataset"
-    if rule.max_bad_records is not None and (rule.limit_kind != "budget" or rule.comparator not in {"<=", "<"}):
+    if rule.max_bad_records is not None and (rule.limit_kind != "budget" or not rule.is_upper):
         yield "`max_bad_records` goes with a `budget` and `<=`"
 
 
@@ -263,41 +240,40 @@ def chosen_statistics(rule: Rule) -> tuple[Statistic, ...]:
     """Return the statistics that a rule speaks of, as the catalogue knows them."""
     if "*" in rule.stat:
         return stats_of(rule.metric, rule.stat)
-    found = statistic(rule.metric, rule.stat)
-    return () if found is None else (found,)
+    known = statistic(rule.metric, rule.stat)
+    return () if known is None else (known,)
 
 
 def judged_stats(rule: Rule, facts: Facts) -> tuple[str, ...]:
     """Return the names of the statistics that a manifest has for a rule; of a pattern those that it holds."""
     if "*" not in rule.stat:
         return (rule.stat,)
-    held = {stat for metric, stat in facts.records if metric == rule.metric and statistic(metric, stat)}
-    return tuple(sorted(stat for stat in held if fnmatchcase(stat, rule.stat)))
+    known = {stat for metric, stat in facts.records if metric == rule.metric and statistic(metric, stat)}
+    return tuple(sorted(stat for stat in known if fnmatchcase(stat, rule.stat)))
 
 
 def expected_scopes(rule: Rule, stat: Statistic, facts: Facts) -> list[Scope]:
-    """Return the scopes to judge, sorted: those that ought to have a record, and all that have one."""
+    """Return the scopes to judge, sorted: those that ought to have a record, and those that have."""
     fields, fixed = rule.scope.fields, rule.scope.fixed()
-    found = {scope for scope in facts.records.get((stat.metric, stat.stat), {}) if _speaks_of(rule, scope)}
+    scopes = {scope for scope in facts.records_of(stat) if _speaks_of(rule, scope)}
     splits = fixed.get("split") or facts.splits(stat.population)
     parts = _parts(rule, stat, facts)
     for split in splits if "split" in fields else (None,):
         inside = facts.splits(stat.sources_of) if split is None else (split,)
-        for place in _places(fixed, fields, facts, inside):
-            found.update(Scope(split=split, **place, **part) for part in parts)
-        if split is not None and split in fixed.get("split", ()) and all(scope.split != split for scope in found):
-            found.add(Scope(split=split))  # a split that is named and has no part, or does not exist
-    return sorted(found, key=scope_key)
+        for pair in _sources_and_languages(fixed, fields, facts, inside):
+            scopes.update(Scope(split=split, **pair, **part) for part in parts)
+        if split is not None and split in fixed.get("split", ()) and all(scope.split != split for scope in scopes):
+            scopes.add(Scope(split=split))  # a split that is named and has no part, or does not exist
+    return sorted(scopes, key=scope_key)
 
 
 def _speaks_of(rule: Rule, scope: Scope) -> bool:
-    """Return whether a rule speaks of a record's scope."""
     values = scope.as_dict()
     named = rule.scope.fixed()
     return values.keys() == rule.scope.fields and all(values[name] in wanted for name, wanted in named.items())
 
 
-def _places(
+def _sources_and_languages(
     fixed: dict[str, tuple[str, ...]], fields: frozenset[str], facts: Facts, splits: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """Return the sources and languages of some splits, as far as a rule tells them apart."""
@@ -315,21 +291,19 @@ def _places(
 def _parts(rule: Rule, stat: Statistic, facts: Facts) -> list[dict[str, Any]]:
     """Return the sets, entities and rules of a rule.
 
-    Evaluation sets are listed in the core; which parts and tiers each has, only its records say. A set without any
-    is one part, which has no number.
+    The core lists evaluation sets; their parts and tiers are known from records alone. A set without records is a part
+    without a number.
     """
     fixed = rule.scope.fixed()
     names: list[str] = [name for name in ("set", "entity", "rule") if name in rule.scope.fields]
     if "set" not in names or names == ["set"] or {"entity", "rule"} & set(names) <= fixed.keys():
         values = [fixed.get(name) or _values(name, stat, facts) for name in names]
         return [dict(zip(names, item, strict=True)) for item in product(*values)]
-    held = {
-        tuple((name, str(getattr(scope, name))) for name in names)
-        for scope in facts.records.get((stat.metric, stat.stat), {})
-        if all(getattr(scope, name) is not None for name in names)
-    }
+    kept = {tuple((name, getattr(scope, name)) for name in names) for scope in facts.records_of(stat)}
     parts = [
-        dict(item) for item in held if all(dict(item)[name] in named for name, named in fixed.items() if name in names)
+        part
+        for part in map(dict, kept)
+        if all(value is not None and value in fixed.get(name, (value,)) for name, value in part.items())
     ]
     known = {part["set"] for part in parts}
     sets = fixed.get("set") or _values("set", stat, facts)
@@ -340,19 +314,18 @@ def _values(name: str, stat: Statistic, facts: Facts) -> Collection[str | None]:
     """Return the sets, entities or rules that a statistic is kept for; None, all together, where there is nothing."""
     if name == "set":
         return facts.sets_of(stat.metric)
-    own = _held(name, facts, stat.metric, stat.stat)
+    own = _recorded(name, facts.records_of(stat))
     if name not in stat.absent_is_zero:
         return own
     if name == "rule":
         return own or (None,)
     looked_for = facts.entities.get(stat.metric, frozenset())
-    stats = {stat_ for metric, stat_ in facts.records if metric == stat.metric}
-    found = {value for other in stats for value in _held(name, facts, stat.metric, other)} & looked_for
-    return own | found or looked_for
+    of_metric = (scopes for (metric, _), scopes in facts.records.items() if metric == stat.metric)
+    return own | (set[str]().union(*(_recorded(name, scopes) for scopes in of_metric)) & looked_for) or looked_for
 
 
-def _held(name: str, facts: Facts, metric: str, stat: str) -> set[str]:
-    return {value for scope in facts.records.get((metric, stat), {}) if (value := getattr(scope, name)) is not None}
+def _recorded(name: str, scopes: Iterable[Scope]) -> set[str]:
+    return {value for scope in scopes if (value := getattr(scope, name)) is not None}
 
 
 def scope_key(scope: Scope) -> tuple[tuple[bool, str], ...]:

@@ -1,6 +1,6 @@
-"""The verdict: what became of every rule, with the numbers that decided it. Plain values; every writer reads these.
+"""The verdict: the state of every rule, with the numbers that decided it, as plain values that every writer reads.
 
-Nothing here is made safe to print: names come from the data. Each writer escapes for its own format.
+Names come from the data, and nothing here is made safe to print: each writer escapes for its own format.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class WaiverState(StrEnum):
     USED = "used"
     UNUSED = "unused"
     EXCEEDED = "exceeded"
-    """Its case went beyond its ceiling: it covers it no more."""
+    """Its case went beyond its ceiling."""
     EXPIRED = "expired"
 
 
 LOST = "lost"
-"""Reason of a case that the baseline has a number of and the manifest has none."""
+"""Reason of a case that has a number in the baseline alone."""
 DEMANDED = "other_than_demanded"
 """Reason of a case that rests on another detector than the policy demands."""
 BINDING = frozenset({LOST, DEMANDED})
@@ -51,15 +51,14 @@ class Evidence:
     shard: int
     """Row of the table of shards."""
     uri: str
-    """``split/uri`` of it."""
+    """``split/uri``."""
     count: int
-    """How many."""
     noun: str
-    """Of what, in the plural: ``documents with copied spans``."""
+    """What is counted, in the plural: ``documents with copied spans``."""
     fresh: bool = False
-    """Whether the baseline has no shard of this content or name: what broke the rule came with it."""
+    """Whether the baseline has no shard of this content or name."""
     changed: bool = False
-    """Whether the baseline has a shard of this name with other content: what broke the rule may have been there."""
+    """Whether the baseline has a shard of this name with other content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +66,16 @@ class Case:
     """One rule at one place."""
 
     rule: str
-    """Name of the rule."""
     stat: str
     """Statistic that was read; the rule's may be a pattern."""
     scope: Scope
-    """Where."""
     shard_uri: str | None = None
     """``split/uri`` where the scope is a shard."""
     state: State
     reason: str = ""
     """Code, where the number could not be judged or is of a special kind; see ``dataaudit explain reasons``."""
     why: str = ""
-    """What the manifest tells of why there is no number: ``stage secrets is off``."""
+    """Why the manifest has no number: ``stage secrets is off``."""
     unit: str = ""
     """Of value, low, high and baseline."""
     value: float | None = None
@@ -91,15 +88,14 @@ class Case:
     baseline: float | None = None
     """The baseline's value, for rules of change; the median of its peers, for rules of robust_sd."""
     baseline_denominator: int = 0
-    """What the baseline's value was divided by."""
     judged: float | None = None
-    """The number that was compared with the limit: value, a bound, a change or a distance; None without one."""
+    """The number that was compared with the limit: value, a bound, a change or a distance."""
     fingerprint: str = ""
-    """16 hex digits that name this violation in a waiver; the same for the same rule and place in any manifest."""
+    """16 hex digits that name this violation in a waiver; the same for the same rule and scope in any manifest."""
     waived: bool = False
-    """Whether a waiver that holds covers it; such a case stays shown and does not decide."""
+    """Whether a waiver covers it; such a case stays shown and does not decide."""
     evidence: tuple[Evidence, ...] = ()
-    """The shards that hold most of it, where the manifest tells."""
+    """The shards with most of it, where the manifest lists them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,17 +106,17 @@ class RuleResult:
     state: State
     """Of its worst case that is not waived; pass when all of them are waived."""
     counts: dict[State, int]
-    """Cases by state, waived ones by the state that they would have had."""
+    """Cases by state; a waived case counts by its own state."""
     waived: int = 0
     """Cases that a waiver covers."""
     cases: tuple[Case, ...]
-    """All that do not pass, worst first; or the one nearest to the limit when all pass. There may be 10^5."""
+    """All that do not pass, worst first; or the nearest to the limit when all pass. There may be 10^5."""
     waits: bool = False
-    """Whether it waits for a baseline that the policy does not demand yet."""
+    """Whether it needs a baseline that the policy does not demand yet."""
 
     @property
     def is_required(self) -> bool:
-        """Whether it has to be judged: by the policy, or as a number was lost or a detector is not the demanded one."""
+        """Whether it has to be judged: by the policy, or because of a lost number or another detector."""
         return self.rule.required or any(case.reason in BINDING for case in self.cases)
 
     @property
@@ -143,7 +139,6 @@ class Subject:
 
     id: str
     name: str
-    """Of the dataset."""
     version: str
     documents: int
     shards: int
@@ -154,17 +149,13 @@ class ShardBehind:
     """A shard that holds some of what broke the rules that stop the release."""
 
     shard: int
-    """Row of the table of shards."""
     uri: str
-    """``split/uri`` of it."""
     rules: tuple[str, ...]
-    """Names of the rules, in the policy's order."""
+    """Names, in the policy's order."""
     weight: float
-    """Its part of all that broke each rule, these parts added up: 1 is all of one rule."""
+    """Its part of all that broke each rule, these parts added up: 1 is all of a rule."""
     fresh: bool = False
-    """Whether the baseline has no shard of this content or name."""
     changed: bool = False
-    """Whether the baseline has a shard of this name with other content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +165,7 @@ class ListSeen:
     digest: str
     """``sha256:`` and the sha256 of the file."""
     lines: tuple[str, ...]
-    """Ids of its lines, sorted: a list that lacks one of them later has lost lines."""
+    """Ids of its lines, sorted: they may not be lost later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -192,37 +183,33 @@ class Verdict(Result):
     fail_on: str
     """``fail`` or ``warn``: the least severity that ends with code 1."""
     on: str
-    """The day that waivers were held against, beside the clock's, ISO 8601."""
+    """The day that waivers were checked for, beside the clock's, ISO 8601."""
     rules: tuple[RuleResult, ...]
     """In the policy's order; a rule that the gate adds itself stands last."""
     waivers: tuple[WaiverResult, ...]
     remarks: tuple[str, ...] = ()
-    """What no rule speaks of, and what is odd about the comparison, in sentences."""
+    """Sentences about what no rule covers, and about an odd comparison."""
     quarantine_lists: tuple[ListSeen, ...] = ()
-    """The one of the policy and the one that was given, as far as there are such."""
+    """The policy's and the given list, as far as there are such."""
     shards_behind: tuple[ShardBehind, ...] = ()
-    """Shards that most rules which stop the release sit in, then by weight: at most 10,000."""
+    """By the number of rules that they broke, then by weight: at most 10,000."""
     num_shards_behind: int = 0
-    """How many there are in all."""
+    """All of them."""
 
     @property
     def codes(self) -> tuple[ExitCode, ...]:
         """Every exit code for which there is a cause, in order."""
-        found = set()
         states = {state for result in self.rules for state in result.open_states}
         strict = self.fail_on == "warn"
-        if self.subject.documents == 0 or not self._has_judged:
-            found.add(ExitCode.NOTHING_EVALUATED)
-        if State.FAILED in states or (strict and State.WARNED in states):
-            found.add(ExitCode.BUDGET_EXCEEDED)
-        if any(waiver.state == WaiverState.EXPIRED for waiver in self.waivers):
-            found.add(ExitCode.BUDGET_EXCEEDED)
-        if any(
-            State.NOT_EVALUATED in rule_result.open_states and (rule_result.is_required or strict)
-            for rule_result in self.rules
-        ):
-            found.add(ExitCode.NOT_EVALUATED)
-        return tuple(sorted(found)) or (ExitCode.PASS,)
+        unknown = (result for result in self.rules if State.NOT_EVALUATED in result.open_states)
+        exceeded = State.FAILED in states or (strict and State.WARNED in states)
+        expired = any(waiver.state == WaiverState.EXPIRED for waiver in self.waivers)
+        causes = {
+            ExitCode.BUDGET_EXCEEDED: exceeded or expired,
+            ExitCode.NOT_EVALUATED: any(strict or result.is_required for result in unknown),
+            ExitCode.NOTHING_EVALUATED: self.subject.documents == 0 or not self._has_judged,
+        }
+        return tuple(code for code, is_cause in causes.items() if is_cause) or (ExitCode.PASS,)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -234,7 +221,7 @@ class Verdict(Result):
 
     @property
     def _has_judged(self) -> bool:
-        """Whether some rule of the policy had a number to judge, or waits for one to compare with."""
+        """Whether some rule of the policy had a number to judge, or needs a baseline."""
         judged = (State.PASSED, State.WARNED, State.FAILED)
         own = [result for result in self.rules if not result.rule.is_added]
         return any(result.waits or any(result.counts.get(state) for state in judged) for result in own)
@@ -246,7 +233,7 @@ class Verdict(Result):
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Names of the rules that wait for a baseline."""
+        """Names of the rules that need a baseline."""
         return tuple(result.rule.name for result in self.rules if result.waits)
 
     def count(self, state: State) -> int:

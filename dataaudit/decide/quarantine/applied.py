@@ -1,8 +1,7 @@
-"""What ``quarantine apply`` left in a folder, read back by a loader: shards that are left out, documents to skip."""
+"""Reads back what ``quarantine apply`` wrote to a folder: shards that are left out, documents to skip."""
 
 from __future__ import annotations
 
-import hashlib
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataaudit.base.errors import QuarantineDamaged, QuarantineError
-from dataaudit.base.files import kind_of, read_regular
+from dataaudit.base.files import kind_of, read_safely
+from dataaudit.decide.quarantine.entry import digest_of
 from dataaudit.decide.quarantine.selection import DROPPED
 
 RECORD: Final = "applied.json"
@@ -28,12 +28,10 @@ _AGAIN = "Write it again: `dataaudit quarantine apply FILE --manifest DIR --out 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedFolder:
-    """A folder that was written with a drop list."""
+    """A folder that was written with a drop list: ids of the manifest and the list, and what they come to."""
 
     manifest: str
-    """Id of the manifest that the list was applied to."""
     quarantine: str
-    """Digest of the list."""
     digest: str
     """``sha256:`` and the sha256 of the record, which has those of all files."""
     excluded: tuple[tuple[str, str, str], ...]
@@ -47,7 +45,7 @@ class AppliedFolder:
 def read_applied(folder: Path) -> AppliedFolder:
     """Read a folder."""
     try:
-        data = read_regular(folder / RECORD)
+        data = read_safely(folder / RECORD)
     except OSError as error:
         raise QuarantineError(
             f"{folder} is no folder of `quarantine apply`: {RECORD} cannot be read: {error.strerror}", _AGAIN
@@ -69,16 +67,11 @@ def read_applied(folder: Path) -> AppliedFolder:
     return AppliedFolder(
         manifest=manifest,
         quarantine=quarantine,
-        digest=digest_of_file(data),
+        digest=digest_of(data),
         excluded=_excluded(folder, lines),
         lacks=lacks,
         documents=_documents(folder, table),
     )
-
-
-def digest_of_file(data: bytes) -> str:
-    """Return what the record has of a file: ``sha256:`` and hex."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def _checked(folder: Path, digests: Mapping[str, str]) -> tuple[bytes, bytes]:
@@ -97,11 +90,11 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> tuple[bytes, bytes]:
     read: dict[str, bytes] = {}
     for name, expected in sorted(digests.items()):
         try:
-            data = read_regular(folder / name)
+            data = read_safely(folder / name)
         except OSError as error:
             raise _damaged(folder, name, str(error.strerror)) from None
-        if (found := digest_of_file(data)) != expected:
-            raise _damaged(folder, name, f"its digest is {found}, {RECORD} has {expected[:71]}")
+        if (digest := digest_of(data)) != expected:
+            raise _damaged(folder, name, f"its digest is {digest}, {RECORD} has {expected[:71]}")
         if name in {EXCLUDED, DOCUMENTS}:
             read[name] = data
     return read[EXCLUDED], read[DOCUMENTS]

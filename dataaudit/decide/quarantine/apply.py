@@ -1,10 +1,10 @@
-"""From a list and a manifest to a folder for loaders, put in place in one step.
+"""Writes a folder for loaders from a list and a manifest, and replaces an older folder in one step.
 
 ``list``       ``<split>.txt``: a path or address a line; torch, ray, tf.data, polars, DuckDB and others take such lists
 ``datatrove``  ``<split>.paths.txt``: paths relative to the split's root, for ``paths_file`` of datatrove's readers
 ``hf``         ``data_files.json``: for ``data_files`` of ``datasets.load_dataset``, globs escaped
 
-A file that is listed twice in the corpus stands there twice. A shard of a streamed dataset is no file, and stands in
+A file that is listed twice in the corpus is listed twice. A shard of a streamed dataset is no file, so it is in
 ``excluded.jsonl`` alone.
 """
 
@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataaudit.base.errors import ConfigError, ExitCode
-from dataaudit.base.files import read_regular, sync_folder, write_synced
+from dataaudit.base.files import read_safely, sync_folder, write_synced
 from dataaudit.base.redact import has_secrets
 from dataaudit.base.yamlfile import NAME_PATTERN, nearest
-from dataaudit.decide.quarantine.applied import DOCUMENTS, EXCLUDED, FORM, RECORD, digest_of_file
-from dataaudit.decide.quarantine.entry import Contents, no_collection
+from dataaudit.decide.quarantine.applied import DOCUMENTS, EXCLUDED, FORM, RECORD
+from dataaudit.decide.quarantine.entry import Contents, digest_of, listed, no_collection
 from dataaudit.decide.quarantine.list import Quarantine, Standing, in_force, read_folded
 from dataaudit.decide.quarantine.selection import (
     DETECTORS,
@@ -48,12 +48,12 @@ from dataaudit.decide.quarantine.selection import (
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.locate import STREAMED, relative_path
-from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_place
+from dataaudit.manifest.replace import publish_lock, recover, replace_folder, staging_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked for, as :meth:`dataaudit.api.QuarantineList.apply` takes it."""
+    """The arguments of :meth:`dataaudit.api.QuarantineList.apply`."""
 
     file: Path
     manifest: Manifest
@@ -74,7 +74,7 @@ class Request:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        _check_names(self.formats, "format", list(FORMATS))
+        _check_names(self.formats, "format", FORMATS)
         if not 0 <= self.ngram_score <= 1:
             raise ConfigError(f"13-gram score: expected 0 to 1, found {self.ngram_score:g}")
         if not self.documents and (self.origins is not None or self.findings is not None or self.held_out or self.rows):
@@ -97,13 +97,13 @@ class Request:
 
     @property
     def choice(self) -> Choice | None:
-        """What a drop list is made of; None for none."""
+        """The content of the drop list; None for no list."""
         if not self.documents:
             return None
-        pairs = [pair.split(":") for pair in dict.fromkeys(self.findings or ["secrets:validated"])]
+        findings = [pair.partition(":") for pair in dict.fromkeys(self.findings or ["secrets:validated"])]
         return Choice(
             origins=tuple(origin for origin in ORIGINS if origin in (self.origins or ORIGINS)),
-            findings=tuple((detector, tier) for detector, tier in pairs),
+            findings=tuple((detector, tier) for detector, _, tier in findings),
             ngram_score=self.ngram_score,
             with_common=self.with_common,
             held_out=self.held_out,
@@ -116,7 +116,6 @@ def _check_names(given: Sequence[str] | None, what: str, known: Sequence[str]) -
             raise ConfigError(f"{what}: no `{name}`{nearest(name, list(known))}", f"Known: {', '.join(known)}.")
 
 
-_NAMED = 5
 _LONGEST = 200
 """Characters of a split whose name becomes a file's."""
 
@@ -143,7 +142,7 @@ class Located:
 
 def _locate(shards: Sequence[Shard], roots: Mapping[str, str]) -> dict[str, list[Located]]:
     """Return the files of kept shards by split, given its root; splits that are streamed are left out."""
-    found: dict[str, list[Located]] = {}
+    located: dict[str, list[Located]] = {}
     for shard in shards:
         split, root = shard.row["split"], roots[shard.row["split"]]
         if root.startswith(STREAMED):
@@ -153,38 +152,38 @@ def _locate(shards: Sequence[Shard], roots: Mapping[str, str]) -> dict[str, list
             raise ConfigError(f"{shard.name}: the URI leads out of its root; no build writes such a one")
         if not re.fullmatch(NAME_PATTERN, split) or len(split) > _LONGEST:
             raise ConfigError(f"the split `{split}` cannot be the name of a file")
-        found.setdefault(split, []).append(Located(shard=shard, root=root, relative=relative))
-    return found
+        located.setdefault(split, []).append(Located(shard=shard, root=root, relative=relative))
+    return located
 
 
 Files = dict[str, bytes]
-Located_ = Mapping[str, Sequence[Located]]
+FORMATS = ("list", "datatrove", "hf")
 
 
-def _path_lists(located: Located_) -> Files:
-    """Return ``<split>.txt``."""
-    found = _paths("list", located, lambda item: item.path, _breaks)
-    return {f"{split}.txt": _lines(paths) for split, paths in found.items()}
+def _lists(form: str, located: Mapping[str, Sequence[Located]]) -> Files:
+    """Return the files of a format; names that it cannot hold would be lost in silence, or become others."""
+    paths = {
+        split: [file.relative if form == "datatrove" else file.path for file in files]
+        for split, files in located.items()
+    }
+    if bad := [path for own in paths.values() for path in own if _is_wrong(form, path)]:
+        raise ConfigError(
+            listed(f"the format {form} cannot hold {len(bad)} of the names:", [f"- {path}" for path in bad]),
+            "Rename the files and build again, or take another format.",
+        )
+    if form == "hf":  # `datasets` takes every entry for a glob
+        escaped = {split: [_escape(path) for path in own] for split, own in paths.items()}
+        return {"data_files.json": (json.dumps(escaped, indent=1, ensure_ascii=True) + "\n").encode()}
+    ending = ".txt" if form == "list" else ".paths.txt"
+    return {f"{split}{ending}": b"".join(os.fsencode(path) + b"\n" for path in own) for split, own in paths.items()}
 
 
-def _datatrove_lists(located: Located_) -> Files:
-    """Return ``<split>.paths.txt``; datatrove strips each line and puts its ``data_folder`` before it."""
-    found = _paths("datatrove", located, lambda item: item.relative, lambda path: path.strip() != path or _breaks(path))
-    return {f"{split}.paths.txt": _lines(paths) for split, paths in found.items()}
-
-
-def _hugging_face_files(located: Located_) -> Files:
-    """Return ``data_files.json``; ``datasets`` takes every entry for a glob, and ``::`` for a chain of addresses."""
-    found = _paths("hf", located, lambda item: item.path, lambda path: "::" in path)
-    escaped = {split: [_escape(path) for path in paths] for split, paths in found.items()}
-    return {"data_files.json": (json.dumps(escaped, indent=1, ensure_ascii=True) + "\n").encode()}
-
-
-FORMATS: Mapping[str, Callable[[Located_], Files]] = {
-    "list": _path_lists,
-    "datatrove": _datatrove_lists,
-    "hf": _hugging_face_files,
-}
+def _is_wrong(form: str, path: str) -> bool:
+    """Return whether a reader of a format would take a path for another path, or for several."""
+    if form == "hf":
+        return "::" in path  # a chain of addresses
+    stripped = form == "datatrove" and path.strip() != path
+    return stripped or len(f"{path}.".splitlines()) > 1  # readers of text know more ends than LF
 
 
 def _escape(path: str) -> str:
@@ -192,32 +191,7 @@ def _escape(path: str) -> str:
     return f"{scheme}{mark}{glob.escape(rest)}"
 
 
-def _lines(paths: Sequence[str]) -> bytes:
-    return b"".join(os.fsencode(path) + b"\n" for path in paths)
-
-
-def _breaks(path: str) -> bool:
-    """Return whether a reader of lines would take a path for several; readers of text know more ends than LF."""
-    return len(f"{path}.".splitlines()) > 1
-
-
-def _paths(
-    form: str, located: Located_, path_of: Callable[[Located], str], wrong: Callable[[str], bool]
-) -> dict[str, list[str]]:
-    """Return the paths of each split; names that a format cannot hold would be lost in silence, or become others."""
-    found = {split: [path_of(file) for file in files] for split, files in located.items()}
-    if bad := [path for paths in found.values() for path in paths if wrong(path)]:
-        lines = [f"  - {path}" for path in bad[:_NAMED]]
-        more = [f"  - and {len(bad) - _NAMED} more"] if len(bad) > _NAMED else []
-        raise ConfigError(
-            "\n".join([f"the format {form} cannot hold {len(bad)} of the names:", *lines, *more]),
-            "Rename the files and build again, or take another format.",
-        )
-    return found
-
-
 def _excluded(shard: Shard) -> dict[str, Any]:
-    """Return a line of ``excluded.jsonl``: a shard that is left out, and why."""
     row = shard.row
     return {
         **{name: row[name] for name in ("split", "uri", "rows_digest", "documents", "tokens")},
@@ -228,8 +202,7 @@ def _excluded(shard: Shard) -> dict[str, Any]:
     }
 
 
-def _wrong_files(located: Located_) -> list[str]:
-    """Return the kept files on this machine that are absent or of another size than the manifest says."""
+def _wrong_files(located: Mapping[str, Sequence[Located]]) -> list[str]:
     wrong = []
     for item in (file for files in located.values() for file in files):
         if "://" in item.root or not os.path.isdir(item.root):
@@ -248,7 +221,7 @@ _ROWS = "rows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What was written and what has to be said about it."""
+    """What was written, and what people should know about it."""
 
     request: Request
     quarantine: Quarantine
@@ -295,7 +268,7 @@ def apply(request: Request) -> Applied:
     located = _locate(selection.kept, roots)
     files = {EXCLUDED: b"".join(canonical_json(_excluded(shard)) + b"\n" for shard in selection.excluded)}
     for name in dict.fromkeys(request.formats or ("list",)):
-        lists = FORMATS[name](located)
+        lists = _lists(name, located)
         if twice := sorted(files.keys() & lists.keys()):
             raise ConfigError(f"two lists would be the file {twice[0]}", "Write the formats to two folders.")
         files |= lists
@@ -315,17 +288,17 @@ def apply(request: Request) -> Applied:
         files=tuple(names),
     )
     if drops is not None:
-        files[DOCUMENTS] = _parquet(drops.table)
+        pq.write_table(drops.table, sink := pa.BufferOutputStream(), compression="zstd", store_schema=True)
+        files[DOCUMENTS] = sink.getvalue().to_pybytes()
         if request.rows:
             files |= _row_lists(drops.table)
-    record = _record(applied) | {"files": {name: digest_of_file(data) for name, data in files.items()}}
+    record = _record(applied) | {"files": {name: digest_of(data) for name, data in files.items()}}
     files[RECORD] = orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
-    _place(target, files)
+    _replace_folder(target, files)
     return applied
 
 
 def _record(applied: Applied) -> dict[str, Any]:
-    """Return what ``applied.json`` holds: of what, and with which answers, the folder was made."""
     request, drops, choice = applied.request, applied.drops, applied.request.choice
     return {
         "schema": FORM,
@@ -353,31 +326,30 @@ def _record(applied: Applied) -> dict[str, Any]:
 
 
 def _check_target(target: Path) -> None:
-    """Refuse to replace a folder that is not one of ours alone."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise ConfigError(f"{target}: expected a folder, found a file or a link", "Name a new folder.")
-    found = {path.name for path in target.iterdir()} if target.is_dir() else set()
-    if not found:
+    there = {path.name for path in target.iterdir()} if target.is_dir() else set()
+    if not there:
         return
     try:
-        record = orjson.loads(read_regular(target / RECORD))
+        record = orjson.loads(read_safely(target / RECORD))
         named = record["files"] if record["schema"]["name"] == FORM["name"] else ()
         ours = {name.partition("/")[0] for name in named}
     except (OSError, ValueError, LookupError, TypeError):
         ours = set()
-    if not found <= ours | {RECORD}:
+    if not there <= ours | {RECORD}:
         raise ConfigError(
             f"{target}: the folder holds what `quarantine apply` did not write",
             "Name a new folder, or an older result.",
         )
 
 
-def _place(target: Path, files: Files) -> None:
+def _replace_folder(target: Path, files: Files) -> None:
     """Write everything into a hidden sibling and give it the folder's name: readers see the old lists or the new."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with alone_in(target.parent) as alone:
+    with publish_lock(target.parent) as alone:
         recover(target, alone=alone)
-        staging = new_sibling(target)
+        staging = staging_folder(target)
         try:
             staging.mkdir()
             folders = {staging, *((staging / name).parent for name in files)}
@@ -387,24 +359,17 @@ def _place(target: Path, files: Files) -> None:
                 write_synced(staging / name, data)
             for folder in folders:
                 sync_folder(folder)
-            take_place(staging, target)
+            replace_folder(staging, target)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
 
 
-def _parquet(documents: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(documents, sink, compression="zstd", store_schema=True)
-    return bytes(sink.getvalue().to_pybytes())
-
-
 def _row_lists(documents: pa.Table) -> Files:
-    """Return ``rows/<shard>.txt``, the rows to skip of every shard that has some, one a line."""
     shards, rows = documents["shard"].to_numpy(), documents["row"].to_numpy()
     cuts = np.flatnonzero(np.diff(shards)) + 1
     return {
-        f"{_ROWS}/{found[0]:06d}.txt": b"".join(b"%d\n" % number for number in numbers)
-        for found, numbers in zip(np.split(shards, cuts), np.split(rows, cuts), strict=True)
-        if len(found)
+        f"{_ROWS}/{shard[0]:06d}.txt": b"".join(b"%d\n" % number for number in numbers)
+        for shard, numbers in zip(np.split(shards, cuts), np.split(rows, cuts), strict=True)
+        if len(shard)
     }

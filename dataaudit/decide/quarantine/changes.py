@@ -1,17 +1,12 @@
-"""Every change of a list: add, propose, accept, lift. Each is decided under the lock and appended.
+"""Changes a list: add, propose, accept, lift, each decided under the lock and appended; and makes requests for it.
 
 Nothing is added twice: what is in force already, proposed already, or was turned down with the same finding stays as
-it is, and the answer says so.
+it is, and the result names it. A proposal leaves nothing out: `quarantine accept` puts it in force, `quarantine lift`
+turns it down.
 
-What a list is asked to leave out: shards and rows that people name, and proposals of a verdict.
-
-A proposal leaves nothing out: it is for somebody to look at. `quarantine accept` puts it in force, `quarantine lift`
-turns it down; the gate does not make one again while one is open, in force, or was turned down with the same numbers.
-
-Not proposed are: cases that are waived, that warn, or that could not be evaluated; shards that the build could not read
-(lists leave them out anyway); and, for rules about duplicates, shards that have the same digest as another one (an
-entry would leave out both, and the data with them) and held-out shards (what they share with training data is mended
-there).
+Of a verdict these are not proposed: cases that are waived, that warn, or that could not be evaluated; shards that the
+build could not read (lists leave them out anyway); and, for rules about duplicates, shards with the digest of another
+shard (an entry would leave out both, and the data with them) and held-out shards (training data loses its duplicates).
 """
 
 from __future__ import annotations
@@ -22,15 +17,19 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from dataaudit.base.errors import ConfigError, ManifestError, QuarantineError
 from dataaudit.base.text import plural
 from dataaudit.base.yamlfile import NAME_PATTERN
+from dataaudit.decide.gate.number_texts import listed
+from dataaudit.decide.gate.policy import Rule
 from dataaudit.decide.gate.verdict import Case, RuleResult, State, Verdict
 from dataaudit.decide.quarantine.entry import (
     NO_EVIDENCE,
@@ -53,14 +52,12 @@ _FOREVER = "9999-12-31"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who changes a list, when and with what words."""
+    """Who changes a list, when and with which note."""
 
     who: str
-    """Name or address."""
     now: dt.datetime
     """With a time zone."""
     note: str | None = None
-    """For people."""
 
     @property
     def today(self) -> dt.date:
@@ -70,12 +67,12 @@ class Author:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a change came to."""
+    """The result of a change."""
 
     added: tuple[Entry, ...]
     """Lines that were appended; they are on disk."""
     known: tuple[Entry, ...] = ()
-    """Entries that already say what was asked for, so that nothing was added for it."""
+    """Earlier entries of the same content, so that nothing was added."""
     bad: tuple[BadLine, ...] = ()
     """Lines of the file that cannot be read."""
     notes: tuple[str, ...] = ()
@@ -87,16 +84,14 @@ class AddRequest:
     """A shard or document to leave out."""
 
     target: Target
-    """What."""
     reason: str
     """Short code."""
     evidence: Evidence = NO_EVIDENCE
-    """Why."""
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A change while it is decided: the list, and what is added to it."""
+    """A change while it is decided."""
 
     author: Author
     contents: Contents
@@ -111,8 +106,15 @@ class _Draft:
             while (made := make_entry(action, who=by.who, when=when, note=by.note, **fields)).id in self.ids:
                 when += dt.timedelta.resolution  # a clock that stands still: the line there may be lifted
         except ValueError as error:
-            raise QuarantineError(f"no entry can hold this: {_words(error)}") from None
+            problem = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors(include_url=False, include_input=False)[0]
+                problem = f"{'.'.join(str(part) for part in first['loc']) or 'entry'}: {first['msg']}"
+            raise QuarantineError(f"no entry can hold this: {problem}") from None
         return made
+
+    def request(self, action: Action, asked: AddRequest, **fields: object) -> Entry:
+        return self.make(action, target=asked.target, reason=asked.reason, evidence=asked.evidence, **fields)
 
 
 def add(path: Path, requests: Iterable[AddRequest], author: Author, until: dt.date | None = None) -> Change:
@@ -120,18 +122,12 @@ def add(path: Path, requests: Iterable[AddRequest], author: Author, until: dt.da
     last = _last_day(until, author)
 
     def decide(draft: _Draft) -> None:
-        held: dict[object, list[Entry]] = {}
+        in_force: dict[object, list[Entry]] = {}
         for entry in draft.folded.standing(Standing.HELD):
-            held.setdefault(entry.content, []).append(entry)
-        for add_request in requests:
-            entry = draft.make(
-                Action.ADD,
-                target=add_request.target,
-                reason=add_request.reason,
-                evidence=add_request.evidence,
-                until=last,
-            )
-            same = held.setdefault(entry.content, [])
+            in_force.setdefault(entry.content, []).append(entry)
+        for asked in requests:
+            entry = draft.request(Action.ADD, asked, until=last)
+            same = in_force.setdefault(entry.content, [])
             covering = [other for other in same if (other.until or _FOREVER) >= (last or _FOREVER)]
             if covering:
                 draft.known.append(covering[0])
@@ -145,9 +141,8 @@ def add(path: Path, requests: Iterable[AddRequest], author: Author, until: dt.da
 def propose(path: Path, requests: Iterable[AddRequest], author: Author) -> Change:
     """Propose to leave shards out: nothing is until somebody accepts it.
 
-    A target that is left out or proposed for the same reason already is not proposed again, nor one whose proposal was
-    lifted (or accepted, and that lifted) with the same finding: somebody has seen it. One whose entry is over by its
-    day is.
+    A target is not proposed again that is left out or proposed for the same reason already, or whose proposal was
+    lifted (or accepted, and that lifted) with the same finding. It is proposed again when its entry has expired.
     """
 
     def decide(draft: _Draft) -> None:
@@ -160,12 +155,10 @@ def propose(path: Path, requests: Iterable[AddRequest], author: Author) -> Chang
                 open_[_about(entry)] = entry
             elif record.standing != Standing.EXPIRED and (record.by is None or record.by.id not in over):
                 seen[_about(entry), (entry.evidence or NO_EVIDENCE).finding()] = entry
-        for add_request in requests:
-            entry = draft.make(
-                Action.PROPOSE, target=add_request.target, reason=add_request.reason, evidence=add_request.evidence
-            )
+        for asked in requests:
+            entry = draft.request(Action.PROPOSE, asked)
             key = _about(entry)
-            known = open_.get(key) or seen.get((key, add_request.evidence.finding()))
+            known = open_.get(key) or seen.get((key, asked.evidence.finding()))
             if known is not None:
                 draft.known.append(known)
             else:
@@ -208,10 +201,10 @@ def lift(path: Path, names: Sequence[str], reason: str, author: Author) -> Chang
         for name, ids in lines.items():
             if ids and len({*ids, *starting(name, (record.entry.id for record in draft.folded.records))}) > 1:
                 raise QuarantineError(f"`{name}` is the beginning of several lines", "Give more of its digits.")
-        found = find_records([name for name in names if not lines[name]], draft.folded)
+        records = find_records([name for name in names if not lines[name]], draft.folded)
         lifted = dict.fromkeys(id_ for ids in lines.values() for id_ in ids if id_ in bad)
-        lifted |= dict.fromkeys(record.entry.id for record in found if record.standing in OPEN)
-        draft.known += [record.entry for record in found if record.standing not in OPEN]
+        lifted |= dict.fromkeys(record.entry.id for record in records if record.standing in OPEN)
+        draft.known += [record.entry for record in records if record.standing not in OPEN]
         if lifted:
             draft.added.append(draft.make(Action.LIFT, lifts=tuple(lifted), reason=reason))
 
@@ -234,7 +227,6 @@ def _change(path: Path, author: Author, decide: Callable[[_Draft], None], *, cre
 
 
 def _last_day(until: dt.date | None, author: Author) -> str | None:
-    """Return a last day as it is written."""
     if until is not None and until < author.today:
         raise QuarantineError(
             f"an entry until {until} would be over already: today is {author.today}", "Name a later day."
@@ -242,20 +234,8 @@ def _last_day(until: dt.date | None, author: Author) -> str | None:
     return None if until is None else until.isoformat()
 
 
-def _words(error: ValueError) -> str:
-    """Return in words what is wrong with an entry."""
-    problems = getattr(error, "errors", None)
-    if problems is None:
-        return str(error)
-    first = problems(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'entry'}: {first['msg']}"
-
-
 def _about(entry: Entry) -> tuple[object, ...]:
     return (entry.target and entry.target.identity, entry.reason, (entry.evidence or NO_EVIDENCE).rule)
-
-
-_SECONDS = 5
 
 
 def author(who: str | None, note: str | None) -> Author:
@@ -267,12 +247,10 @@ def _git_email() -> str:
     import subprocess
 
     try:
-        done = subprocess.run(
-            ["git", "config", "user.email"], capture_output=True, text=True, check=False, timeout=_SECONDS
-        )
+        command = ["git", "config", "user.email"]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=5).stdout.strip()
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return ""
-    return done.stdout.strip()
 
 
 def _user() -> str:
@@ -293,7 +271,9 @@ def add_requests(
     places: Sequence[str], manifest: Manifest | None, *, reason: str, metric: str | None, run: str | None
 ) -> tuple[list[AddRequest], list[str]]:
     """Return what a user asks to leave out, and what an entry of it leaves out besides, in words."""
-    columns = list(dict.fromkeys([*COLUMNS, *_numbers(metric)]))
+    if metric is not None and metric not in (known := _metric_columns()):
+        raise ConfigError(f"metric {metric}: the table of shards has no such number", f"Known: {', '.join(known)}.")
+    columns = COLUMNS if metric is None or metric in COLUMNS else [*COLUMNS, metric]
     shards = None if manifest is None else manifest.table("shards", columns)
     requests, notes = [], []
     for place in places:
@@ -308,19 +288,19 @@ def add_requests(
                 "Name the manifest (--manifest DIR, in Python manifest=DIR), or give sha256:HEX of the stored bytes.",
             )
         else:
-            found = find_place(place, shards)
-            row = shards.slice(found.shard, 1).to_pylist()[0]
-            target = target_of(row, found.row)
+            at = find_place(place, shards)
+            row = shards.slice(at.shard, 1).to_pylist()[0]
+            target = target_of(row, at.row)
             value = None if metric is None else row[metric]
             evidence = Evidence(metric=metric, value=value, manifest=manifest.id, run=run)
-            if found.row is None:
+            if at.row is None:
                 notes += [f"{name} has the same digest: it is left out too" for name in _copies(row, shards)]
         requests.append(AddRequest(target=target, reason=reason, evidence=evidence))
     return requests, notes
 
 
 def target_of(row: dict[str, Any], record: int | None = None) -> Target:
-    """Return what an entry of a shard, or of one of its records, names."""
+    """Return the target of an entry: a shard, or a record of it."""
     name = f"{row['split']}/{row['uri']}"
     digests = digests_of(row) if record is None else row_digests_of(row)
     if not digests:
@@ -341,34 +321,28 @@ def target_of(row: dict[str, Any], record: int | None = None) -> Target:
 
 
 def _copies(row: dict[str, Any], shards: pa.Table) -> list[str]:
-    """Return the names of other shards with a digest of a shard: an entry cannot tell them apart."""
     masks = [pc.equal(shards[name], digest) for name, digest in digests_of(row).items()]
     same = shards.filter(functools.reduce(pc.or_kleene, masks)).to_pylist()
     return [f"{other['split']}/{other['uri']}" for other in same if other["shard"] != row["shard"]]
 
 
-def _numbers(metric: str | None) -> list[str]:
-    """Return the column of a metric."""
-    if metric is None:
-        return []
+def _metric_columns() -> list[str]:
+    """Return the columns of the table of shards that are numbers, but of personal data."""
     from dataaudit.manifest.tables import TABLES
 
-    known = [
+    return [
         field.name
         for field in TABLES["shards"].schema
         if (pa.types.is_floating(field.type) or pa.types.is_int64(field.type))
         and not field.name.startswith(_ABOUT_PEOPLE)
     ]
-    if metric not in known:
-        raise ConfigError(f"metric {metric}: the table of shards has no such number", f"Known: {', '.join(known)}.")
-    return [metric]
 
 
-COPY, HELD_OUT, UNREAD = "twin", "held_out", "unread"
+_COPY, _HELD_OUT, _UNREAD = "copy", "held_out", "unread"
 _PASSED_OVER = {
-    COPY: "as another shard has the same rows, and would be left out too",
-    HELD_OUT: "as held-out data keeps its duplicates and training data loses them",
-    UNREAD: "as it was not read, so that lists leave it out anyway",
+    _COPY: "as another shard has the same rows, and would be left out too",
+    _HELD_OUT: "as held-out data keeps its duplicates and training data loses them",
+    _UNREAD: "as it was not read, so that lists leave it out anyway",
 }
 _NAMED = 5
 
@@ -382,7 +356,7 @@ class PassedOver(NamedTuple):
 
 
 class Proposed(NamedTuple):
-    """What a verdict proposes, by rule, then by shard; a shard that broke two rules is there twice."""
+    """The requests of a verdict, by rule, then by shard; a shard that broke two rules is there twice."""
 
     requests: tuple[AddRequest, ...]
     passed_over: tuple[PassedOver, ...]
@@ -398,23 +372,22 @@ def proposals(verdict: Verdict, shards: Sequence[Mapping[str, Any]], held_out: C
     requests, passed_over = [], []
     for result in verdict.rules:
         code = result.rule.metric if re.fullmatch(NAME_PATTERN, result.rule.metric) else "gate"
-        for ordinal, case in sorted(_failed(result), key=lambda found: found[0]):
+        for ordinal, case in sorted(_failed(result), key=itemgetter(0)):
             row = dict(shards[ordinal])
             digests = digests_of(row)
-            why = "" if digests else UNREAD
+            why = "" if digests else _UNREAD
             if digests and result.rule.metric in COPIES:
                 shared = any(times[digest] > 1 for digest in digests.values())
-                why = HELD_OUT if row["split"] in held_out else COPY if shared else ""
+                why = _HELD_OUT if row["split"] in held_out else _COPY if shared else ""
             if why:
                 passed_over.append(PassedOver(name=f"{row['split']}/{row['uri']}", rule=case.rule, why=why))
             else:
-                evidence = _evidence(verdict, result, case)
+                evidence = _evidence(verdict, result.rule, case)
                 requests.append(AddRequest(target=target_of(row), reason=code, evidence=evidence))
     return Proposed(requests=tuple(requests), passed_over=tuple(passed_over))
 
 
 def _failed(result: RuleResult) -> list[tuple[int, Case]]:
-    """Return the cases of shards, with their ordinals, that failed and are not waived."""
     return [
         (case.scope.shard, case)
         for case in result.cases
@@ -422,9 +395,8 @@ def _failed(result: RuleResult) -> list[tuple[int, Case]]:
     ]
 
 
-def _evidence(verdict: Verdict, result: RuleResult, case: Case) -> Evidence:
-    rule = result.rule
-    shown = rule.metric not in PERSONAL  # one shard's value may point at people: metric and limit are named alone
+def _evidence(verdict: Verdict, rule: Rule, case: Case) -> Evidence:
+    shown = rule.metric not in PERSONAL  # the value of a shard may point at people: metric and limit are named alone
     return Evidence(
         metric=rule.metric,
         stat=case.stat,
@@ -441,10 +413,7 @@ def _evidence(verdict: Verdict, result: RuleResult, case: Case) -> Evidence:
 
 
 def propose_verdict(path: Path, verdict: Verdict, manifest: Manifest, by: Author) -> tuple[Change, Proposed]:
-    """Append the proposals of a verdict to a list; return what was appended or there already, and what is proposed.
-
-    The list is made when there is none, and empty when nothing is proposed.
-    """
+    """Append the proposals of a verdict to a list, which is made when there is none; return the change and them."""
     if manifest.id != verdict.subject.id:
         raise ManifestError(
             f"the manifest {manifest.place} was replaced while it was judged, or is another one: the verdict is of"
@@ -452,27 +421,26 @@ def propose_verdict(path: Path, verdict: Verdict, manifest: Manifest, by: Author
             "Run the gate again.",
         )
     rows = manifest.table("shards", COLUMNS).to_pylist() if any(map(_failed, verdict.rules)) else []
-    found = proposals(verdict, rows, [split.name for split in manifest.core.splits if split.held_out])
-    return propose(path, found.requests, by), found
+    proposed = proposals(verdict, rows, [split.name for split in manifest.core.splits if split.held_out])
+    return propose(path, proposed.requests, by), proposed
 
 
 def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
     """Append the proposals of a verdict on the manifest in a folder to a list; return what was done, for people."""
-    change, found = propose_verdict(path, verdict, load_manifest(folder), author(None, None))
+    change, proposed = propose_verdict(path, verdict, load_manifest(folder), author(None, None))
     lines = [f"quarantine: {plural(len(change.added), 'proposal')} added to {path}"]
     if change.known:
         lines[0] += f", {len(change.known):,} on the list already"
-    if not found.requests and not found.passed_over:
+    if not proposed.requests and not proposed.passed_over:
         lines.append("  no rule about single shards (`scope: {per: shard}`) fails")
     if change.added:
         lines.append(f"  nothing is left out yet: dataaudit quarantine accept {path} ...")
-    if any(rule_result.state == State.FAILED and rule_result.rule.metric in _LEAKS for rule_result in verdict.rules):
+    if any(result.state == State.FAILED and result.rule.metric in _LEAKS for result in verdict.rules):
         command = f"dataaudit quarantine apply {path} --manifest {folder} --out DIR --documents"
         lines.append(f"  documents that leak: {command}")
     for why, words in _PASSED_OVER.items():
-        if names := sorted({item.name for item in found.passed_over if item.why == why}):
-            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            lines.append(f"  not proposed, {words}: {', '.join(names[:_NAMED])}{more}")
+        if names := sorted({item.name for item in proposed.passed_over if item.why == why}):
+            lines.append(f"  not proposed, {words}: {listed(names, _NAMED)}")
     if change.bad:
         number = plural(len(change.bad), "line")
         lines.append(f"  {number} of the list cannot be read: dataaudit quarantine list {path}")

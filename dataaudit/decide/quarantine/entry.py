@@ -1,9 +1,9 @@
-"""One line of a quarantine list: who leaves out what, why, on which evidence, until when; and what lines hold.
+"""The lines of a quarantine list: who leaves out what, why, on which evidence, until when.
 
 A line is the entry in canonical JSON (RFC 8785), fields without a value left out. Its id is the sha256 of the same
-JSON without the id, so an entry that was changed by hand is known as such. What cannot be read is named, never passed
-over. The lines are a set: where one stands, and how often, changes nothing. Who saw a list pins the ids of its lines;
-a list that lacks one of them later has lost lines.
+JSON without the id, so an entry that was changed by hand is known as such. Lines that cannot be read are named, never
+passed over. The lines are a set: order and repetition change nothing. A build and a verdict pin the ids of the lines
+that they saw; a list that lacks such a line later has lost it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import datetime as dt
 import gc
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -191,24 +191,15 @@ class Entry:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """What tells a second addition from this one: target, reason and evidence."""
-        target = self.target
-        return (self.action, target and target.identity, self.reason, self.evidence or NO_EVIDENCE)
+        """Action, target, reason and evidence: equal for two additions of the same."""
+        return (self.action, self.target and self.target.identity, self.reason, self.evidence or NO_EVIDENCE)
 
 
 def make_entry(action: Action, *, who: str, when: dt.datetime, **fields: Any) -> Entry:
     """Return an entry with its id; ``fields`` are the others of :class:`Entry`, None where there is no value."""
     stamp = when.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    evidence = fields.pop("evidence", None)
-    fields["evidence"] = None if evidence == NO_EVIDENCE else evidence
-    draft = Entry(
-        schema=CURRENT,
-        id=f"sha256:{'0' * 64}",
-        action=action,
-        who=who,
-        when=stamp,
-        **{name: value for name, value in fields.items() if value is not None},
-    )
+    given = {name: value for name, value in fields.items() if value is not None and value != NO_EVIDENCE}
+    draft = Entry(schema=CURRENT, id=f"sha256:{'0' * 64}", action=action, who=who, when=stamp, **given)
     return replace(draft, id=content_id(plain_entry(draft)))
 
 
@@ -226,7 +217,12 @@ def plain_entry(entry: Entry) -> dict[str, Any]:
 def content_id(plain: dict[str, Any]) -> str:
     """Return the id of an entry as plain JSON values; an id in them does not count."""
     without = {name: value for name, value in plain.items() if name != "id"}
-    return f"sha256:{hashlib.sha256(canonical_json(without)).hexdigest()}"
+    return digest_of(canonical_json(without))
+
+
+def digest_of(data: bytes) -> str:
+    """Return ``sha256:`` and the sha256 of some bytes, hex."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def entry_schema() -> dict[str, Any]:
@@ -274,13 +270,13 @@ class BadLine:
     """From 1."""
     code: str
     """truncated, not_json, not_an_entry, invalid or id_mismatch."""
-    says: str
-    """What is wrong, in words; nothing of the line itself."""
+    problem: str
+    """In words; nothing of the line itself."""
     id: str
     """``sha256:`` and the sha256 of its bytes, the line's end left out: what a lift names."""
     size: int
-    """Its bytes."""
-    ours: bool
+    """In bytes."""
+    is_ours: bool
     """Whether it begins as a line of ours does, as far as it goes."""
 
 
@@ -305,19 +301,15 @@ class Contents:
     def check(self, where: str) -> None:
         """Refuse a file with lines that cannot be read."""
         if self.bad:
-            lines = [f"  line {line.number} ({line.code}), {line.id[7:19]}: {line.says}" for line in self.bad]
+            lines = [f"line {line.number} ({line.code}), {line.id[7:19]}: {line.problem}" for line in self.bad]
             raise QuarantineDamaged(
-                _listed(f"{where}: {len(self.bad)} line(s) cannot be read, so what they leave out is not known", lines),
+                listed(f"{where}: {len(lines)} line(s) cannot be read, so what they leave out is not known", lines),
                 f"Restore the file; or pass over a line: `dataaudit quarantine lift FILE {self.bad[0].id[7:19]}`.",
             )
 
     def check_lines(self, pinned: Iterable[str], where: str, what: str) -> None:
         """Refuse a file that lacks lines which something pins: ``what``, for messages, as ``where`` the file is."""
-        if gone := sorted(set(pinned).difference(self.lines)):
-            raise QuarantineDamaged(
-                _listed(f"{where}: {len(gone)} line(s) are lost that {what} names", [f"  {name}" for name in gone]),
-                _RESTORE,
-            )
+        _refuse_lost(sorted(set(pinned).difference(self.lines)), where, what)
 
     def check_seen(self, manifest: Manifest, where: str, what: str = "the manifest") -> None:
         """Refuse a file that lacks lines which the build of a manifest saw in it.
@@ -332,18 +324,23 @@ class Contents:
         targets = [entry.target for entry in self.entries if entry.target is not None]
         named = {(name, target.row) for target in targets for name in (target.sha256, target.rows_digest) if name}
         gone = [
-            f"  of {held_back.sha256 or held_back.rows_digest}" + ("" if row is None else f", row {row:,}")
-            for held_back in manifest.core.quarantine
-            for row in ((None,) if held_back.rows is None else held_back.rows)
-            if named.isdisjoint({(held_back.sha256, row), (held_back.rows_digest, row)})
+            f"of {left_out.sha256 or left_out.rows_digest}" + ("" if row is None else f", row {row:,}")
+            for left_out in manifest.core.quarantine
+            for row in ((None,) if left_out.rows is None else left_out.rows)
+            if named.isdisjoint({(left_out.sha256, row), (left_out.rows_digest, row)})
         ]
-        if gone:
-            raise QuarantineDamaged(_listed(f"{where}: {len(gone)} line(s) are lost that {what} names", gone), _RESTORE)
+        _refuse_lost(gone, where, what)
 
 
-def _listed(title: str, lines: list[str]) -> str:
-    more = [f"  and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
-    return "\n".join([title, *lines[:_NAMED], *more])
+def _refuse_lost(gone: list[str], where: str, what: str) -> None:
+    if gone:
+        raise QuarantineDamaged(listed(f"{where}: {len(gone)} line(s) are lost that {what} names", gone), _RESTORE)
+
+
+def listed(title: str, items: Sequence[str]) -> str:
+    """Return a title with the first items below it, a line each, and how many more there are."""
+    more = [f"and {len(items) - _NAMED:,} more"] if len(items) > _NAMED else []
+    return "\n".join([title, *(f"  {item}" for item in (*items[:_NAMED], *more))])
 
 
 def parse(data: bytes, where: str) -> Contents:
@@ -354,14 +351,14 @@ def parse(data: bytes, where: str) -> Contents:
     with no_collection():
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                found = _read(line, number, where, last=number == len(lines))
-                bad.append(found) if isinstance(found, BadLine) else entries.append(found)
+                item = _read(line, number, where, last=number == len(lines))
+                bad.append(item) if isinstance(item, BadLine) else entries.append(item)
         lifted = {name for entry in entries for name in entry.lifts or ()}
     return Contents(
         entries=tuple(entries),
         bad=tuple(line for line in bad if line.id not in lifted),
         passed_over=tuple(line for line in bad if line.id in lifted),
-        digest=f"sha256:{hashlib.sha256(data).hexdigest()}",
+        digest=digest_of(data),
     )
 
 
@@ -391,7 +388,6 @@ def _read(line: bytes, number: int, where: str, *, last: bool) -> Entry | BadLin
 
 
 def _diagnose(line: bytes, number: int, where: str, error: ValidationError, *, last: bool) -> BadLine:
-    """Say what is wrong with a line that is no entry."""
     try:
         plain = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -428,7 +424,7 @@ def _is_its_own(entry: Entry, line: bytes) -> bool:
     try:
         if orjson.dumps(orjson.loads(line), option=orjson.OPT_SORT_KEYS) == line:
             cut = line.replace(b',"id":"%s"' % entry.id.encode(), b"", 1)
-            if f"sha256:{hashlib.sha256(cut).hexdigest()}" == entry.id:
+            if digest_of(cut) == entry.id:
                 return True
         return content_id(json.loads(line, object_pairs_hook=_unique, parse_int=_number)) == entry.id
     except ValueError:
@@ -437,25 +433,18 @@ def _is_its_own(entry: Entry, line: bytes) -> bool:
 
 def _number(digits: str) -> float:
     """Return a whole number, as a float from 2**53 on: canonical JSON writes those up to 1e21 without an exponent."""
-    found = int(digits)
-    return found if abs(found) < 1 << 53 else float(digits)
+    number = int(digits)
+    return number if abs(number) < 1 << 53 else float(digits)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    plain = dict(pairs)
+    if len(plain) < len(pairs):
         names = [name for name, _ in pairs]
         raise _KeyTwiceError(next(name for name in names if names.count(name) > 1))
-    return found
+    return plain
 
 
-def _bad(line: bytes, number: int, code: str, says: str) -> BadLine:
-    ours = any(line.startswith(start) or start.startswith(line) for start in BEGINNINGS)
-    return BadLine(
-        number=number,
-        code=code,
-        says=says,
-        id=f"sha256:{hashlib.sha256(line).hexdigest()}",
-        size=len(line),
-        ours=ours,
-    )
+def _bad(line: bytes, number: int, code: str, problem: str) -> BadLine:
+    is_ours = any(line.startswith(start) or start.startswith(line) for start in BEGINNINGS)
+    return BadLine(number=number, code=code, problem=problem, id=digest_of(line), size=len(line), is_ours=is_ours)

@@ -1,13 +1,12 @@
-"""A quarantine list: the file, what it says on a day, and what a loader asks of it.
+"""A quarantine list: the file, what is in force on a day, and what a loader asks of it.
 
-The file is read whole, and added to so that two writers at once, or one that is killed, lose nothing. A writer holds
-its lock (flock, on the list itself) while it reads the list, decides what to add, appends its lines with one write, and
-forces them to disk; only then is anything said to be done. Under NFS the kernel turns flock into a lock of the server.
-A file system without locks still gets whole lines of O_APPEND, which are read back; there, two writers may both add the
-same entry.
+Two writers at once, or a writer that is killed, lose nothing. A writer has the lock (flock, on the list itself) while
+it reads the list, decides what to add, appends its lines with one write, and forces them to disk; only then it reports
+success. Under NFS the kernel turns flock into a lock of the server. A file system without locks still gets whole lines
+of O_APPEND, which are read back; there, two writers may both add the same entry.
 
-A writer that is killed in the middle leaves part of a line. The next one begins with a line end, so that the rest is
-one line that cannot be read, and its own line is whole.
+A writer that is killed in the middle leaves part of a line. The next writer begins with a line end, so that the rest is
+a line that cannot be read, and its own line is whole.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dataaudit.base.errors import QuarantineError
-from dataaudit.base.files import NotAFileError, open_regular, sync_folder
+from dataaudit.base.files import NotAFileError, open_safely, sync_folder
 from dataaudit.decide.quarantine.entry import Action, Contents, Entry, no_collection, parse
 
 if TYPE_CHECKING:
@@ -62,11 +61,23 @@ def update(path: Path, decide: Decide, *, create: bool) -> tuple[Entry, ...]:
     try:
         with _opened(path, flags, fcntl.LOCK_EX) as (descriptor, locked):
             try:
-                return _decided(descriptor, path, decide, locked=locked)
-            except BaseException:  # an empty file would be a list that holds nothing
+                data = _whole(descriptor)
+                contents = parse(data, str(path))
+                if not contents.entries and any(not line.is_ours for line in contents.bad):
+                    raise QuarantineError(  # a shard of a corpus, named by mistake
+                        f"{path} is no quarantine list: none of its lines is an entry", "Name another file."
+                    )
+                added = tuple(decide(contents))
+                if added and not data:
+                    sync_folder(path.absolute().parent)
+                if added:
+                    _append(descriptor, path, data, added, locked=locked)
+            except BaseException:  # an empty file would be a list that leaves nothing out
                 if made and locked and os.fstat(descriptor).st_size == 0:
                     path.unlink(missing_ok=True)
                 raise
+            else:
+                return added
     except FileNotFoundError:
         raise _absent(path) from None
     except OSError as error:
@@ -74,19 +85,6 @@ def update(path: Path, decide: Decide, *, create: bool) -> tuple[Entry, ...]:
             f"the quarantine list {path} cannot be written: {error.strerror or error}; nothing was added",
             "Free space or name a file that may be written.",
         ) from None
-
-
-def _decided(descriptor: int, path: Path, decide: Decide, *, locked: bool) -> tuple[Entry, ...]:
-    """Read the open list, let ``decide`` look at it and append what it returns."""
-    data = _whole(descriptor)
-    contents = parse(data, str(path))
-    _check_kind(contents, path)
-    added = tuple(decide(contents))
-    if added:
-        if not data:
-            sync_folder(path.absolute().parent)
-        _append(descriptor, path, data, added, locked=locked)
-    return added
 
 
 def _absent(path: Path) -> QuarantineError:
@@ -99,7 +97,6 @@ def _absent(path: Path) -> QuarantineError:
 
 
 def _append(descriptor: int, path: Path, before: bytes, entries: Sequence[Entry], *, locked: bool) -> None:
-    """Write lines in one go and wait for the disk."""
     data = b"".join(entry.line + b"\n" for entry in entries)
     if before and not before.endswith(b"\n"):
         data = b"\n" + data
@@ -122,11 +119,10 @@ def _append(descriptor: int, path: Path, before: bytes, entries: Sequence[Entry]
 
 @contextmanager
 def _opened(path: Path, flags: int, kind: int) -> Iterator[tuple[int, bool]]:
-    """Open and lock a file; yield its descriptor and whether the lock is held."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            descriptor = open_regular(path, flags, _MODE)
+            descriptor = open_safely(path, flags, _MODE)
         except (NotAFileError, IsADirectoryError):
             raise QuarantineError(f"{path} is not a file, so it is no quarantine list") from None
         try:
@@ -158,7 +154,7 @@ def _lock(descriptor: int, kind: int, deadline: float, path: Path) -> bool:
 
 
 def _still_there(descriptor: int, path: Path) -> bool:
-    """Tell whether the file was not replaced (by a checkout, say) while its lock was waited for."""
+    """Return whether the file was not replaced (by a checkout, say) while its lock was waited for."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -171,12 +167,6 @@ def _whole(descriptor: int) -> bytes:
     while part := os.read(descriptor, 1 << 22):
         parts.append(part)
     return b"".join(parts)
-
-
-def _check_kind(contents: Contents, path: Path) -> None:
-    """Refuse to add lines to a file of another kind: a shard of a corpus, named by mistake."""
-    if not contents.entries and any(not line.ours for line in contents.bad):
-        raise QuarantineError(f"{path} is no quarantine list: none of its lines is an entry", "Name another file.")
 
 
 class Standing(StrEnum):
@@ -211,7 +201,6 @@ class Folded:
     """A list on a day."""
 
     on: dt.date
-    """The day."""
     records: tuple[Record, ...]
     """Every addition and proposal, in the file's order."""
     repeated: int
@@ -220,16 +209,16 @@ class Folded:
     """Lifts and acceptances that change nothing: of what is not in the list, or what another one ended already."""
 
     def standing(self, *wanted: Standing) -> list[Entry]:
-        """Return the entries with one of some standings."""
+        """Return the entries with some standings."""
         return [record.entry for record in self.records if record.standing in wanted]
 
 
 def fold(entries: Iterable[Entry], on: dt.date) -> Folded:
-    """Return what a list says on a day, UTC, whatever the order of its lines.
+    """Return the state of every addition and proposal on a day, UTC, whatever the order of lines.
 
-    A line that ends another names its id, so it was written after it wherever it stands. An addition is in force
-    unless some line lifts it, and through its last day; nothing lifts a lift, but the same target can be added again.
-    A proposal that one branch accepted and another lifted is accepted: it is left out until the addition is lifted.
+    A line that ends another names its id. An addition is in force unless some line lifts it, and through its last day;
+    nothing lifts a lift, but the same target can be added again. A proposal that one branch accepted and another lifted
+    is accepted: its target is left out until the addition is lifted.
     """
     first: dict[str, Entry] = {}
     lifted: dict[str, list[Entry]] = {}
@@ -246,9 +235,9 @@ def fold(entries: Iterable[Entry], on: dt.date) -> Folded:
             accepted.setdefault(entry.accepts, []).append(entry)
     day, records = on.isoformat(), []
     for entry in first.values():
-        if entry.action not in _START:
+        if entry.action == Action.LIFT:
             continue
-        state, by = _START[entry.action], None
+        state, by = Standing.HELD if entry.action == Action.ADD else Standing.PROPOSED, None
         if state == Standing.PROPOSED and entry.id in accepted:
             state, by = Standing.ACCEPTED, _earliest(accepted[entry.id])
         elif entry.id in lifted:
@@ -263,9 +252,6 @@ def fold(entries: Iterable[Entry], on: dt.date) -> Folded:
 
 def _earliest(entries: Sequence[Entry]) -> Entry:
     return min(entries, key=lambda entry: (entry.when, entry.id))
-
-
-_START = {Action.ADD: Standing.HELD, Action.PROPOSE: Standing.PROPOSED}
 
 
 SHORT = 12
@@ -306,17 +292,17 @@ def starting(name: str, ids: Iterable[str]) -> list[str]:
 
 
 def _find(name: str, folded: Folded) -> list[Record]:
-    found = starting(name, (record.entry.id for record in folded.records))
-    if len(found) > 1:
-        raise QuarantineError(f"`{name}` is the beginning of {len(found)} entries", "Give more of its digits.")
-    records = [record for record in folded.records if record.entry.id in found]
+    ids = starting(name, (record.entry.id for record in folded.records))
+    if len(ids) > 1:
+        raise QuarantineError(f"`{name}` is the beginning of {len(ids)} entries", "Give more of its digits.")
+    records = [record for record in folded.records if record.entry.id in ids]
     records = records or [record for record in folded.records if name in _names(record.entry)]
     if not records:
         raise QuarantineError(
             f"no entry `{name}`",
             "Give the beginning of an entry's id, split/uri, or split/uri:row; `list --all` shows them.",
         )
-    return records if found else [record for record in records if record.standing in OPEN] or records
+    return records if ids else [record for record in records if record.standing in OPEN] or records
 
 
 def _names(entry: Entry) -> set[str]:
@@ -350,21 +336,21 @@ class Quarantine:
     """Of documents, by either digest of their shard."""
 
     def holds(self, *, sha256: str | None = None, rows_digest: str | None = None) -> bool:
-        """Tell whether a whole shard is left out."""
+        """Return whether a whole shard is left out."""
         return any(digest in self._shards for digest in _given(sha256, rows_digest))
 
     def shard_entries(self, *, sha256: str | None = None, rows_digest: str | None = None) -> tuple[Entry, ...]:
         """Return the entries that leave a whole shard out; arguments as of :meth:`holds`."""
-        return _found(self._shards, _given(sha256, rows_digest))
+        return _entries(self._shards, _given(sha256, rows_digest))
 
     def rows(self, *, sha256: str | None = None, rows_digest: str | None = None) -> frozenset[int]:
-        """Return the rows of a shard that are left out one by one."""
+        """Return the single rows of a shard that are left out."""
         entries = self.document_entries(sha256=sha256, rows_digest=rows_digest)
         return frozenset(entry.target.row for entry in entries if entry.target and entry.target.row is not None)
 
     def document_entries(self, *, sha256: str | None = None, rows_digest: str | None = None) -> tuple[Entry, ...]:
         """Return the entries that leave single documents of a shard out; arguments as of :meth:`rows`."""
-        return _found(self._documents, _given(sha256, rows_digest))
+        return _entries(self._documents, _given(sha256, rows_digest))
 
 
 def load_quarantine(
@@ -379,7 +365,7 @@ def load_quarantine(
 
 
 def read_folded(path: Path, *, on: dt.date | None = None, ignore_bad_lines: bool = False) -> tuple[Contents, Folded]:
-    """Read a list that is relied on, and what it says on a day; arguments and errors of :func:`load_quarantine`."""
+    """Read a list, and what is in force on a day; arguments and errors of :func:`load_quarantine`."""
     contents = read(path)
     if not ignore_bad_lines:
         contents.check(str(path))
@@ -389,14 +375,14 @@ def read_folded(path: Path, *, on: dt.date | None = None, ignore_bad_lines: bool
 
 def in_force(entries: Iterable[Entry], *, digest: str, on: dt.date, lines: tuple[str, ...] = ()) -> Quarantine:
     """Return an index of entries that are in force."""
-    held = tuple(entries)
-    shards = _index(entry for entry in held if entry.target is not None and entry.target.kind == "shard")
-    documents = _index(entry for entry in held if entry.target is not None and entry.target.kind == "document")
-    return Quarantine(digest=digest, on=on, entries=held, lines=lines, _shards=shards, _documents=documents)
+    entries = tuple(entries)
+    shards = _index(entry for entry in entries if entry.target is not None and entry.target.kind == "shard")
+    documents = _index(entry for entry in entries if entry.target is not None and entry.target.kind == "document")
+    return Quarantine(digest=digest, on=on, entries=entries, lines=lines, _shards=shards, _documents=documents)
 
 
 def _index(entries: Iterable[Entry]) -> _Index:
-    """Return entries by each of their digests; most digests have one entry, some documents' have very many."""
+    """Return entries by each of their digests; most digests have a single entry, some documents' have very many."""
     first: dict[str, tuple[Entry, ...]] = {}
     many: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -404,10 +390,10 @@ def _index(entries: Iterable[Entry]) -> _Index:
         for name in {entry.target.sha256, entry.target.rows_digest}:
             if name is None:
                 continue
-            found = first.setdefault(name, (entry,))
-            if found[0] is not entry:
-                many.setdefault(name, [*found]).append(entry)
-    return MappingProxyType(first | {name: tuple(found) for name, found in many.items()})
+            known = first.setdefault(name, (entry,))
+            if known[0] is not entry:
+                many.setdefault(name, [*known]).append(entry)
+    return MappingProxyType(first | {name: tuple(several) for name, several in many.items()})
 
 
 def today() -> dt.date:
@@ -422,6 +408,5 @@ def _given(sha256: str | None, rows_digest: str | None) -> list[str]:
     return digests
 
 
-def _found(index: _Index, digests: list[str]) -> tuple[Entry, ...]:
-    found = {entry.id: entry for digest in digests for entry in index.get(digest, ())}
-    return tuple(found.values())
+def _entries(index: _Index, digests: list[str]) -> tuple[Entry, ...]:
+    return tuple({entry.id: entry for digest in digests for entry in index.get(digest, ())}.values())

@@ -1,4 +1,4 @@
-"""What a manifest releases although a quarantine list leaves it out, and whether a list has lost lines."""
+"""Refuses manifests that release what a quarantine list leaves out, and lists that have lost lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataaudit.base.text import clean, plural
 from dataaudit.decide.gate.document import read_verdict
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.verdict import ListSeen
-from dataaudit.decide.quarantine.entry import Contents
+from dataaudit.decide.quarantine.entry import Contents, listed
 from dataaudit.decide.quarantine.list import Quarantine, Standing, in_force, read, read_folded
 from dataaudit.decide.quarantine.selection import COLUMNS, digests_of, row_digests_of, rows_left_out
 from dataaudit.manifest.core import VERDICT_LISTS as LISTS
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dataaudit.manifest.trust import Summary
 
 _READ = frozenset({"ok", "partial"})
-_NAMED = 5
 
 
 def released(manifest: Manifest, quarantine: Quarantine) -> tuple[list[str], list[str]]:
@@ -30,7 +29,7 @@ def released(manifest: Manifest, quarantine: Quarantine) -> tuple[list[str], lis
 
     Shards as ``split/uri``, and documents of other shards as ``split/uri:row``. What the build left out, by
     ``core.quarantine``, is not released. A row that the build did not name and that is no document (a bad record)
-    cannot be told from one that is, and counts.
+    cannot be told from a document, and counts.
     """
     left_out = rows_left_out(manifest)
     shards, documents = [], []
@@ -44,12 +43,12 @@ def released(manifest: Manifest, quarantine: Quarantine) -> tuple[list[str], lis
             continue
         by = row_digests_of(row)
         gone = set[int]().union(*(left_out.get(digest, ()) for digest in by.values()))
-        listed = {number for number in quarantine.rows(**by) if number < row["rows"]}
-        documents += [f"{name}:{number}" for number in sorted(listed - gone)]
+        named = {number for number in quarantine.rows(**by) if number < row["rows"]}
+        documents += [f"{name}:{number}" for number in sorted(named - gone)]
     return shards, documents
 
 
-def held_against(
+def compared_lists(
     manifest: Manifest, policy: Policy, given: Path | None = None, baseline: Manifest | None = None
 ) -> tuple[ListSeen, ...]:
     """Compare a manifest with the list that a policy names and the given one; return what a verdict pins of them.
@@ -65,23 +64,22 @@ def held_against(
             if item is not None:
                 together.check_seen(item, " and ".join(map(str, paths.values())), what)
     for path, contents, folded in lists:
-        listed = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on)
-        shards, documents = released(manifest, listed)
+        quarantine = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on)
+        shards, documents = released(manifest, quarantine)
         if names := [*shards, *documents]:
             kinds = (("shard", shards), ("document", documents))
             counted = " and ".join(plural(len(each), noun) for noun, each in kinds if each)
-            more = [f"  and {len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
             title = f"{path} holds back {counted} that the manifest releases:"
             raise ReleasedHeldBack(
-                "\n".join([title, *(f"  {clean(name)}" for name in names[:_NAMED]), *more]),
+                listed(title, [clean(name) for name in names]),
                 f"Build again with --quarantine {path}, or lift the entries.",
             )
     return tuple(ListSeen(digest=contents.digest, lines=contents.lines) for _, contents, _ in lists)
 
 
-def pinned_lists(said: Summary) -> tuple[ListSeen, ...]:
+def pinned_lists(summary: Summary) -> tuple[ListSeen, ...]:
     """Return what a signed verdict pins of lists."""
-    lists = said.facts.get(LISTS, ())
+    lists = summary.facts.get(LISTS, ())
     try:
         return tuple(ListSeen(digest=str(part["digest"]), lines=tuple(map(str, part["lines"]))) for part in lists)
     except (KeyError, TypeError):
@@ -90,33 +88,29 @@ def pinned_lists(said: Summary) -> tuple[ListSeen, ...]:
         ) from None
 
 
-def check_pinned(path: Path, manifest: Manifest | None, said: Summary | None) -> Contents:
+def check_pinned(path: Path, manifest: Manifest | None, summary: Summary | None) -> Contents:
     """Read a list that has to have every line which the build of a manifest and a signed verdict saw in it."""
     contents = read(path)
     contents.check(str(path))
     if manifest is not None:
         contents.check_seen(manifest, str(path))
-    if said is not None:
-        check_judged(contents, pinned_lists(said), str(path), "the signed verdict")
+    if summary is not None:
+        check_judged(contents, pinned_lists(summary), str(path), "the signed verdict")
     return contents
 
 
-def check_verdict(contents: Contents, verdict: Path, where: Path) -> None:
+def check_gate_file(contents: Contents, gate_file: Path, where: Path) -> None:
     """Refuse a list that lacks lines which a ``gate.json`` pins: it is not signed, but can only name more lines."""
-    lists = read_verdict(verdict).quarantine_lists
+    lists = read_verdict(gate_file).quarantine_lists
     if not lists:
         raise QuarantineError(
-            f"{verdict} names no quarantine list", "`gate --quarantine-list FILE`, or a policy's key, pins one."
+            f"{gate_file} names no quarantine list", "`gate --quarantine-list FILE`, or a policy's key, pins one."
         )
-    check_judged(contents, lists, str(where), f"the verdict {verdict}")
+    check_judged(contents, lists, str(where), f"the verdict {gate_file}")
 
 
 def check_judged(contents: Contents, lists: Sequence[ListSeen], where: str, what: str) -> None:
-    """Refuse a list that lacks lines which a verdict pins; of several lists it means the one that has most of them."""
+    """Refuse a list that lacks lines which a verdict pins; of several lists the list with most of them."""
     known = set(contents.lines)
-    meant = max(
-        (list_seen.lines for list_seen in lists if list_seen.lines),
-        key=lambda lines: len(known.intersection(lines)),
-        default=(),
-    )
-    contents.check_lines(meant, where, what)
+    best = max((seen.lines for seen in lists if seen.lines), key=lambda lines: len(known & set(lines)), default=())
+    contents.check_lines(best, where, what)

@@ -1,24 +1,24 @@
-"""Which shards of a manifest a loader may open, and which of their rows it skips: a list compared with the manifest.
+"""Applies a list to a manifest: which shards a loader may open, and which of their rows it skips.
 
-A document-level drop list holds, in this order:
+A document-level drop list has, in this order:
 
 1. documents that entries of the list name, and those that the build left out by an entry that has ended since: nobody
    audited them,
 2. training documents that leak: they hold an item of an evaluation set, a copied span or an edited copy of a held-out
    document, or at least ``ngram_score`` of its 13-grams, common text (notices, licences) aside; and their exact copies,
 3. documents with findings of the chosen detectors and tiers,
-4. of every exact, then of every near-duplicate cluster, all that is left but one.
+4. of every exact, then of every near-duplicate cluster, all remaining documents but the first.
 
-The one that is kept is the manifest's choice where it is left, else the first that is. Where a held-out document is
-left in a cluster it is the one, and all training documents of the cluster are dropped: a leak is mended in training
-data. Held-out documents are dropped only when an entry names them, or when asked for.
+The first is the manifest's choice where it remains. Where a held-out document remains in a cluster, it is the first,
+and all training documents of the cluster are dropped: a leak is mended in training data. Held-out documents are dropped
+only when an entry names them, or when asked for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -48,11 +48,11 @@ class Shard:
 
     row: dict[str, Any]
     """The columns of :data:`COLUMNS`."""
-    why: str
+    why: str = ""
     """quarantined, changed or unread when it is left out; else empty."""
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     """Codes: of the entries, or of why it was not read."""
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = ()
     """The entries that leave it out, or that name it under another digest."""
 
     @property
@@ -75,14 +75,14 @@ class Stale(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a list makes of a manifest."""
+    """The shards of a manifest, each kept or left out by a list."""
 
     shards: tuple[Shard, ...]
     """Every shard, in the manifest's order."""
     stale: tuple[Stale, ...]
-    """Entries listed under another digest: the shard has changed since, so they do not leave it out."""
+    """Entries under another digest: the shard has changed since, so they do not leave it out."""
     unmatched: tuple[Entry, ...]
-    """Entries in force that have nothing to do with this manifest."""
+    """Entries in force that name nothing of this manifest."""
 
     @property
     def kept(self) -> list[Shard]:
@@ -100,15 +100,15 @@ def select(
 ) -> Selection:
     """Decide about every shard of a manifest.
 
-    A shard goes by its digests: one that was packed anew is left out still, one whose rows have changed is not (but
-    for ``exclude_changed``); the entry is then named as stale. What the build could not read was not audited, so it is
+    A shard goes by its digests: it is left out still when it was packed anew, but not when its rows have changed (but
+    for ``exclude_changed``); the entry is then stale. What the build could not read was not audited, so it is
     left out too, but for ``keep_unread``.
     """
     rows = manifest.table("shards", COLUMNS).to_pylist()
     numbers = {(row["split"], row["uri"]): row["shard"] for row in rows}
     whole = [quarantine.shard_entries(**digests) if (digests := digests_of(row)) else () for row in rows]
     single = [quarantine.document_entries(**row_digests_of(row)) if digests_of(row) else () for row in rows]
-    matched = {entry.id for found in (*whole, *single) for entry in found}
+    matched = {entry.id for entries in (*whole, *single) for entry in entries}
     stale, unmatched = [], []
     changed: dict[int, list[Entry]] = {}
     for entry in quarantine.entries:
@@ -139,8 +139,8 @@ def digests_of(row: dict[str, Any]) -> dict[str, str]:
 
     The digest of no rows names nothing: all shards without documents have it.
     """
-    found = {"sha256": row["sha256"], "rows_digest": row["rows_digest"] if row["documents"] else None}
-    return {name: digest for name, digest in found.items() if digest}
+    digests = {"sha256": row["sha256"], "rows_digest": row["rows_digest"] if row["documents"] else None}
+    return {name: digest for name, digest in digests.items() if digest}
 
 
 def row_digests_of(row: dict[str, Any]) -> dict[str, str]:
@@ -148,10 +148,10 @@ def row_digests_of(row: dict[str, Any]) -> dict[str, str]:
 
     Equal documents in equal order do not make equal rows when bad records stand between them.
     """
-    found = digests_of(row)
-    if row["bad_records"] and len(found) > 1:
-        del found["rows_digest"]
-    return found
+    digests = digests_of(row)
+    if row["bad_records"] and len(digests) > 1:
+        del digests["rows_digest"]
+    return digests
 
 
 Origin = Literal["clusters", "overlap", "findings"]
@@ -180,7 +180,7 @@ DROPPED = TableSpec(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a drop list is made of."""
+    """What documents are dropped for."""
 
     origins: tuple[Origin, ...] = ORIGINS
     """Tables of the manifest; entries of the list count always."""
@@ -201,9 +201,8 @@ class Drops:
     table: pa.Table
     """Of :data:`DROPPED`."""
     by_reason: Mapping[str, int]
-    """Documents by reason; one may have several."""
+    """Documents; each may have several reasons."""
     by_split: Mapping[str, int]
-    """Documents by split."""
     absent: tuple[str, ...]
     """Detections that were asked for and that the build did not run."""
     incomplete: tuple[str, ...]
@@ -212,24 +211,23 @@ class Drops:
     """Entries whose row the shard does not have."""
 
 
-@dataclass(slots=True)
 class _Work:
-    """What the steps share."""
+    """Shared by the steps: the manifest, which shards count, and the keys to drop by reason."""
 
-    held_out: np.ndarray
-    """bool[shards]"""
-    excluded: np.ndarray
-    """bool[shards] that no loader opens anyway."""
-    choice: Choice
-    reasons: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    """Keys by reason."""
+    def __init__(self, manifest: Manifest, selection: Selection, choice: Choice) -> None:
+        held_out = {split.name for split in manifest.core.splits if split.held_out}
+        self.manifest, self.selection, self.choice = manifest, selection, choice
+        self.splits = np.array([shard.row["split"] for shard in selection.shards], dtype=object)
+        self.held_out = np.isin(self.splits, list(held_out))
+        self.excluded = np.array([not shard.kept for shard in selection.shards], dtype=bool)
+        self.reasons: dict[str, np.ndarray] = {}
 
     def drop(self, reason: str, keys: np.ndarray) -> None:
         if len(keys):
-            self.reasons.setdefault(reason, []).append(np.unique(keys))
+            self.reasons[reason] = np.union1d(self.reasons.get(reason, _NONE), keys)
 
     def dropped(self) -> np.ndarray:
-        return np.unique(np.concatenate([keys for found in self.reasons.values() for keys in found] or [_NONE]))
+        return np.unique(np.concatenate([_NONE, *self.reasons.values()]))
 
     def may_drop(self, shards: np.ndarray) -> np.ndarray:
         """Return which shards' documents are dropped by what was detected."""
@@ -241,22 +239,17 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 
 def drop_list(manifest: Manifest, selection: Selection, quarantine: Quarantine, choice: Choice) -> Drops:
-    """Return the documents of the kept shards to skip; ``selection`` and ``quarantine`` say which shards are kept."""
-    held_out = {split.name for split in manifest.core.splits if split.held_out}
-    work = _Work(
-        held_out=np.array([shard.row["split"] in held_out for shard in selection.shards], dtype=bool),
-        excluded=np.array([not shard.kept for shard in selection.shards], dtype=bool),
-        choice=choice,
-    )
+    """Return the documents of the kept shards to skip."""
+    work = _Work(manifest, selection, choice)
     incomplete = []
-    beyond = _entries(work, selection, quarantine, rows_left_out(manifest))
+    beyond = _entries(work, quarantine)
     if "overlap" in choice.origins:
-        incomplete += _leaks(work, manifest, selection)
+        incomplete += _leaks(work)
     if "findings" in choice.origins:
-        _findings(work, manifest)
+        _findings(work)
     if "clusters" in choice.origins:
-        incomplete += _duplicates(work, manifest, selection)
-    table = _table(work, selection)
+        incomplete += _duplicates(work)
+    table = _table(work)
     ran = {stage.name for stage in manifest.core.stages}
     wanted = [stage for origin in choice.origins for stage in _STAGES[origin]]
     detectors = {detector for detector, _ in choice.findings}
@@ -264,7 +257,7 @@ def drop_list(manifest: Manifest, selection: Selection, quarantine: Quarantine, 
     counts = table.group_by("split", use_threads=False).aggregate([("row", "count")]).to_pylist()
     return Drops(
         table=table,
-        by_reason={reason: len(np.unique(np.concatenate(keys))) for reason, keys in sorted(work.reasons.items())},
+        by_reason={reason: len(keys) for reason, keys in sorted(work.reasons.items())},
         by_split={row["split"]: row["row_count"] for row in counts},
         absent=tuple(absent),
         incomplete=tuple(incomplete),
@@ -274,20 +267,20 @@ def drop_list(manifest: Manifest, selection: Selection, quarantine: Quarantine, 
 
 def rows_left_out(manifest: Manifest) -> Mapping[str, set[int]]:
     """Return the rows that a build left out by its quarantine list, by either digest of their shard."""
-    found: dict[str, set[int]] = {}
-    for held_back in manifest.core.quarantine:
-        for digest in (held_back.sha256, held_back.rows_digest):
+    rows: dict[str, set[int]] = {}
+    for left_out in manifest.core.quarantine:
+        for digest in (left_out.sha256, left_out.rows_digest):
             if digest is not None:
-                found.setdefault(digest, set()).update(held_back.rows or ())
-    return found
+                rows.setdefault(digest, set()).update(left_out.rows or ())
+    return rows
 
 
-def _entries(work: _Work, selection: Selection, quarantine: Quarantine, left_out: Mapping[str, set[int]]) -> int:
+def _entries(work: _Work, quarantine: Quarantine) -> int:
     """Drop what entries name, in any split, and what the build left out; return how many name a row that is not."""
-    beyond = 0
-    for shard in selection.shards:
-        digests = row_digests_of(shard.row) if shard.kept and digests_of(shard.row) else {}
-        if not digests:
+    beyond, left_out = 0, rows_left_out(work.manifest)
+    for shard in work.selection.shards:
+        digests = row_digests_of(shard.row)
+        if not shard.kept or not digests:
             continue
         by_reason: dict[str, set[int]] = {}
         for entry in quarantine.document_entries(**digests):
@@ -297,92 +290,90 @@ def _entries(work: _Work, selection: Selection, quarantine: Quarantine, left_out
             beyond += entry.target.row >= shard.row["rows"]
         gone = set[int]().union(*(left_out.get(digest, ()) for digest in digests.values()))
         by_reason[HELD_BACK] = gone.difference(*by_reason.values())
-        for reason, found in by_reason.items():
-            rows = np.array(sorted(row for row in found if row < shard.row["rows"]), np.int64)
+        for reason, numbers in by_reason.items():
+            rows = np.array(sorted(row for row in numbers if row < shard.row["rows"]), np.int64)
             work.drop(reason, _keys(np.full(len(rows), shard.row["shard"], np.int64), rows))
     return beyond
 
 
-def _leaks(work: _Work, manifest: Manifest, selection: Selection) -> list[str]:
+def _leaks(work: _Work) -> list[str]:
     """Drop training documents that leak; return what is counted and not listed."""
+    manifest = work.manifest
     score = "score" if work.choice.with_common else "score_without_common"
-    found = manifest.table("overlap", ["set", "item", "part", "rule", "shard", "row", score])
-    cut = [_COMMON_CUT] if work.choice.with_common and _is_cut(manifest, found) else []
-    least = pc.if_else(pc.equal(found["rule"], "ngram"), work.choice.ngram_score, 0.0)
-    found = found.filter(pc.and_(pc.greater(found[score], 0), pc.greater_equal(found[score], least)))
-    keys = _keys(*_places(found))
-    open_ = ~work.excluded[_places(found)[0]] if len(keys) else np.zeros(0, dtype=bool)
-    documents = pc.equal(found["part"], "document").to_numpy()
+    leaks = manifest.table("overlap", ["set", "item", "part", "rule", "shard", "row", score])
+    cut = [_COMMON_CUT] if work.choice.with_common and _is_cut(manifest, leaks) else []
+    least = pc.if_else(pc.equal(leaks["rule"], "ngram"), work.choice.ngram_score, 0.0)
+    leaks = leaks.filter(pc.and_(pc.greater(leaks[score], 0), pc.greater_equal(leaks[score], least)))
+    shards, rows = _columns(leaks)
+    keys, open_ = _keys(shards, rows), ~work.excluded[shards]
+    documents = pc.equal(leaks["part"], "document").to_numpy()
     copies = manifest.table("clusters", ["kind", "cluster", "shard", "row"])
     copies = copies.filter(pc.equal(copies["kind"], "exact"))
     listed = {"held_out_copies": _NONE, "contaminated": _NONE}
-    exact = pc.not_equal(found["rule"], "ngram").to_numpy()
+    exact = pc.not_equal(leaks["rule"], "ngram").to_numpy()
     for is_document, prefix, name in ((True, "held_out", "held_out_copies"), (False, "benchmark", "contaminated")):
         mine = (documents == is_document) & open_
-        for row in pc.unique(found["set"].filter(pa.array(mine))).to_pylist():
-            of_set = mine & pc.equal(found["set"], row).to_numpy()
-            work.drop(f"{prefix}:{row}", _with_copies(work, copies, keys[of_set]))
+        for set_ in pc.unique(leaks["set"].filter(pa.array(mine))).to_pylist():
+            of_set = mine & pc.equal(leaks["set"], set_).to_numpy()
+            work.drop(f"{prefix}:{set_}", _with_copies(work, copies, keys[of_set]))
         listed[name] = _with_copies(work, copies, keys[mine & exact])
-    return _unlisted(work, manifest, selection, listed) + cut
+    return _unlisted(work, listed) + cut
 
 
 _COMMON_CUT = "documents that share common text: of each held-out document the first alone are listed"
 
 
-def _is_cut(manifest: Manifest, found: pa.Table) -> bool:
+def _is_cut(manifest: Manifest, leaks: pa.Table) -> bool:
     """Return whether a held-out document or an item has as many matches as the build lists of each."""
     most = next((stage.parameters["max_rows"] for stage in manifest.core.stages if stage.name == "overlap"), math.inf)
-    counted = found.group_by(["set", "item", "part"]).aggregate([([], "count_all")])["count_all"]
+    counted = leaks.group_by(["set", "item", "part"]).aggregate([([], "count_all")])["count_all"]
     return bool((pc.max(counted).as_py() or 0) >= most)
 
 
-def _unlisted(work: _Work, manifest: Manifest, selection: Selection, listed: dict[str, np.ndarray]) -> list[str]:
-    """Hold the listed documents against what the table of shards counts: rows of a very common item are cut."""
+def _unlisted(work: _Work, listed: dict[str, np.ndarray]) -> list[str]:
+    """Compare the listed documents with what the table of shards counts: rows of a very common item are cut."""
     words = {
         "held_out_copies": "documents with a copied held-out span or an edited copy",
         "contaminated": "documents with an evaluation item",
     }
-    counts = manifest.table("shards", list(words))
+    counts = work.manifest.table("shards", list(words))
     missing = []
     for name, what in words.items():
         counted = pc.fill_null(counts[name], 0).to_numpy()
-        here = np.bincount(shards_of(listed[name]), minlength=len(selection.shards))
+        here = np.bincount(shards_of(listed[name]), minlength=len(work.excluded))
         short = np.where(work.excluded, 0, np.maximum(counted - here, 0))
         if short.any():
             missing.append(
                 f"{int(short.sum()):,} {what}, in {int((short > 0).sum()):,} shards: counted, but not listed"
             )
-    sampled = [record for record in manifest.metrics("train_val_overlap", "ngram") if record.method == "sampled"]
-    if sampled:
+    if any(record.method == "sampled" for record in work.manifest.metrics("train_val_overlap", "ngram")):
         missing.append("copies of held-out documents that the build did not search for: only a sample was")
     return missing
 
 
 def _with_copies(work: _Work, clusters: pa.Table, keys: np.ndarray) -> np.ndarray:
-    """Add the exact copies of documents in training shards that are kept: what one holds, they hold."""
-    shards, rows = _places(clusters)
+    shards, rows = _columns(clusters)
     members, numbers = _keys(shards, rows), clusters["cluster"].to_numpy()
     hit = np.unique(numbers[np.isin(members, keys)])
     copies = members[np.isin(numbers, hit) & ~work.excluded[shards] & ~work.held_out[shards]]
     return np.union1d(keys, copies)
 
 
-def _findings(work: _Work, manifest: Manifest) -> None:
-    found = manifest.table("findings", ["detector", "tier", "shard", "row", "reserved"])
-    found = found.filter(pc.invert(found["reserved"]))
+def _findings(work: _Work) -> None:
+    findings = work.manifest.table("findings", ["detector", "tier", "shard", "row", "reserved"])
+    findings = findings.filter(pc.invert(findings["reserved"]))
     for detector, tier in work.choice.findings:
-        chosen = found.filter(pc.and_(pc.equal(found["detector"], detector), pc.equal(found["tier"], tier)))
-        shards, rows = _places(chosen)
+        is_chosen = pc.and_(pc.equal(findings["detector"], detector), pc.equal(findings["tier"], tier))
+        shards, rows = _columns(findings.filter(is_chosen))
         work.drop(f"{detector}:{tier}", _keys(shards, rows)[work.may_drop(shards)])
 
 
-def _duplicates(work: _Work, manifest: Manifest, selection: Selection) -> list[str]:
-    """Drop all but one of each cluster; return what the build knows to have missed."""
-    table = manifest.table("clusters")
-    splits = np.array([shard.row["split"] for shard in selection.shards], dtype=object)
+def _duplicates(work: _Work) -> list[str]:
+    """Drop all documents of each cluster but the first; return what the build knows to have missed."""
+    table = work.manifest.table("clusters")
     for kind in ("exact", "near"):
         members = table.filter(pc.equal(table["kind"], kind))
-        shards, rows = _places(members)
+        shards, rows = _columns(members)
         keys = _keys(shards, rows)
         left = ~work.excluded[shards] & ~np.isin(keys, work.dropped())
         shards, keys = shards[left], keys[left]
@@ -394,39 +385,34 @@ def _duplicates(work: _Work, manifest: Manifest, selection: Selection) -> list[s
         drop = ~first & work.may_drop(shards)
         work.drop(f"{kind}_duplicate", keys[drop])
         leaking = drop & work.held_out[leader] & ~work.held_out[shards]
-        for split in sorted(set(splits[leader[leaking]])):
-            work.drop(f"held_out:{split}", keys[leaking & (splits[leader] == split)])
-    cut = [int(record.value) for record in manifest.metrics("near_dup_rate", "undecided", Scope()) if record.value]
+        for split in sorted(set(work.splits[leader[leaking]])):
+            work.drop(f"held_out:{split}", keys[leaking & (work.splits[leader] == split)])
+    undecided = work.manifest.metrics("near_dup_rate", "undecided", Scope())
+    cut = [int(record.value) for record in undecided if record.value]
     return [f"near-duplicates among {number:,} documents whose template is too common to compare all" for number in cut]
 
 
-def _table(work: _Work, selection: Selection) -> pa.Table:
+def _table(work: _Work) -> pa.Table:
     keys = work.dropped()
     names = sorted(work.reasons)
     marks = np.zeros((len(keys), len(names)), dtype=bool)
     for index, name in enumerate(names):
-        for found in work.reasons[name]:
-            marks[np.searchsorted(keys, found), index] = True
+        marks[np.searchsorted(keys, work.reasons[name]), index] = True
     columns = np.nonzero(marks)[1]
     offsets = pa.array(np.r_[0, np.cumsum(marks.sum(axis=1))], pa.int32())
     reasons = pa.ListArray.from_arrays(offsets, pa.array(names, STRING).take(pa.array(columns)))
     shards = shards_of(keys)
-    filled = {
-        "shard": pa.array(shards),
-        "row": pa.array(rows_of(keys), COUNT),
-        "reasons": reasons,
-    }
+    filled = {"shard": pa.array(shards), "row": pa.array(rows_of(keys), COUNT), "reasons": reasons}
     for name in ("split", "uri", "sha256", "rows_digest"):
-        filled[name] = pa.array([shard.row[name] for shard in selection.shards], STRING).take(pa.array(shards))
+        filled[name] = pa.array([shard.row[name] for shard in work.selection.shards], STRING).take(pa.array(shards))
     return pa.table([filled[name] for name in DROPPED.schema.names], schema=DROPPED.schema)
 
 
-def _places(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+def _columns(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return table["shard"].to_numpy().astype(np.int64), table["row"].to_numpy()
 
 
 def _keys(shards: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return one number for each document, in the manifest's order."""
     if len(rows) and int(rows.max()) >= 1 << ROW_BITS:
         raise ValueError(f"a shard with more than {1 << ROW_BITS} rows")
     return places_of(shards, rows)

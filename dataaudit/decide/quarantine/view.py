@@ -1,4 +1,4 @@
-"""What the commands of the list print: text for people, JSON for programs. Names come from the data and are escaped."""
+"""Output of the list's commands: text for people, JSON for programs. Names come from the data and are escaped."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose, Row, Table, names, numbers, words
+from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.render.terminal import render
+from dataaudit.decide.gate.number_texts import listed
 from dataaudit.decide.quarantine.changes import Change
 from dataaudit.decide.quarantine.entry import BadLine, Contents, Entry, plain_entry
 from dataaudit.decide.quarantine.list import OPEN, Folded, Record, Standing, short_id, target_name
+from dataaudit.decide.tables import table
 from dataaudit.metrics.disclosure import BELOW, FEW
 
 if TYPE_CHECKING:  # a list is shown without what reads manifests
@@ -33,6 +35,7 @@ def list_view(
 ) -> tuple[str, ExitCode]:
     """Return what `quarantine list` prints, and its exit code: 3 when lines cannot be read."""
     code = ExitCode.NOT_EVALUATED if contents.bad else ExitCode.PASS
+    idle = _idle(contents, folded)
     shown = [record for record in folded.records if everything or record.standing in OPEN]
     counts = {state.value: sum(record.standing == state for record in folded.records) for state in Standing}
     if as_json:
@@ -44,14 +47,10 @@ def list_view(
                 "exit_code": int(code),
                 "counts": counts,
                 "repeated": folded.repeated,
-                "idle": _idle(contents, folded),
+                "idle": idle,
                 "entries": [
-                    {
-                        "state": record.standing.value,
-                        "by": record.by and record.by.id,
-                        "entry": plain_entry(record.entry),
-                    }
-                    for record in shown
+                    {"state": item.standing.value, "by": item.by and item.by.id, "entry": plain_entry(item.entry)}
+                    for item in shown
                 ],
                 "bad_lines": _bad_json(contents.bad),
                 "lifted_lines": _bad_json(contents.passed_over),
@@ -59,19 +58,27 @@ def list_view(
             }
         ), code
     hidden = len(folded.records) - len(shown)
-    entries = "entry" if hidden == 1 else "entries"
-    note = f"{hidden:,} {entries} lifted, accepted or expired: --all shows them" if hidden else ""
+    note = f"{_entries(hidden)} lifted, accepted or expired: --all shows them" if hidden else ""
     open_ = f"{t.count(counts['held'])} held, {t.count(counts['proposed'])} proposed"
     odd = (
         (len(contents.passed_over), "line", "that cannot be read, lifted"),
         (folded.repeated, "line", "that an earlier one says already"),
-        (_idle(contents, folded), "lift or acceptance", "of what is not in the list, or was ended already"),
+        (idle, "lift or acceptance", "of what is not in the list, or was ended already"),
     )
     blocks: list[Block] = [
-        Table(title="", columns=_COLUMNS, rows=tuple(map(_cells, shown))),
+        table(
+            "",
+            shown,
+            ("entry", "word", lambda record: short_id(record.entry)),
+            ("state", "word", lambda record: record.standing.value),
+            ("shard or document", "name", lambda record: Name(target_name(record.entry), _NAME)),
+            ("why", "name", lambda record: Name(evidence_text(record.entry), _NAME)),
+            ("who, when, until, note", "name", _who),
+            most=len(shown),
+        ),
         Prose(text=note),
         _bad_lines(contents.bad),
-        Points(items=tuple(Point(text=f"{t.plural(many, noun)} {words_}") for many, noun, words_ in odd if many)),
+        Points(items=tuple(Point(text=f"{t.plural(number, noun)} {what}") for number, noun, what in odd if number)),
     ]
     return render(say("{}: {}, on {}", _path(path), open_, str(folded.on)), _filled(blocks), most=None), code
 
@@ -88,8 +95,7 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
                 "bad_lines": _bad_json(change.bad),
             }
         )
-    number = len(change.added)
-    done = f"{number:,} {'entry' if number == 1 else 'entries'} added{f', {verb}' if change.added else ''}"
+    done = f"{_entries(len(change.added))} added{f', {verb}' if change.added else ''}"
     blocks: list[Block] = [
         Facts(pairs=tuple(map(_pair, change.added))),
         Facts(title="Nothing was added for these: the list says so already", pairs=tuple(map(_pair, change.known))),
@@ -100,9 +106,8 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
 
 
 def _bad_lines(lines: Sequence[BadLine]) -> Facts:
-    """Return the section about lines that cannot be read."""
     pairs = [
-        (f"line {line.number}, {line.id[7:19]}", f"{line.code}: {line.says} ({t.count(line.size)} bytes)")
+        (f"line {line.number}, {line.id[7:19]}", f"{line.code}: {line.problem} ({t.count(line.size)} bytes)")
         for line in lines[:_LISTED]
     ]
     if len(lines) > _LISTED:
@@ -113,15 +118,12 @@ def _bad_lines(lines: Sequence[BadLine]) -> Facts:
 
 def _bad_json(lines: Sequence[BadLine]) -> list[dict[str, Any]]:
     return [
-        {
-            "line": bad_line.number,
-            "code": bad_line.code,
-            "says": bad_line.says,
-            "id": bad_line.id,
-            "bytes": bad_line.size,
-        }
-        for bad_line in lines
+        {"line": bad.number, "code": bad.code, "says": bad.problem, "id": bad.id, "bytes": bad.size} for bad in lines
     ]
+
+
+def _entries(number: int) -> str:
+    return f"{number:,} {'entry' if number == 1 else 'entries'}"
 
 
 def _idle(contents: Contents, folded: Folded) -> int:
@@ -148,10 +150,7 @@ def evidence_text(entry: Entry) -> str:
     return t.clean(", ".join(parts), _NAME)
 
 
-_COLUMNS = (*words("entry", "state"), *names("shard or document", "why", "who, when, until, note"))
-
-
-def _cells(record: Record) -> Row:
+def _who(record: Record) -> Name:
     entry, by = record.entry, record.by
     parts = [
         f"{entry.who} {entry.when[:10]}",
@@ -159,22 +158,14 @@ def _cells(record: Record) -> Row:
         f"{record.standing} by {by.who} {by.when[:10]}" if by is not None else "",
         entry.note or "",
     ]
-    return (
-        short_id(entry),
-        record.standing.value,
-        Name(target_name(entry), _NAME),
-        Name(evidence_text(entry), _NAME),
-        Name(", ".join(filter(None, parts)), 2 * _NAME),
-    )
+    return Name(", ".join(filter(None, parts)), 2 * _NAME)
 
 
 def _pair(entry: Entry) -> tuple[Line, Line]:
-    """Return the id of a line that was added, and what it does."""
     if entry.lifts is None:
         parts = [t.clean(target_name(entry), _NAME), evidence_text(entry)]
         return short_id(entry), Name(", ".join(filter(None, parts)), _LONG)
-    more = f" and {len(entry.lifts) - _LISTED:,} more" if len(entry.lifts) > _LISTED else ""
-    return short_id(entry), f"lifts {', '.join(name[7:19] for name in entry.lifts[:_LISTED])}{more}"
+    return short_id(entry), f"lifts {listed([name[7:19] for name in entry.lifts], _LISTED)}"
 
 
 def _look_at_this(notes: Sequence[str]) -> Points:
@@ -195,55 +186,56 @@ def apply_view(out: Path, applied: Applied, *, as_json: bool) -> str:
 
 
 def _warnings(applied: Applied) -> list[str]:
-    """Return what nobody should overlook, a sentence each."""
     selection, drops = applied.selection, applied.drops
-    found = []
+    warnings = []
     for item in selection.stale[:_LISTED]:
         shard = selection.shards[item.shard]
-        so = "left out" if not shard.kept else "NOT left out: it has changed since"
-        found.append(f"{shard.name} is listed under another digest ({short_id(item.entry)}, {item.entry.reason}); {so}")
+        state = "left out" if not shard.kept else "NOT left out: it has changed since"
+        entry = f"{short_id(item.entry)}, {item.entry.reason}"
+        warnings.append(f"{shard.name} is listed under another digest ({entry}); {state}")
     if len(selection.stale) > _LISTED:
-        found.append(f"and {len(selection.stale) - _LISTED:,} more are listed under another digest")
-    entries = t.plural(applied.documents_unlisted, "entry").replace("entrys", "entries")
+        warnings.append(f"and {len(selection.stale) - _LISTED:,} more are listed under another digest")
     wrong, bad = applied.wrong_files, len(applied.contents.bad)
-    counted = (
-        (applied.documents_unlisted, f"{entries} of single documents not applied: --documents writes them"),
-        (applied.waiting, f"{t.plural(applied.waiting, 'shard')} proposed and kept: `quarantine accept` decides"),
-        (
-            len(wrong),
-            f"{t.plural(len(wrong), 'kept file')} absent, or not of the size in the manifest: "
-            + ", ".join(wrong[:_LISTED]),
-        ),
-        (applied.streamed, f"{t.plural(applied.streamed, 'kept shard')} of streamed datasets: in no list of files"),
-        (bad, f"{t.plural(bad, 'line')} of the list cannot be read and were ignored, as asked"),
-    )
-    found += [says for number, says in counted if number]
+    if number := applied.documents_unlisted:
+        warnings.append(f"{_entries(number)} of single documents not applied: --documents writes them")
+    if applied.waiting:
+        warnings.append(f"{t.plural(applied.waiting, 'shard')} proposed and kept: `quarantine accept` decides")
+    if wrong:
+        files = f"{t.plural(len(wrong), 'kept file')} absent, or not of the size in the manifest"
+        warnings.append(f"{files}: {', '.join(wrong[:_LISTED])}")
+    if applied.streamed:
+        warnings.append(f"{t.plural(applied.streamed, 'kept shard')} of streamed datasets: in no list of files")
+    if bad:
+        warnings.append(f"{t.plural(bad, 'line')} of the list cannot be read and were ignored, as asked")
     if drops is not None:
-        found += [f"not in the drop list: {what}" for what in drops.incomplete]
-        found += [f"the build did not search for: {', '.join(drops.absent)}"] if drops.absent else []
-        found += [f"{drops.beyond:,} entries name rows that their shard does not have"] if drops.beyond else []
-    return found
+        warnings += [f"not in the drop list: {what}" for what in drops.incomplete]
+        warnings += [f"the build did not search for: {', '.join(drops.absent)}"] if drops.absent else []
+        warnings += [f"{drops.beyond:,} entries name rows that their shard does not have"] if drops.beyond else []
+    return warnings
 
 
 def _text(out: Path, applied: Applied) -> str:
     selection = applied.selection
     kept, left = t.plural(len(selection.kept), "shard"), f"{len(selection.excluded):,}"
-    heads = ("shards kept", "left out", "documents kept", "tokens kept", "tokens left out")
     blocks: list[Block] = [
-        Table(
-            title="",
-            columns=(*names("split"), *numbers(*heads)),
-            rows=tuple((Name(name), *counts) for name, counts in _by_split(applied)),
+        table(
+            "",
+            _by_split(applied),
+            ("split", "name", lambda split: Name(split[0])),
+            ("shards kept", "number", lambda split: split[1][0]),
+            ("left out", "number", lambda split: split[1][1]),
+            ("documents kept", "number", lambda split: split[1][2]),
+            ("tokens kept", "number", lambda split: split[1][3]),
+            ("tokens left out", "number", lambda split: split[1][4]),
+            most=len(selection.shards),
             whole=True,
         ),
-        Table(
-            title="Left out",
-            columns=names("shard", "why"),
-            rows=tuple(
-                (Name(shard.name, _NAME), Name(f"{shard.why}: {', '.join(shard.reasons)}", _LONG))
-                for shard in selection.excluded[:_LISTED]
-            ),
-            number=len(selection.excluded),
+        table(
+            "Left out",
+            selection.excluded,
+            ("shard", "name", lambda shard: Name(shard.name, _NAME)),
+            ("why", "name", lambda shard: Name(f"{shard.why}: {', '.join(shard.reasons)}", _LONG)),
+            most=_LISTED,
             noun="shard",
             rest="in excluded.jsonl",
         ),
@@ -257,7 +249,6 @@ def _text(out: Path, applied: Applied) -> str:
 
 
 def _by_split(applied: Applied) -> list[tuple[str, list[int]]]:
-    """Return of each split shards kept and left out, documents kept, tokens kept and left out."""
     sums: dict[str, list[int]] = {}
     for shard in applied.selection.shards:
         documents, tokens = shard.row["documents"], shard.row["tokens"]
@@ -267,21 +258,23 @@ def _by_split(applied: Applied) -> list[tuple[str, list[int]]]:
     return sorted(sums.items())
 
 
-def _documents(drops: Drops) -> Table:
+def _documents(drops: Drops) -> Block:
     shown, total = _counts(drops)
     number = "documents (fewer than 5 of some kind of personal data)" if total is None else t.plural(total, "document")
     split = join("; ", (say("{}: {}", Name(name), count) for name, count in drops.by_split.items()))
-    return Table(
-        title=say("To drop: {}{}", number, say(" ({})", split) if total is not None and split.parts else ""),
-        columns=(*names("reason"), *numbers("documents")),
+    return table(
+        say("To drop: {}{}", number, say(" ({})", split) if total is not None and split.parts else ""),
+        list(shown.items()),
+        ("reason", "name", lambda item: Name(item[0])),
+        ("documents", "number", lambda item: BELOW if item[1] is None else item[1]),
+        most=len(shown),
         whole=True,
-        rows=tuple((Name(reason), BELOW if number is None else number) for reason, number in shown.items()),
         note="One document may have several reasons. Their tokens are not known: a manifest counts them by shard.",
     )
 
 
 def _counts(drops: Drops) -> tuple[dict[str, int | None], int | None]:
-    """Return documents by reason and their total; None where it would tell of one to four with personal data."""
+    """Return documents by reason and their total; None where it would tell of 1 to 4 with personal data."""
     small = {reason for reason, number in drops.by_reason.items() if reason.startswith(_PERSONAL) and number < FEW}
     shown = {reason: None if reason in small else number for reason, number in drops.by_reason.items()}
     return shown, None if small else drops.table.num_rows

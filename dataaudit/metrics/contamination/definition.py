@@ -1,12 +1,10 @@
-"""Contamination: items of evaluation sets that stand in training data.
-
-What of evaluation sets is in training data: a row for each part of a set.
-"""
+"""Contamination: items of evaluation sets that stand in training data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,20 +12,21 @@ import pyarrow.compute as pc
 from dataaudit.base.render.blocks import (
     Bar,
     Block,
+    Cell,
     Figure,
     Prose,
-    Row,
     Section,
     Table,
     bad,
     bars,
-    names,
-    numbers,
-    words,
+    column,
+    empty_section,
+    table_of,
 )
 from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, once
+from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.family import (
     Broken,
     Counted,
@@ -38,13 +37,14 @@ from dataaudit.metrics.family import (
     statistics,
 )
 from dataaudit.metrics.overlap.evidence import (
+    Key,
     by_scope,
     documents_with_text_of,
-    leak_places,
+    leak_sites,
+    leaks_table,
     lists_all_items,
     matches_of,
     number_of,
-    places_table,
     standout,
     value_of,
     why_absent,
@@ -52,6 +52,7 @@ from dataaudit.metrics.overlap.evidence import (
 from dataaudit.metrics.recomputed import (
     IS_DOCUMENT,
     Check,
+    Condition,
     Follows,
     ManifestTables,
     Number,
@@ -62,7 +63,7 @@ from dataaudit.metrics.recomputed import (
     unlimited,
 )
 from dataaudit.metrics.records import listed
-from dataaudit.metrics.shown import LONG, SHORT, Kind, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, SHORT, Highlight, Kind, Part, Shown
 
 METRIC = "benchmark_contamination"
 _PARTS = "set and entity"
@@ -75,28 +76,34 @@ def _evidence(case: Broken, tables: Tables) -> tuple[str, Mapping[int, int]]:
 
 
 def _documents(case: Broken, tables: Tables) -> pa.Table:
-    found = matches_of(case, tables, tables.sets)
-    return listed(found["shard"], found["row"], found["tier"])
+    matches = matches_of(case, tables, tables.sets)
+    return listed(matches["shard"], matches["row"], matches["tier"])
 
 
 def _checks() -> Iterator[Check]:
     is_item = ~IS_DOCUMENT
-    seen = Number("shards", "documents", pc.field("contaminated").is_valid())
+    seen = Number("shards", "documents", Condition(lambda: pc.field("contaminated").is_valid()))
     yield Follows(METRIC, "train_documents", Number("shards", "contaminated"), seen, scope={"rule": "similar"})
     yield of_shard("contaminated", Number("overlap", "", is_item, ("shard", "row")), most_when=lists_all_items)
     yield Follows(METRIC, "items", _items, _items, "set")
     matches = Number("overlap", "", is_item, ("item", "entity", "shard", "row"))
     yield Follows(METRIC, "matches", least=matches, most=unlimited(matches), shapes="set")
-    alone, beside = pc.field("found_by") == "alone", pc.field("found_by") == "context"
-    counted = ~(alone | ((pc.field("entity") == "question") & beside))
-    for tier, rows in {"verbatim": is_item & (pc.field("tier") == "verbatim"), "similar": is_item}.items():
-        found, items = Number("overlap", "", rows, ("shard", "row")), Number("overlap", "", rows & counted, ("item",))
+    verbatim = is_item & Condition(lambda: pc.field("tier") == "verbatim")
+    for tier, rows in {"verbatim": verbatim, "similar": is_item}.items():
+        documents = Number("overlap", "", rows, ("shard", "row"))
+        items = Number("overlap", "", rows & Condition(_counted), ("item",))
         shapes = "all, split, set" if tier == "verbatim" else "set"
         for bound in (
-            Follows(METRIC, "train_documents", shapes=shapes, least=found, most=found),
-            Follows(METRIC, "rate", shapes="set and entity", least=items, most=unlimited(found)),
+            Follows(METRIC, "train_documents", shapes=shapes, least=documents, most=documents),
+            Follows(METRIC, "rate", shapes="set and entity", least=items, most=unlimited(documents)),
         ):
             yield replace(bound, scope={"rule": tier}, most_when=lists_all_items)
+
+
+def _counted() -> pc.Expression:
+    """Return which matches count: a question that is found alone, or only beside its answer, does not."""
+    alone, beside = pc.field("found_by") == "alone", pc.field("found_by") == "context"
+    return ~(alone | ((pc.field("entity") == "question") & beside))
 
 
 def _items(tables: ManifestTables, shape: Shape) -> Numbers:
@@ -156,7 +163,6 @@ FAMILY = Family(
     stage_name="overlap",
     checked_with=("overlap", "shards"),
     checks=tuple(_checks()),
-    shown="dataaudit.metrics.contamination.definition:SHOWN",
 )
 
 _MATCHED_PARTS = ("question", "answer", "both")
@@ -165,157 +171,138 @@ _ONLY_BESIDE = "its items are found only beside their answers, or alone between 
 _BARS = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetLeak:
-    """A part of an evaluation set, and what of it is in training data."""
-
-    set: str
-    items: int
-    part: str
-    findable: int
-    too_short: int | None
-    boilerplate: int | None
-    verbatim: float | None
-    similar: float | None
-    common: int
-    """Items found in very many training documents."""
-    why: str
-    """Why a rate is absent; empty when none is."""
-    context: int | None = None
-    """Questions found only beside their answer, or alone between line breaks: in no rate."""
-    context_found: int | None = None
-    """Those of them that were found."""
-
-
 @once
-def set_leaks(manifest: Manifest) -> list[SetLeak]:
-    """Return the evaluation sets that were looked for, by name; a row for each part that they have."""
-    found = by_scope(manifest.metrics("benchmark_contamination"))
-    leaks = []
-    for name in sorted({key[1] for key in found if key[0] == "items"}):
-        for part in _MATCHED_PARTS:
-            rate = found.get(("rate", name, part, "verbatim"))
-            if rate is None:
-                continue
-            coverage = {
-                stat: number_of(found, (stat, name, part, "")) if part != "both" else None
-                for stat in ("too_short", "boilerplate")
-            }
-            beside = {
-                stat: value_of(found, (stat, name, part, "")) if part == "question" else None
-                for stat in ("context", "context_found")
-            }
-            empty = _ONLY_BESIDE if beside["context"] else _NOTHING_FINDABLE
-            leaks.append(
-                SetLeak(
-                    set=name,
-                    items=number_of(found, ("items", name, "", "")),
-                    part=part,
-                    findable=rate.denominator,
-                    too_short=coverage["too_short"],
-                    boilerplate=coverage["boilerplate"],
-                    verbatim=rate.value,
-                    similar=value_of(found, ("rate", name, part, "similar")),
-                    common=number_of(found, ("common", name, part, "")),
-                    why=why_absent([rate, found.get(("rate", name, part, "similar"))], empty),
-                    **{stat: None if value is None else int(value) for stat, value in beside.items()},
-                )
-            )
-    return leaks
+def set_leaks(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the evaluation sets that were looked for, by name; a row for each part that they have.
+
+    ``context`` are questions found only beside their answer, or alone between line breaks: in no rate;
+    ``context_found`` those of them that were found. ``common`` are items in very many training documents. ``why`` says
+    why a rate is absent.
+    """
+    records = by_scope(manifest.metrics("benchmark_contamination"))
+    names = sorted({key[1] for key in records if key[0] == "items"})
+    parts = [(name, part) for name in names for part in _MATCHED_PARTS]
+    return [_leak(records, *key) for key in parts if ("rate", *key, "verbatim") in records]
 
 
-def _worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
+def _leak(records: dict[Key, Metric], name: str, part: str) -> dict[str, Any]:
+    rate, similar = (records.get(("rate", name, part, tier)) for tier in ("verbatim", "similar"))
+    count = {stat: number_of(records, (stat, name, part, "")) for stat in ("too_short", "boilerplate", "common")}
+    beside = {stat: value_of(records, (stat, name, part, "")) for stat in ("context", "context_found")}
+    context, context_found = (None if value is None or part != "question" else int(value) for value in beside.values())
+    return {
+        "set": name,
+        "items": number_of(records, ("items", name, "", "")),
+        "part": part,
+        "findable": rate.denominator if rate else 0,
+        "too_short": None if part == "both" else count["too_short"],
+        "boilerplate": None if part == "both" else count["boilerplate"],
+        "verbatim": rate.value if rate else None,
+        "similar": similar.value if similar else None,
+        "common": count["common"],
+        "why": why_absent([rate, similar], _ONLY_BESIDE if context else _NOTHING_FINDABLE),
+        "context": context,
+        "context_found": context_found,
+    }
+
+
+def _worst_parts(leaks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return of each set the part of which most was found."""
-    worst: dict[str, SetLeak] = {}
-    for set_leak in sets:
-        held = worst.get(set_leak.set)
-        if held is None or (set_leak.verbatim or 0, set_leak.similar or 0) > (held.verbatim or 0, held.similar or 0):
-            worst[set_leak.set] = set_leak
+    worst: dict[str, dict[str, Any]] = {}
+    for leak in leaks:
+        worst[leak["set"]] = max(worst.get(leak["set"], leak), leak, key=_likeness)
     return list(worst.values())
 
 
-def _found_in_training(set_leak: SetLeak) -> Line:
+def _likeness(leak: dict[str, Any]) -> tuple[float, float]:
+    return leak["verbatim"] or 0, leak["similar"] or 0
+
+
+def _in_training(leak: dict[str, Any]) -> Line:
     """Return how many items of a set are in training data, in words."""
-    verbatim, similar = _counts(set_leak)
-    items = plural(set_leak.findable, "item" if set_leak.findable == set_leak.items else "findable item")
-    return say(
-        "{} of {} of {} in training, {} word for word", similar, items, Name(set_leak.set, SHORT, ends=True), verbatim
-    )
+    verbatim, similar = _counts(leak)
+    items = plural(leak["findable"], "item" if leak["findable"] == leak["items"] else "findable item")
+    text = "{} of {} of {} in training, {} word for word"
+    return say(text, similar, items, Name(leak["set"], SHORT, ends=True), verbatim)
 
 
-def _counts(set_leak: SetLeak) -> tuple[int, int]:
+def _counts(leak: dict[str, Any]) -> tuple[int, int]:
     """Return how many items are in training data word for word, and how many of any likeness."""
-    return round((set_leak.verbatim or 0) * set_leak.findable), round((set_leak.similar or 0) * set_leak.findable)
+    verbatim, similar = (round(value * leak["findable"]) for value in _likeness(leak))
+    return verbatim, similar
 
 
-def section(found: Sequence[SetLeak]) -> Section:
+def section(leaks: Sequence[dict[str, Any]]) -> Section:
     """Return what of each part of each set was found."""
     title = "Evaluation sets"
-    if not found:
-        return Section(id="contamination", title=title, lead="There is no evaluation set.", tone="quiet")
-    leaking = [set_leak for set_leak in _worst_parts(found) if set_leak.similar or set_leak.verbatim]
+    if not leaks:
+        return empty_section("contamination", title, "There is no evaluation set.")
+    worst = _worst_parts(leaks)
+    leaking = [leak for leak in worst if any(_likeness(leak))]
     lead: Line = "Nothing of an evaluation set was found in training."
     if leaking:
         others = f", and of {plural(len(leaking) - 1, 'other set')}" if len(leaking) > 1 else ""
-        lead = say("{}{}.", _found_in_training(leaking[0]), others)
-    reasons = [(set_leak, set_leak.why) for set_leak in found if set_leak.why]
+        lead = say("{}{}.", _in_training(leaking[0]), others)
     absent = (
-        Prose(text=say("{}, {}: - because {}.", Name(set_leak.set), set_leak.part, why), tone="quiet")
-        for set_leak, why in reasons
+        Prose(text=say("{}, {}: - because {}.", Name(leak["set"]), leak["part"], leak["why"]), tone="quiet")
+        for leak in leaks
+        if leak["why"]
     )
     made = [
-        Bar(say("{}: {}", Name(set_leak.set, 16, ends=True), what), value, share(value), loud=value > 0)
-        for set_leak in _worst_parts(found)
-        for what, value in (("word for word", set_leak.verbatim), ("similar", set_leak.similar))
+        Bar(say("{}: {}", Name(leak["set"], 16, ends=True), what), value, share(value), loud=value > 0)
+        for leak in worst
+        for what, value in (("word for word", leak["verbatim"]), ("similar", leak["similar"]))
         if value is not None
     ]
-    table = _table(found)
+    table = _table(leaks)
     chart = Figure(
         id="chart-contamination",
         title="Found in training data, of evaluation sets",
         chart=bars("share of the set's items", made[:_BARS], percent=True),
         table=table,
     )
+    text = "{}: {} found only beside the answer, or alone between line breaks, and in no share; {} so."
+    beside = (
+        Prose(text=say(text, Name(leak["set"]), _are(leak["context"]), _found_so(leak)), tone="quiet")
+        for leak in leaks
+        if leak["context"]
+    )
     return Section(
         id="contamination",
         title=title,
         lead=lead,
         tone="bad" if leaking else "good",
-        blocks=(chart if made else table, *absent, *_not_counted(found)),
+        blocks=(chart if made else table, *absent, *beside),
     )
-
-
-def _not_counted(found: Sequence[SetLeak]) -> Iterator[Prose]:
-    """Yield how many questions of a set no share speaks of, and how many of these were found nevertheless."""
-    for set_leak in found:
-        if set_leak.context:
-            text = "{}: {} found only beside the answer, or alone between line breaks, and in no share; {} so."
-            yield Prose(text=say(text, Name(set_leak.set), _are(set_leak.context), _found_so(set_leak)), tone="quiet")
 
 
 def _are(count: int) -> str:
     return f"{plural(count, 'question')} {'is' if count == 1 else 'are'}"
 
 
-def _found_so(leak: SetLeak) -> str:
-    found = leak.context_found or 0
-    return f"{found:,} {'was' if found == 1 else 'were'} found"
+def _found_so(leak: dict[str, Any]) -> str:
+    count = leak["context_found"] or 0
+    return f"{count:,} {'was' if count == 1 else 'were'} found"
 
 
-def _table(found: Sequence[SetLeak]) -> Table:
-    def row(leak: SetLeak) -> Row:
-        sizes = (leak.items, leak.part, leak.findable, leak.context, leak.too_short, leak.boilerplate)
-        return Name(leak.set), *sizes, bad(share(leak.verbatim)), bad(share(leak.similar)), leak.common
+def _table(leaks: Sequence[dict[str, Any]]) -> Table:
+    def loud(value: float | None) -> Cell:
+        return bad(share(value))
 
-    return Table(
-        title="Evaluation items in training data",
-        columns=(
-            *names("set"),
-            *numbers("items"),
-            *words("part"),
-            *numbers("findable", "only beside", "too short", "boilerplate", "verbatim", "similar", "common"),
-        ),
-        rows=tuple(map(row, found)),
+    return table_of(
+        "Evaluation items in training data",
+        leaks,
+        column("set", shown=Name),
+        column("items"),
+        column("part", kind="word"),
+        column("findable"),
+        column("only beside", "context"),
+        column("too short"),
+        column("boilerplate"),
+        column("verbatim", shown=loud),
+        column("similar", shown=loud),
+        column("common"),
+        most=None,
         noun="part",
         whole=True,
         note="findable: items that a rule finds wherever they stand; only beside: short questions of common words,"
@@ -325,37 +312,37 @@ def _table(found: Sequence[SetLeak]) -> Table:
     )
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
-    for set_leak in _worst_parts(set_leaks(manifest)):
-        if set_leak.similar or set_leak.verbatim:
-            verbatim, similar = _counts(set_leak)
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
+    for leak in _worst_parts(set_leaks(manifest)):
+        if any(_likeness(leak)):
+            verbatim, similar = _counts(leak)
             kind = Kind.LEAKED if verbatim else Kind.SIMILAR
-            yield standout(manifest, kind, similar, _found_in_training(set_leak), set_leak.set)
+            yield standout(manifest, kind, similar, _in_training(leak), leak["set"])
 
 
 def _blocks(manifest: Manifest) -> list[Section | Block]:
     """Return the sets, then the shards that hold what is protected, of held-out splits too."""
-    places = leak_places(manifest)
-    return [section(set_leaks(manifest)), *([places_table(places)] if places else [])]
+    places = leak_sites(manifest)
+    return [section(set_leaks(manifest)), *([leaks_table(places)] if places else [])]
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    for set_leak in set_leaks(manifest):
-        which = say("the evaluation set {} ({})", Name(set_leak.set, LONG), set_leak.part)
-        if set_leak.verbatim is None:
-            yield say("Items of {} were not evaluated: {}.", which, Name(set_leak.why, LONG))
+    for leak in set_leaks(manifest):
+        which = say("the evaluation set {} ({})", Name(leak["set"], LONG), leak["part"])
+        if leak["verbatim"] is None:
+            yield say("Items of {} were not evaluated: {}.", which, Name(leak["why"], LONG))
             continue
-        also = "" if set_leak.similar is None else say(", {} with small changes", share(set_leak.similar))
+        also = "" if leak["similar"] is None else say(", {} with small changes", share(leak["similar"]))
         text = "{} of {} of {} are in training data word for word{}."
-        yield say(text, share(set_leak.verbatim), plural(set_leak.findable, "item"), which, also)
-        if set_leak.context:
+        yield say(text, share(leak["verbatim"]), plural(leak["findable"], "item"), which, also)
+        if leak["context"]:
             text = "{} more of {} found only beside the answer, or alone between line breaks, and in no share; {} so."
-            yield say(text, _are(set_leak.context), which, _found_so(set_leak))
+            yield say(text, _are(leak["context"]), which, _found_so(leak))
 
 
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="leaks", area="leakage", blocks=_blocks),),
-    standouts=_standouts,
+    highlights=_highlights,
     facts={"set_leaks": set_leaks},
 )

@@ -1,8 +1,6 @@
 """Drift: how far the frequencies of tokens are from those of the reference manifest.
 
-What a token says: an entry of a vocabulary is the spelling of one library, not text that a person reads.
-
-Drift from the reference manifest: facts of each split and source, and the tokens that make it.
+An entry of a vocabulary is the spelling of one library; :func:`token_text` makes text of it that people read.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -19,22 +18,21 @@ from dataaudit.base.render.blocks import (
     Bar,
     Block,
     Figure,
-    Row,
     Section,
     Table,
     bars,
-    names,
-    numbers,
-    rows_of,
+    column,
+    empty_section,
+    named,
+    table_of,
     toned,
-    words,
 )
 from dataaudit.base.render.line import Line, Name, join, nats, say
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardStatistic, statistics
 from dataaudit.metrics.recomputed import Agrees, Number
-from dataaudit.metrics.shown import Kind, Part, Shown, Standout, first_of
+from dataaudit.metrics.shown import Highlight, Kind, Part, Shown, first_of
 
 METRIC = "token_kl_drift"
 
@@ -60,7 +58,6 @@ FAMILY = Family(
     finish="dataaudit.metrics.drift.stage:drift_table",
     tables={"histogram": "histogram"},
     harmless=frozenset({"max_sources"}),
-    shown="dataaudit.metrics.drift.definition:SHOWN",
     checked_with=("histogram", "sources"),
     checks=(Agrees("tokens of histogram", Number("histogram", "count"), Number("sources", "tokens")),),
 )
@@ -76,8 +73,8 @@ _BYTES = {chr(byte): byte for byte in _SHOWN} | {chr(256 + place): byte for plac
 
 
 def token_text(piece: str) -> str:
-    """Return the text of a token between quotes, ``" jest"``; of one without a text of its own its entry."""
-    entry = _ESCAPE.sub(lambda found: found[0].encode().decode("unicode_escape"), piece)
+    """Return the text of a token between quotes, ``" jest"``; its entry where it has no text of its own."""
+    entry = _ESCAPE.sub(lambda every: every[0].encode().decode("unicode_escape"), piece)
     if byte := _BYTE.fullmatch(entry):
         text = chr(int(byte[1], 16))
         return json.dumps(text) if text.isascii() else entry
@@ -85,7 +82,7 @@ def token_text(piece: str) -> str:
 
 
 def text_or_id(piece: str | None, token: int) -> str:
-    """Return the text of a token as :func:`token_text` does; of one that is not in the vocabulary its id."""
+    """Return the text of a token as :func:`token_text` does; its id where it is not in the vocabulary."""
     return token_text(piece) if piece else f"id {token}"
 
 
@@ -100,7 +97,8 @@ def _of_bytes(entry: str) -> str:
     return text if all(character.isprintable() or character in "\t\n" for character in text.replace("\r\n", "")) else ""
 
 
-_METRIC = "token_kl_drift"
+Drift = dict[str, Any]
+"""Divergence of a split, or of a source of it: see :func:`drifts`."""
 ALARM_NATS = 0.05
 _ALARM = f"above {ALARM_NATS}, beyond chance"
 _PERHAPS = f"above {ALARM_NATS}, as chance could give"
@@ -125,24 +123,6 @@ _WHY = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
-    """Divergence of one split, or of one source of it, from the same one of the reference."""
-
-    split: str
-    source: str
-    """Empty for the whole split."""
-    kl: float | None
-    js: float | None
-    noise: float | None
-    """KL that chance alone gives on average."""
-    excess_low: float | None
-    """Lower bound of what is beyond chance."""
-    excess: float | None
-    reason: str
-    """Why there is no number; empty when there is."""
-
-
 @dataclass(frozen=True, slots=True)
 class MovedToken:
     """A token that is more or less frequent than before."""
@@ -158,147 +138,125 @@ class MovedToken:
 
 
 @once
-def drifts(manifest: Manifest) -> list[Drift]:
-    """Return the drift of every split and source; none when the build had no reference."""
-    held: dict[tuple[str, str], dict[str, Metric]] = {}
-    for record in manifest.metrics(_METRIC):
+def drifts(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the drift of every split, and of its sources, from those of the reference; none without a reference.
+
+    ``noise`` is the KL that chance alone gives on average, ``excess`` what is beyond it; ``reason`` why there is none.
+    """
+    records: dict[tuple[str, str], dict[str, Metric]] = {}
+    for record in manifest.metrics(METRIC):
         if record.scope.split is not None and record.scope.shard is None and record.scope.language is None:
-            held.setdefault((record.scope.split, record.scope.source or ""), {})[record.stat] = record
-    found = []
-    for (split, source), stats in sorted(held.items()):
-        kl, excess = stats["kl"], stats["kl_excess"]
-        if kl.reason == "no_reference":
-            continue
-        found.append(
-            Drift(
-                split=split,
-                source=source,
-                kl=kl.value,
-                js=stats["js"].value,
-                noise=stats["kl_bias"].value,
-                excess_low=excess.low,
-                excess=excess.value,
-                reason=kl.reason,
-            )
-        )
-    return found
+            records.setdefault((record.scope.split, record.scope.source or ""), {})[record.stat] = record
+    return [
+        {
+            "split": split,
+            "source": source,
+            "kl": stats["kl"].value,
+            "js": stats["js"].value,
+            "noise": stats["kl_bias"].value,
+            "excess_low": stats["kl_excess"].low,
+            "excess": stats["kl_excess"].value,
+            "reason": stats["kl"].reason,
+        }
+        for (split, source), stats in sorted(records.items())
+        if stats["kl"].reason != "no_reference"
+    ]
 
 
-def _why_no_drift(found: Sequence[Drift]) -> str:
+def _why_no_drift(every: Sequence[Drift]) -> str:
     """Return in words why nothing was measured; empty when something was."""
-    reasons = {drift.reason for drift in found}
+    reasons = {drift["reason"] for drift in every}
     if len(reasons) != 1 or reasons == {""}:
         return ""
     (reason,) = reasons
     return _WHY.get(reason, f"no number: {t.clean(reason, 60)}")
 
 
-def section(manifest: Manifest, found: Sequence[Drift]) -> Section:
+def _kl(drift: Drift) -> float:
+    return drift["kl"] or 0.0
+
+
+def section(manifest: Manifest, every: Sequence[Drift]) -> Section:
     """Return the drift of splits, then of the sources that moved most, and the tokens behind the largest."""
     title = "Drift from the reference"
-    if not found:
-        none = "There is no reference manifest, so drift was not measured."
-        return Section(id="drift", title=title, lead=none, tone="quiet")
-    if all(drift.reason for drift in found):
-        return Section(id="drift", title=title, lead=f"Drift was not measured: {_why_no_drift(found[:1])}.")
-    worst = max((drift for drift in found if drift.kl is not None), key=lambda item: item.kl or 0.0)
-    alarms = sorted((drift for drift in found if _mark(drift) in _LOUD), key=lambda item: -(item.kl or 0.0))
-    told = "The largest divergence from the reference is {} nats, in {}: {}."
-    lead: Line = say(told, nats(worst.kl), place(worst), _SAYS[_mark(worst)])
+    if not every:
+        return empty_section("drift", title, "There is no reference manifest, so drift was not measured.")
+    if all(drift["reason"] for drift in every):
+        return Section(id="drift", title=title, lead=f"Drift was not measured: {_why_no_drift(every[:1])}.")
+    worst = max((drift for drift in every if drift["kl"] is not None), key=_kl)
+    alarms = [drift for drift in every if _mark(drift) in _LOUD]
+    text = "The largest divergence from the reference is {} nats, in {}: {}."
+    lead: Line = say(text, nats(worst["kl"]), place(worst), _SAYS[_mark(worst)])
     if alarms and _mark(worst) not in _LOUD:
-        most = alarms[0]
-        lead = say("{} In {} it is {} nats: {}.", lead, place(most), nats(most.kl), _SAYS[_mark(most)])
-    blocks: tuple[Block, ...] = (_table(found), *_moving(manifest, worst))
+        most = max(alarms, key=_kl)
+        lead = say("{} In {} it is {} nats: {}.", lead, place(most), nats(most["kl"]), _SAYS[_mark(most)])
+    blocks: tuple[Block, ...] = (_table(every), *_moving(manifest, worst))
     return Section(id="drift", title=title, lead=lead, tone="warn" if alarms else "", blocks=blocks)
 
 
 def place(drift: Drift) -> Line:
     """Return the split and source in words."""
-    return (
-        say("{}, source {}", Name(drift.split, 60), Name(drift.source, 60)) if drift.source else Name(drift.split, 60)
-    )
+    split = Name(drift["split"], 60)
+    return say("{}, source {}", split, Name(drift["source"], 60)) if drift["source"] else split
 
 
 def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], before: str, now: str) -> Figure:
     """Return a chart of the tokens that make most of a divergence, with its table; ``name`` is its id."""
     made = (
         Bar(
-            Name(moved_token.text),
-            moved_token.kl,
-            say(
-                "{} nats, {} {}, {} {}",
-                nats(moved_token.kl, signed=True),
-                moved_token.old,
-                before,
-                moved_token.new,
-                now,
-            ),
+            Name(token.text),
+            token.kl,
+            say("{} nats, {} {}, {} {}", nats(token.kl, signed=True), token.old, before, token.new, now),
         )
-        for moved_token in tokens
+        for token in tokens
     )
-    with_js = any(moved_token.js is not None for moved_token in tokens)
-    more = ("part of JS, nats",) if with_js else ()
-    often = (
-        say("{} {} often", Name(moved_token.text, 26), "more" if moved_token.kl > 0 else "less")
-        for moved_token in tokens[:_SAID]
-    )
+    often = (say("{} {} often", Name(token.text, 26), "more" if token.kl > 0 else "less") for token in tokens[:_SAID])
+    with_js = any(token.js is not None for token in tokens)
     return Figure(
         id=name,
         title=title,
         chart=bars("part of KL, nats", made),
         says=join(", ", often),
-        table=Table(
-            title=title,
-            columns=(*names("token"), *numbers(before, now, "part of KL, nats", *more)),
-            rows=tuple(
-                (
-                    Name(moved_token.text, 40),
-                    moved_token.old,
-                    moved_token.new,
-                    nats(moved_token.kl, signed=True),
-                    *((nats(moved_token.js),) if with_js else ()),
-                )
-                for moved_token in tokens
-            ),
+        table=table_of(
+            title,
+            tokens,
+            column("token", lambda token: Name(token.text, 40), kind="name"),
+            column(before, "old"),
+            column(now, "new"),
+            column("part of KL, nats", lambda token: nats(token.kl, signed=True)),
+            *([column("part of JS, nats", "js", nats)] if with_js else []),
+            most=None,
             folded=True,
         ),
         note="To the right: more often than before; to the left: less often.",
     )
 
 
-def _table(found: Sequence[Drift]) -> Table:
-    splits = [drift for drift in found if not drift.source]
+def _table(every: Sequence[Drift]) -> Table:
+    splits = [drift for drift in every if not drift["source"]]
     sources = sorted(
-        (drift for drift in found if drift.source), key=lambda item: (-(item.kl or -1.0), item.split, item.source)
+        (drift for drift in every if drift["source"]),
+        key=lambda drift: (-(drift["kl"] or -1.0), drift["split"], drift["source"]),
     )
-
-    def row(drift: Drift) -> Row:
-        source: Line = Name(drift.source) if drift.source else "(all)"
-        values = (
-            toned(nats(drift.kl), when=_mark(drift) in _LOUD),
-            nats(drift.js),
-            nats(drift.noise),
-            nats(drift.excess),
-        )
-        return Name(drift.split), source, *values, _mark(drift)
-
     note = (
         f"Above {ALARM_NATS}: KL itself. Beyond chance: the interval of kl_excess lies above 0, which is"
         " more than two samples of the same text give."
     )
-    if any(_mark(drift) == _PERHAPS for drift in found):
+    if any(_mark(drift) == _PERHAPS for drift in every):
         note += (
             " As chance could give: documents are few, or repeat each other so much that chance alone could give it:"
             " look at the tokens, and at the duplicates."
         )
-    return Table(
-        title="Divergence of token counts from the reference, in nats",
-        columns=(
-            *names("split", "source"),
-            *numbers("KL", "Jensen-Shannon", "KL by chance", "KL beyond chance"),
-            *words(""),
-        ),
-        **rows_of([*splits, *sources], row),
+    return table_of(
+        "Divergence of token counts from the reference, in nats",
+        [*splits, *sources],
+        column("split", shown=Name),
+        column("source", shown=named),
+        column("KL", lambda drift: toned(nats(drift["kl"]), when=_mark(drift) in _LOUD)),
+        column("Jensen-Shannon", "js", nats),
+        column("KL by chance", "noise", nats),
+        column("KL beyond chance", "excess", nats),
+        column("", _mark, kind="word"),
         noun="source",
         note=note,
     )
@@ -307,14 +265,14 @@ def _table(found: Sequence[Drift]) -> Table:
 def _moving(manifest: Manifest, worst: Drift) -> list[Figure]:
     """Return the tokens that make most of the largest divergence."""
     rows = manifest.table("drift")
-    rows = rows.filter(pc.equal(rows["split"], worst.split))
-    named = pc.equal(rows["source"], worst.source) if worst.source else pc.is_null(rows["source"])
-    held = sorted(rows.filter(pc.fill_null(named, False)).to_pylist(), key=lambda row: row["rank"])[:_TOKENS]
-    if not held:
+    rows = rows.filter(pc.equal(rows["split"], worst["split"]))
+    is_named = pc.equal(rows["source"], worst["source"]) if worst["source"] else pc.is_null(rows["source"])
+    largest = rows.filter(pc.fill_null(is_named, False)).sort_by("rank")[:_TOKENS].to_pylist()
+    if not largest:
         return []
     tokens = [
         MovedToken(text_or_id(row["piece"], row["token"]), row["reference_count"], row["count"], row["kl"], row["js"])
-        for row in held
+        for row in largest
     ]
     title = say("Tokens that moved most in {}", place(worst))
     return [tokens_that_moved("chart-drift", title, tokens, "in the reference", "here")]
@@ -322,37 +280,37 @@ def _moving(manifest: Manifest, worst: Drift) -> list[Figure]:
 
 def _mark(drift: Drift) -> str:
     """Return how a divergence is marked, or why there is none."""
-    if drift.reason:
-        return drift.reason
-    above = drift.kl is not None and drift.kl > ALARM_NATS
-    if drift.excess_low is None:
+    if drift["reason"]:
+        return str(drift["reason"])
+    above = _kl(drift) > ALARM_NATS
+    if drift["excess_low"] is None:
         return _UNKNOWN if above else ""
-    if drift.excess_low > 0:
+    if drift["excess_low"] > 0:
         return _ALARM if above else _SMALL
     return _PERHAPS if above else ""
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
-    found = drifts(manifest)
-    marked = [drift for drift in found if _mark(drift) in _LOUD] or [item for item in found if _mark(item) == _PERHAPS]
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
+    every = drifts(manifest)
+    marked = [drift for drift in every if _mark(drift) in _LOUD] or [item for item in every if _mark(item) == _PERHAPS]
     if marked:
-        most = min(marked, key=lambda item: (-(item.kl or 0.0), item.split, item.source))
-        least = f"above {ALARM_NATS}, at least {t.ratio(most.excess_low)} of it beyond chance"
+        most = min(marked, key=lambda drift: (-_kl(drift), drift["split"], drift["source"]))
+        least = f"above {ALARM_NATS}, at least {t.ratio(most['excess_low'])} of it beyond chance"
         mark = least if _mark(most) == _ALARM else _mark(most)
-        yield Standout(
+        yield Highlight(
             kind=Kind.DRIFT,
             part="drift",
-            size=most.kl or 0.0,
-            place=f"{most.split}/{most.source}" if most.source else most.split,
-            text=f"KL {t.ratio(most.kl)} nats from the reference: {mark}",
+            size=_kl(most),
+            place=f"{most['split']}/{most['source']}" if most["source"] else most["split"],
+            text=f"KL {t.ratio(most['kl'])} nats from the reference: {mark}",
             link=first_of(len(marked), f"farthest of {len(marked):,}"),
         )
-    elif why := _why_no_drift(found):
-        yield Standout(kind=Kind.NOT_JUDGED, part="drift", size=1, text=f"Drift was not measured: {why}")
+    elif why := _why_no_drift(every):
+        yield Highlight(kind=Kind.NOT_JUDGED, part="drift", size=1, text=f"Drift was not measured: {why}")
 
 
 SHOWN = Shown(
     parts=(Part(name="drift", area="tokens", blocks=lambda manifest: [section(manifest, drifts(manifest))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     facts={"drift": drifts},
 )

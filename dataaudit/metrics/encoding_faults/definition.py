@@ -1,18 +1,15 @@
-"""Encoding faults: text in the wrong characters, and markup or encoded data that an extractor left in.
-
-What wrong decoders and careless extractors left in texts, as people read it.
-"""
+"""Encoding faults: text in the wrong characters, and markup or encoded data that an extractor left in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.base.render.blocks import Row, Section, Table, names, numbers
+from dataaudit.base.render.blocks import Section, column, empty_section, table_of
 from dataaudit.base.render.line import Line, join, say, share
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
@@ -27,7 +24,7 @@ from dataaudit.metrics.family import (
     statistics,
 )
 from dataaudit.metrics.overlap.evidence import shards_with
-from dataaudit.metrics.recomputed import FAULTS, Follows, Number, given
+from dataaudit.metrics.recomputed import FAULTS, Condition, Follows, Number, given
 from dataaudit.metrics.shown import Part, ShardValues, Shown, floats
 
 METRIC = "encoding_faults"
@@ -61,7 +58,7 @@ def _counted(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
 
 def _share(stat: str, of: str) -> Follows:
     """A split without a line of text has no share but that of documents without words."""
-    searched = pc.field("text_lines").is_valid()
+    searched = Condition(lambda: pc.field("text_lines").is_valid())
     value, whole, lines = (Number("shards", name, searched) for name in (stat, of, "text_lines"))
     return Follows(METRIC, stat, value, whole if stat == "wordless_documents" else given(whole, lines))
 
@@ -91,7 +88,6 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.encoding_faults.stage:EncodingFaults",
     stage_name="encoding_faults",
-    shown="dataaudit.metrics.encoding_faults.definition:SHOWN",
     checked_with=("shards",),
     checks=tuple(_share(*names) for names in FAULTS.items()),
     looked_for=True,
@@ -113,45 +109,27 @@ _ALWAYS_FAULTS = ("mojibake", "replacement", "control", "invisible")
 _LEAST_SD, _NAMED = 0.02, 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """One kind of fault in the whole dataset."""
-
-    kind: str
-    documents: float | None
-    """Share of documents that hold some."""
-    bytes: float | None
-    """Share of all bytes."""
-
-
 @once
-def encoding_faults(manifest: Manifest) -> list[Fault]:
-    """Return the kinds of faults, as their shares stand in the manifest; none when they were not looked for."""
-    held = {record.stat: record.value for record in manifest.metrics(METRIC) if record.scope == Scope()}
-    return [
-        Fault(kind=kind, documents=held.get(f"{kind}_documents"), bytes=held.get(f"{kind}_bytes"))
-        for kind in TITLES
-        if held
-    ]
+def encoding_faults(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the kinds of faults with their shares of documents and bytes; none when they were not looked for."""
+    values = {record.stat: record.value for record in manifest.metrics(METRIC) if record.scope == Scope()}
+    units = ("documents", "bytes")
+    return [{"kind": kind, **{unit: values.get(f"{kind}_{unit}") for unit in units}} for kind in TITLES if values]
 
 
 def _section(manifest: Manifest) -> Section:
     """Return the shares of documents and bytes by kind."""
-    found, title = encoding_faults(manifest), "Encoding and markup"
-    if not found:
-        none = "Encoding faults were not counted in this build."
-        return Section(id="encoding", title=title, lead=none, tone="quiet")
-    most = sorted((fault for fault in found if fault.documents), key=lambda item: -(item.documents or 0))[:_NAMED]
-    parts = [say("{} in {}", TITLES[fault.kind], share(fault.documents)) for fault in most]
-    lead = say("Of the documents: {}.", join(", ", parts)) if parts else "No document holds a fault of encoding."
-
-    def row(fault: Fault) -> Row:
-        return TITLES[fault.kind], share(fault.documents), share(fault.bytes)
-
-    table = Table(
-        title="What wrong decoders and extractors left",
-        columns=(*names("what"), *numbers("of documents", "of bytes")),
-        rows=tuple(map(row, found)),
+    faults, title = encoding_faults(manifest), "Encoding and markup"
+    if not faults:
+        return empty_section("encoding", title, "Encoding faults were not counted in this build.")
+    most = sorted((fault for fault in faults if fault["documents"]), key=lambda fault: -fault["documents"])[:_NAMED]
+    lead = say("Of the documents: {}.", _in_documents(most)) if most else "No document holds a fault of encoding."
+    table = table_of(
+        "What wrong decoders and extractors left",
+        faults,
+        column("what", "kind", TITLES.__getitem__, kind="name"),
+        column("of documents", "documents", share),
+        column("of bytes", "bytes", share),
         noun="kind",
         note="markup and base64 may belong to a source: a shard is compared with the others of its source",
         folded=True,
@@ -159,23 +137,24 @@ def _section(manifest: Manifest) -> Section:
     return Section(id="encoding", title=title, lead=lead, blocks=(table,))
 
 
+def _in_documents(faults: Sequence[dict[str, Any]]) -> Line:
+    return join(", ", (say("{} in {}", TITLES[fault["kind"]], share(fault["documents"])) for fault in faults))
+
+
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    shown = [
-        fault for fault in encoding_faults(manifest) if fault.kind in _ALWAYS_FAULTS and fault.documents is not None
-    ]
-    if shown:
-        parts = [say("{} in {}", TITLES[fault.kind], share(fault.documents)) for fault in shown]
-        yield say("Documents with damaged characters: {}.", join(", ", parts))
+    faults = [fault for fault in encoding_faults(manifest) if fault["kind"] in _ALWAYS_FAULTS]
+    if known := [fault for fault in faults if fault["documents"] is not None]:
+        yield say("Documents with damaged characters: {}.", _in_documents(known))
 
 
 def _shard_values(manifest: Manifest) -> Iterator[ShardValues]:
     """Yield the shares of documents that shards are compared by."""
     table = manifest.table("shards", ["documents", *COMPARED])
     documents = floats(table["documents"])
-    for column, text in COMPARED.items():
-        values = np.divide(floats(table[column]), documents, out=np.full(len(documents), np.nan), where=documents > 0)
+    for name, text in COMPARED.items():
+        values = np.divide(floats(table[name]), documents, out=np.full(len(documents), np.nan), where=documents > 0)
         yield ShardValues(
-            column=column, text=text, values=values, least_sd=_LEAST_SD, documents=documents, only_above=True
+            column=name, text=text, values=values, least_sd=_LEAST_SD, documents=documents, only_above=True
         )
 
 

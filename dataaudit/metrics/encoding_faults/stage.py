@@ -13,7 +13,7 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.recomputed import FAULTS
 from dataaudit.scan.annotators import WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.kernels.faults import BASE64, KINDS, LINES, MARKUP_LINES, count_faults
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups

@@ -1,17 +1,14 @@
-"""Exact duplicates: documents whose text, white space aside, was seen before.
-
-Documents whose text was seen before: how many there are, and the shards with the most of them.
-"""
+"""Exact duplicates: documents whose text, white space aside, was seen before."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.base.render.blocks import Table, names, numbers
+from dataaudit.base.render.blocks import Table, column, table_of
 from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, once
@@ -24,12 +21,13 @@ from dataaudit.metrics.family import (
     ShardStatistic,
     statistics,
 )
-from dataaudit.metrics.recomputed import Follows, Number, keeps, of_shard, quotient, total
+from dataaudit.metrics.recomputed import Condition, Follows, Number, keeps, of_shard, quotient, total
 from dataaudit.metrics.records import of_clusters
-from dataaudit.metrics.shown import MANY, Kind, Oddity, OddShard, Part, Shown, Standout, above
+from dataaudit.metrics.shown import MANY, Highlight, Kind, Oddity, OddShard, Part, Shown, above, split_and_uri
 
-_IS_EXACT = pc.field("kind") == "exact"
-_MEMBERS, _COPIES = Number("clusters", "", _IS_EXACT), Number("clusters", "", _IS_EXACT & ~pc.field("kept"))
+_IS_EXACT = Condition(lambda: pc.field("kind") == "exact")
+_IS_KEPT = Condition(lambda: pc.field("kept"))
+_MEMBERS, _COPIES = Number("clusters", "", _IS_EXACT), Number("clusters", "", _IS_EXACT & ~_IS_KEPT)
 _CLUSTERS, _DOCUMENTS = Number("clusters", "", _IS_EXACT, ("cluster",)), Number("shards", "documents")
 
 FAMILY = Family(
@@ -60,7 +58,6 @@ FAMILY = Family(
     stage_name="exact_dup",
     link="dataaudit.metrics.exact_dup.stage:exact_duplicates",
     by_split=("exact_dup",),
-    shown="dataaudit.metrics.exact_dup.definition:SHOWN",
     checked_with=("clusters", "shards"),
     checks=(
         *(Follows("exact_dup_rate", stat, _COPIES, _DOCUMENTS) for stat in ("rate", "documents")),
@@ -74,67 +71,51 @@ FAMILY = Family(
 METRIC = "exact_dup_rate"
 TOP = 5
 REPEATED = 0.5
-_SHARED = "half and more of the documents repeat earlier ones word for word"
 """Exact-duplicate rate from which a shard stands out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Duplicated:
-    """A shard with duplicates."""
-
-    shard: int
-    split: str
-    uri: str
-    documents: int
-    exact_dup_rate: float
+_SHARED = "half and more of the documents repeat earlier ones word for word"
 
 
 @once
 def repeated_share(manifest: Manifest) -> float | None:
-    """Return the share of all documents that repeat the text of an earlier one; None without any document."""
+    """Return the share of all documents that repeat the text of an earlier document; None without any document."""
     return next((record.value for record in manifest.metrics(METRIC, "rate", Scope())), None)
 
 
 @once
-def most_duplicated(manifest: Manifest) -> list[Duplicated]:
-    """Return the shards with the highest exact-duplicate rate, those without any left out."""
+def most_duplicated(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the rows of the shards with the highest exact-duplicate rate, those without any left out."""
     table = manifest.table("shards", ["shard", "split", "uri", "documents", METRIC])
     table = table.filter(pc.fill_null(pc.greater(table[METRIC], 0), pa.scalar(value=False)))
-    order = [(METRIC, "descending"), ("shard", "ascending")]
-    return [Duplicated(**row) for row in table.sort_by(order).slice(0, TOP).to_pylist()]
+    rows: list[dict[str, Any]] = table.sort_by([(METRIC, "descending"), ("shard", "ascending")])[:TOP].to_pylist()
+    return rows
 
 
 def _table(manifest: Manifest) -> list[Table]:
     """Return the shards with the highest rate."""
-    found = most_duplicated(manifest)
-    table = Table(
-        title="Shards with the highest exact-duplicate rate",
-        columns=(*numbers("shard"), *names("split/uri"), *numbers("documents", "dups overall")),
-        rows=tuple(
-            (
-                duplicated.shard,
-                Name(f"{duplicated.split}/{duplicated.uri}"),
-                duplicated.documents,
-                share(duplicated.exact_dup_rate),
-            )
-            for duplicated in found
-        ),
+    rows = most_duplicated(manifest)
+    table = table_of(
+        "Shards with the highest exact-duplicate rate",
+        rows,
+        column("shard"),
+        column("split/uri", split_and_uri, Name),
+        column("documents"),
+        column("dups overall", METRIC, share),
         noun="shard",
     )
-    return [table] if found else []
+    return [table] if rows else []
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     rate, most = repeated_share(manifest), next(iter(most_duplicated(manifest)), None)
-    if rate is not None and most is not None and (rate > MANY or most.exact_dup_rate > REPEATED):
-        yield Standout(
+    if rate is not None and most is not None and (rate > MANY or most[METRIC] > REPEATED):
+        yield Highlight(
             kind=Kind.EXACT_DUPLICATES,
             part="shards",
             size=rate,
-            shard=most.shard,
-            place=f"{most.split}/{most.uri}",
+            shard=most["shard"],
+            place=split_and_uri(most),
             text=say("{} of all documents repeat an earlier one", share(rate)),
-            link=say(", {} of", share(most.exact_dup_rate)),
+            link=say(", {} of", share(most[METRIC])),
         )
 
 
@@ -154,7 +135,7 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
 SHOWN = Shown(
     parts=(Part(name="shards", area="duplicates", blocks=_table),),
     sentences=_sentences,
-    standouts=_standouts,
+    highlights=_highlights,
     odd_shards=_odd_shards,
     long_facts={"most_duplicated": most_duplicated},
 )

@@ -14,11 +14,10 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.texts import DIGEST_BYTES, normal_digests
-from dataaudit.scan.kernels.pairing import earlier_twins
-from dataaudit.scan.link.joins import Join, Joined
-from dataaudit.scan.link.keyed import key_matrix
-from dataaudit.scan.link.places import read_placed
-from dataaudit.scan.link.step import LinkContext, LinkResult, LinkStep
+from dataaudit.scan.cross_shard.joins import Join, Joined
+from dataaudit.scan.cross_shard.keyed import key_matrix, read_placed
+from dataaudit.scan.cross_shard.step import LinkContext, LinkResult, LinkStep
+from dataaudit.scan.kernels.pairing import earlier_duplicates
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group
@@ -123,7 +122,7 @@ def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
         return Joined(tables={"counts": COUNTS.empty_table(), "members": MEMBERS.empty_table()})
     places = read.places
     keys = np.concatenate([key_matrix(chunk) for chunk in read.table["key"].chunks])
-    seen, seen_in_split, first = earlier_twins(keys, read.shards, read.rows, read.splits)
+    seen, seen_in_split, first = earlier_duplicates(keys, read.shards, read.rows, read.splits)
     in_split = seen_in_split[seen].astype(np.int64)
     sources = read.table["source"].filter(pa.array(seen))
     counts = pa.table([read.shards[seen], sources, np.ones_like(in_split), in_split], schema=COUNTS)

@@ -1,16 +1,14 @@
-"""How long documents are: percentiles of tokens, and of bytes per token.
-
-How long documents are, in tokens, by split.
-"""
+"""How long documents are: percentiles of tokens, and of bytes per token."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
-from dataaudit.base.render.blocks import Block, Figure, Section, Steps, Table, names, numbers
+from dataaudit.base.render.blocks import Block, Column, Figure, Section, Steps, column, empty_section, table_of
 from dataaudit.base.render.line import Name, decimal, say
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, ShardStatistic, statistics
@@ -40,11 +38,11 @@ def _quantile(stat: str, percent: int) -> Follows:
 def _at_rank(percent: int, edge: str) -> Quantity:
     """Return an edge of the bucket that the document of a rank is in."""
 
-    def found(tables: ManifestTables, shape: Shape) -> Numbers:
+    def edges(tables: ManifestTables, shape: Shape) -> Numbers:
         groups = tables.once(("buckets", edge, shape), lambda: _buckets(tables, edge, shape))
         return {key: values[bisect_left(sums, max(1, -(-percent * sums[-1] // 100)))] for key, values, sums in groups}
 
-    return found
+    return edges
 
 
 def _buckets(tables: ManifestTables, edge: str, shape: Shape) -> list[tuple[tuple[str, ...], list[int], list[int]]]:
@@ -108,7 +106,6 @@ FAMILY = Family(
     stage_name="lengths",
     tables={"lengths": "lengths"},
     harmless=frozenset({"max_distinct"}),
-    shown="dataaudit.metrics.lengths.definition:SHOWN",
     checked_with=("lengths", "sources", "shards"),
     checks=(
         *(_quantile(f"p{percent}", percent) for percent in (1, 5, 25, 50, 75, 95, 99)),
@@ -119,34 +116,36 @@ FAMILY = Family(
     ),
 )
 
-_BINS_PER_OCTAVE = 2
-_SERIES = 6
+PER_OCTAVE, _SERIES = 2, 6
 _STATS = ("p1", "p5", "p25", "p50", "p75", "p95", "p99", "max")
 
 
 def _section(manifest: Manifest) -> Section:
     """Return percentiles and the distribution of lengths."""
-    found = {
+    values = {
         (record.scope.split or "", record.stat): record.value
         for record in records_in(manifest, "seq_len_p50_p95", (), ("split",))
     }
-    half, most = found.get(("", "p50")), found.get(("", "p95"))
-    if half is None:
-        none = "There is no document with a length."
-        return Section(id="lengths", title="Lengths", lead=none, tone="quiet")
+    if (half := values.get(("", "p50"))) is None:
+        return empty_section("lengths", "Lengths", "There is no document with a length.")
     splits = [split.name for split in manifest.core.splits]
-    table = Table(
-        title="Percentiles, in tokens",
-        columns=(*names("split"), *numbers(*_STATS)),
-        rows=tuple((Name(split), *(decimal(found.get((split, stat))) for stat in _STATS)) for split in splits),
+
+    def percentile(stat: str) -> Column:
+        return column(stat, lambda split: decimal(values.get((split, stat))))
+
+    table = table_of(
+        "Percentiles, in tokens",
+        splits,
+        column("split", Name, kind="name"),
+        *map(percentile, _STATS),
+        most=None,
         folded=True,
         noun="split",
     )
     text = "Half of the documents have {} tokens or less, 95 % have {} or less."
-    lead = say(text, decimal(half), decimal(most))
-    steps = _distribution(manifest, splits)
+    lead = say(text, decimal(half), decimal(values.get(("", "p95"))))
     block: Block = table
-    if steps is not None:
+    if (steps := _distribution(manifest, splits)) is not None:
         note = "Share of each split's documents by length; the axis is logarithmic."
         title = "Tokens of a document"
         block = Figure(id="chart-lengths", title=title, chart=steps, says=lead, table=table, note=note)
@@ -154,26 +153,34 @@ def _section(manifest: Manifest) -> Section:
 
 
 def _distribution(manifest: Manifest, splits: Sequence[str]) -> Steps | None:
-    """Return the distribution of lengths by split, in bins of half an octave."""
-    table = manifest.table("lengths", ["split", "low", "high", "documents"])
-    held = table.group_by(["split", "low", "high"]).aggregate([("documents", "sum")]).to_pylist()
-    bins: dict[str, dict[int, int]] = {}
-    for item in held:
-        middle = max(1.0, math.sqrt(max(1, item["low"]) * max(1, item["high"])))
-        index = math.floor(math.log2(middle) * _BINS_PER_OCTAVE)
-        own = bins.setdefault(item["split"], {})
-        own[index] = own.get(index, 0) + item["documents_sum"]
+    bins = documents_by_length(manifest)
     known = [name for name in splits if sum(bins.get(name, {}).values())][:_SERIES]
-    used = [index for own in bins.values() for index in own]
     if not known:
         return None
+    used = [number for own in bins.values() for number in own]
     span = range(min(used), max(used) + 1)
-    series = []
-    for split in known:
-        total = sum(bins[split].values())
-        series.append((Name(split), tuple(bins[split].get(index, 0) / total for index in span)))
-    edges = tuple(2.0 ** (index / _BINS_PER_OCTAVE) for index in (*span, span[-1] + 1))
-    return Steps(edges=edges, series=tuple(series), unit="tokens of a document")
+    series = [(Name(split), tuple(bins[split][number] / bins[split].total() for number in span)) for split in known]
+    return Steps(edges=edges_of(span), series=tuple(series), unit="tokens of a document")
+
+
+def documents_by_length(manifest: Manifest) -> dict[str, Counter[int]]:
+    """Return the documents of each split by :func:`half_octave` of their tokens."""
+    table = manifest.table("lengths", ["split", "low", "high", "documents"])
+    bins: dict[str, Counter[int]] = {}
+    for row in table.group_by(["split", "low", "high"]).aggregate([("documents", "sum")]).to_pylist():
+        number = half_octave(math.sqrt(max(1, row["low"]) * max(1, row["high"])))
+        bins.setdefault(row["split"], Counter())[number] += row["documents_sum"]
+    return bins
+
+
+def half_octave(value: float) -> int:
+    """Return the number of the bin of half an octave that a value is in; 0 of 1 and less."""
+    return math.floor(math.log2(max(1.0, value)) * PER_OCTAVE)
+
+
+def edges_of(span: range, unit: float = 1.0) -> tuple[float, ...]:
+    """Return the edges of bins of :func:`half_octave`."""
+    return tuple(unit * 2.0 ** (number / PER_OCTAVE) for number in (*span, span[-1] + 1))
 
 
 def _shard_values(manifest: Manifest) -> list[ShardValues]:

@@ -20,24 +20,13 @@ import pyarrow as pa
 
 from dataaudit.manifest.locate import is_new, rows_of, shards_of
 from dataaudit.metrics.near_dup.stage import BANDS, DOCUMENTS, SKETCHES
-from dataaudit.scan.kernels.pairing import (
-    APART,
-    LATER,
-    LEAK,
-    MORE,
-    TIMES,
-    CrowdLimits,
-    earlier_twins,
-    form_crowd_pairs,
-    form_pairs,
-)
-from dataaudit.scan.link.joins import Join, Joined, JoinedParts, JoinFunction, KeyedFile
-from dataaudit.scan.link.keyed import key_matrix
-from dataaudit.scan.link.places import (
+from dataaudit.scan.cross_shard.joins import Join, Joined, JoinedParts, JoinFunction, KeyedFile
+from dataaudit.scan.cross_shard.keyed import (
     Choose,
     Placed,
     distinct,
     key_array,
+    key_matrix,
     keys_of,
     named,
     passes,
@@ -45,7 +34,18 @@ from dataaudit.scan.link.places import (
     read_placed,
     spread,
 )
-from dataaudit.scan.link.step import LinkContext
+from dataaudit.scan.cross_shard.step import LinkContext
+from dataaudit.scan.kernels.pairing import (
+    APART,
+    LATER,
+    LEAK,
+    MORE,
+    TIMES,
+    CrowdLimits,
+    earlier_duplicates,
+    form_crowd_pairs,
+    form_pairs,
+)
 
 
 def run_join(
@@ -164,7 +164,7 @@ def bucket_bounds(keys: np.ndarray) -> np.ndarray:
 
 
 def first_spread(places: np.ndarray, most: int) -> np.ndarray:
-    """Return int64[n], the distinct places whose :func:`dataaudit.scan.link.places.spread` is least."""
+    """Return int64[n], the distinct places whose :func:`dataaudit.scan.cross_shard.keyed.spread` is least."""
     places = distinct(places)
     return np.asarray(places[np.argsort(spread(places))[:most]])
 
@@ -205,7 +205,7 @@ def link_classes(files: pa.Table, start: int, stop: int) -> Joined:
     if len(placed.places) == 0:
         return Joined(tables={"members": CLASS_MEMBERS.empty_table()})
     keys = np.concatenate([key_matrix(chunk) for chunk in placed.table["key"].chunks if len(chunk)])
-    seen, _, first = earlier_twins(keys, shards_of(placed.places), rows_of(placed.places), placed.splits)
+    seen, _, first = earlier_duplicates(keys, shards_of(placed.places), rows_of(placed.places), placed.splits)
     shared = seen.copy()
     shared[first[seen]] = True
     chosen = np.flatnonzero(shared)
@@ -233,7 +233,7 @@ class Sketched:
 
     @classmethod
     def read(cls, files: pa.Table, start: int, stop: int, values: int, chosen: Choose) -> Sketched:
-        """Read the sketches of a partition; see :func:`dataaudit.scan.link.places.read_placed`."""
+        """Read the sketches of a partition; see :func:`dataaudit.scan.cross_shard.keyed.read_placed`."""
         placed = read_placed(files, SKETCHES, start, stop, chosen)
         order = np.argsort(placed.places)
         sketches = sketch_matrix(placed.table["sketch"].take(pa.array(order)), values)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dataaudit.manifest.locate import rows_of, shards_of
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.exact_dup.stage import cluster_rows
-from dataaudit.scan.link.places import distinct
+from dataaudit.scan.cross_shard.keyed import distinct
 from dataaudit.scan.stages.partial import TableShape, group
 
 NEAR_COUNTS = TableShape(

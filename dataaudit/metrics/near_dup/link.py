@@ -61,10 +61,8 @@ from dataaudit.metrics.near_dup.verification import (
     sample_pairs,
     wanted_documents,
 )
-from dataaudit.scan.kernels.intervals import clopper_pearson
-from dataaudit.scan.kernels.minhash import chance_to_meet
-from dataaudit.scan.link.joins import ROWS_PER_PARTITION, JoinedParts
-from dataaudit.scan.link.step import (
+from dataaudit.scan.cross_shard.joins import ROWS_PER_PARTITION, JoinedParts
+from dataaudit.scan.cross_shard.step import (
     LinkContext,
     LinkResult,
     LinkStep,
@@ -72,6 +70,8 @@ from dataaudit.scan.link.step import (
     SecondPassResult,
     kept_sources,
 )
+from dataaudit.scan.kernels.intervals import clopper_pearson
+from dataaudit.scan.kernels.minhash import chance_to_meet
 from dataaudit.scan.stages.partial import OTHER, TableShape, group
 
 _MOST_NAMED = 5

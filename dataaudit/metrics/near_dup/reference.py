@@ -40,13 +40,21 @@ from dataaudit.metrics.near_dup.candidates import (
     run_join,
 )
 from dataaudit.metrics.near_dup.stage import BANDS, NearDup
+from dataaudit.scan.cross_shard.joins import Joined, KeyedFile, KeyedFiles
+from dataaudit.scan.cross_shard.keyed import (
+    KEYED_VERSION,
+    distinct,
+    each_listed,
+    key_array,
+    named,
+    read_keyed,
+    read_placed,
+    write_keyed,
+)
+from dataaudit.scan.cross_shard.step import DamagedEntryError, LinkContext, Store
 from dataaudit.scan.kernels.intervals import clopper_pearson
 from dataaudit.scan.kernels.minhash import band_keys
 from dataaudit.scan.kernels.pairing import LATER, form_probe_pairs
-from dataaudit.scan.link.joins import Joined, KeyedFile, KeyedFiles
-from dataaudit.scan.link.keyed import KEYED_VERSION, each_listed, read_keyed, write_keyed
-from dataaudit.scan.link.places import distinct, key_array, named, read_placed
-from dataaudit.scan.link.step import DamagedEntryError, LinkContext, Store
 
 CONFIDENCE = 0.95
 EXACTLY = -1

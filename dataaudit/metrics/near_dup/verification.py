@@ -26,13 +26,22 @@ from dataaudit.manifest.locate import is_new, places_of, rows_of, shards_of
 from dataaudit.metrics.near_dup.candidates import CANDIDATES, KEYED_CANDIDATES, Sketched, keyed_candidates
 from dataaudit.scan.annotators import WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.cross_shard.joins import Joined
+from dataaudit.scan.cross_shard.keyed import (
+    NUM_BYTES,
+    Pass,
+    Placed,
+    distinct,
+    named,
+    passes,
+    read_all,
+    read_placed,
+    spread,
+)
+from dataaudit.scan.cross_shard.step import Encode
 from dataaudit.scan.kernels.minhash import distinct_sets, intersections, shingle_hashes
 from dataaudit.scan.kernels.pairing import agreements, least_agreement, sure_agreement
 from dataaudit.scan.kernels.plain_words import text_shingles, words_of
-from dataaudit.scan.link.joins import Joined
-from dataaudit.scan.link.keyed import NUM_BYTES
-from dataaudit.scan.link.places import Pass, Placed, distinct, named, passes, read_all, read_placed, spread
-from dataaudit.scan.link.step import Encode
 
 WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16())])
 """Documents, each once for every partition that a pair of it is in."""

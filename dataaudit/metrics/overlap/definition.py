@@ -2,15 +2,17 @@
 
 What of held-out splits is in training data: whole documents, near-duplicates, 13-grams and copied spans.
 
-A document is an exact duplicate when an equal one came *earlier*, so a leak between two splits shows on the one that
-sorts later. :func:`leaks` looks at the groups themselves: a held-out document leaks when its group has a training
+A document is an exact duplicate when an equal document came *earlier*, so a leak between two splits shows on the split
+that sorts later. :func:`leaks` looks at the groups themselves: a held-out document leaks when its group has a training
 document.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +22,16 @@ from dataaudit.base import text as t
 from dataaudit.base.render.blocks import (
     Bar,
     Block,
+    Cell,
     Figure,
     Prose,
-    Row,
     Section,
-    Table,
     Tone,
     bad,
     bars,
-    names,
-    numbers,
-    words,
+    column,
+    empty_section,
+    table_of,
 )
 from dataaudit.base.render.line import Interval, Line, Name, join, say, share
 from dataaudit.manifest.load import Manifest, once
@@ -48,21 +49,20 @@ from dataaudit.metrics.family import (
 from dataaudit.metrics.overlap.evidence import (
     NEARLY_ALL,
     Key,
-    LeakPlace,
+    LeakSite,
     by_scope,
     documents_with_text_of,
-    leak_places,
+    leak_sites,
     lists_all_documents,
     matches_of,
     near_copies,
     number_of,
     standout,
-    value_of,
     why_absent,
 )
-from dataaudit.metrics.recomputed import IS_DOCUMENT, Check, Follows, Number, of_shard, unlimited
+from dataaudit.metrics.recomputed import IS_DOCUMENT, Check, Condition, Follows, Number, of_shard, unlimited
 from dataaudit.metrics.records import listed
-from dataaudit.metrics.shown import LONG, SHORT, Kind, Oddity, OddShard, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, SHORT, Highlight, Kind, Oddity, OddShard, Part, Shown
 
 METRIC = "train_val_overlap"
 
@@ -78,8 +78,8 @@ def _documents(case: Broken, tables: Tables) -> pa.Table:
     if case.stat.startswith("near_dup"):
         copies = near_copies(case, tables)
         return listed(copies[:, 0], copies[:, 1], "near_duplicate")
-    found = matches_of(case, tables, tables.splits("held_out"))
-    return listed(found["shard"], found["row"], found["rule"])
+    matches = matches_of(case, tables, tables.splits("held_out"))
+    return listed(matches["shard"], matches["row"], matches["rule"])
 
 
 _HELD_OUT = {"population": "held_out", "sources_of": "training"}
@@ -87,24 +87,35 @@ _WITH_SOURCES = _HELD_OUT | {"headline": True, "absent_is_zero": frozenset({"sou
 
 
 def _checks() -> Iterator[Check]:
-    own, by = pc.field("score_without_common") > 0, pc.field("found_by")
-    seen = Number("shards", "documents", pc.field("held_out_copies").is_valid())
+    own = Condition(lambda: pc.field("score_without_common") > 0)
+    seen = Number("shards", "documents", Condition(lambda: pc.field("held_out_copies").is_valid()))
     yield Follows(METRIC, "train_documents", Number("shards", "held_out_copies"), seen)
-    copies = Number("overlap", "", IS_DOCUMENT & own & by.isin(["span", "whole", "edited"]), ("shard", "row"))
+    copied = Condition(lambda: pc.field("found_by").isin(["span", "whole", "edited"]))
+    copies = Number("overlap", "", IS_DOCUMENT & own & copied, ("shard", "row"))
     yield of_shard("held_out_copies", copies, most_when=lists_all_documents)
-    held_out = Number("shards", "documents", pc.field("held_out"))
+    held_out = Number("shards", "documents", Condition(lambda: pc.field("held_out")))
     yield Follows(METRIC, "documents", held_out, held_out, "all, set", when=_all_looked_for)
     for suffix, rows in (("", IS_DOCUMENT), ("_without_common", IS_DOCUMENT & own)):
-        leaked = (by == "whole") | ((by == "ngram") & (pc.field(f"score{suffix}") >= 0.5))
-        whole, edited, passages = (_items(rows & rule) for rule in (leaked, by == "edited", by == "span"))
-        words, most = _items(rows & (by == "span"), _passage_words), None if suffix else unlimited(passages)
+        whole = _items(rows & _leaked(f"score{suffix}"))
+        edited, passages = (_items(rows & _found_by(rule)) for rule in ("edited", "span"))
+        words, most = _items(rows & _found_by("span"), _passage_words), None if suffix else unlimited(passages)
         yield Follows(METRIC, f"ngram{suffix}", shapes="all, set", least=whole)
         for stat, least, limit in (("span", words, most), ("edited", edited, edited)):
             bound = Follows(METRIC, f"{stat}{suffix}", shapes="all, set", least=least, most=limit)
             yield replace(bound, most_when=lists_all_documents)
 
 
-def _items(rows: pc.Expression, column: str | Callable[[pa.Table], pa.ChunkedArray] = "") -> Number:
+def _found_by(rule: str) -> Condition:
+    return Condition(lambda: pc.field("found_by") == rule)
+
+
+def _leaked(score: str) -> Condition:
+    """Return which documents stand in training whole, or share half of their 13-grams with it."""
+    grams = _found_by("ngram") & Condition(lambda: pc.field(score) >= 0.5)
+    return Condition(lambda: _found_by("whole").make() | grams.make())
+
+
+def _items(rows: Condition, column: str | Callable[[pa.Table], pa.ChunkedArray] = "") -> Number:
     return Number("overlap", column, rows, ("set", "item"))
 
 
@@ -164,7 +175,6 @@ FAMILY = Family(
     by_shard=("documents",),
     by_split=("documents", "sets"),
     harmless=frozenset({"max_rows", "max_grams"}),
-    shown="dataaudit.metrics.overlap.definition:SHOWN",
     checked_with=("shards", "overlap"),
     checks=tuple(_checks()),
     looked_for=True,
@@ -202,22 +212,13 @@ _MUCH = 0.01
 """Share of a shard's documents that hold copies, from which it needs action; below it the worst of a set alone does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leak:
-    """One held-out split that shares texts with training data."""
-
-    split: str
-    documents: int
-    """Held-out documents with an equal one in training data."""
-    of: int
-    """Documents of the split."""
-    copies: int
-    """Training documents that are equal to one of them."""
-
-
 @once
-def leaks(manifest: Manifest) -> list[Leak]:
-    """Return the held-out splits that leak, by name."""
+def leaks(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the held-out splits of which training data has equal documents, by name.
+
+    ``documents`` are the held-out documents with an equal document, ``of`` all of the split, ``copies`` the training
+    documents that are equal to any of them.
+    """
     held_out = {split.name: split.documents for split in manifest.core.splits if split.held_out}
     clusters = manifest.table("clusters", ["kind", "cluster", "shard"])
     clusters = clusters.filter(pc.equal(clusters["kind"], "exact"))
@@ -226,151 +227,114 @@ def leaks(manifest: Manifest) -> list[Leak]:
     splits = manifest.table("shards", ["split"])["split"].combine_chunks()
     names = splits.take(clusters["shard"].combine_chunks())
     counted = pa.table({"cluster": clusters["cluster"], "split": names}).group_by(["cluster", "split"])
-    found: dict[str, list[int]] = {name: [0, 0] for name in held_out}
     groups: dict[int, dict[str, int]] = {}
     for row in counted.aggregate([("split", "count")]).to_pylist():
         groups.setdefault(row["cluster"], {})[row["split"]] = row["split_count"]
+    documents, copies = Counter[str](), Counter[str]()
     for group in groups.values():
         trained = sum(number for name, number in group.items() if name not in held_out)
         for name in group.keys() & held_out.keys() if trained else ():
-            found[name][0] += group[name]
-            found[name][1] += trained
+            documents[name] += group[name]
+            copies[name] += trained
     return [
-        Leak(split=name, documents=documents, of=held_out[name], copies=copies)
-        for name, (documents, copies) in sorted(found.items())
-        if documents
+        {"split": name, "documents": documents[name], "of": held_out[name], "copies": copies[name]}
+        for name in sorted(documents)
     ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOutLeak:
-    """A held-out split, and what of it is in training data; None where that was not evaluated."""
-
-    split: str
-    documents: int
-    """Documents that were looked for."""
-    near_dup: float | None
-    ngram: float | None
-    ngram_without_common: float | None
-    span: float | None
-    span_without_common: float | None
-    edited: float | None
-    edited_without_common: float | None
-    sampled: bool
-    bounds: dict[str, tuple[float, float]]
-    """Lower and upper bound, 95 %, of the rates that were measured on a sample, by name."""
-    why: str
-    """Why a rate is absent; empty when none is."""
 
 
 @once
-def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
-    """Return the held-out splits that were looked for, by name."""
-    found = by_scope(manifest.metrics("train_val_overlap"))
-    names = sorted({key[1] for key in found if key[0] == "documents" and key[1]})
-    return [
-        HeldOutLeak(
-            split=name,
-            documents=number_of(found, ("documents", name, "", "")),
-            **{stat: value_of(found, (stat, name, "", "")) for stat in _LABELS},
-            sampled=found[("ngram", name, "", "")].method == "sampled",
-            bounds={
-                stat: (record.low, record.high)
-                for stat in _LABELS
-                if (record := found.get((stat, name, "", ""))) and record.low is not None and record.high is not None
-            },
-            why=_why(found, name),
+def held_out_leaks(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the held-out splits that were looked for, by name; a rate is None where it was not evaluated.
+
+    ``bounds`` are the 95 % intervals of the rates that were measured on a sample; ``why`` says why a rate is absent.
+    """
+    records = by_scope(manifest.metrics("train_val_overlap"))
+    names = sorted({key[1] for key in records if key[0] == "documents" and key[1]})
+    made = []
+    for name in names:
+        own = {stat: record for (stat, of, *_), record in records.items() if of == name and stat in _LABELS}
+        made.append(
+            {
+                "split": name,
+                "documents": number_of(records, ("documents", name, "", "")),
+                **{stat: own[stat].value if stat in own else None for stat in _LABELS},
+                "sampled": own["ngram"].method == "sampled",
+                "bounds": {
+                    stat: (own[stat].low, own[stat].high)
+                    for stat in _LABELS
+                    if stat in own and own[stat].low is not None and own[stat].high is not None
+                },
+                "why": _why(records, name),
+            }
         )
-        for name in names
-    ]
+    return made
 
 
-def _why(found: dict[Key, Metric], name: str) -> str:
+def _why(records: dict[Key, Metric], name: str) -> str:
     """Return why nothing is known of a split; empty where something is."""
-    without, of = (number_of(found, (stat, name, "", "")) for stat in ("no_words", "documents"))
+    without, of = (number_of(records, (stat, name, "", "")) for stat in ("no_words", "documents"))
     if without and without >= NEARLY_ALL * of:
         return f"{without:,} of its {of:,} documents have no word"
-    return why_absent([found.get((stat, name, "", "")) for stat in _LABELS], _NO_WORDS)
+    return why_absent([records.get((stat, name, "", "")) for stat in _LABELS], _NO_WORDS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
-    """The strictest sign that a held-out split shares text with training."""
-
-    stat: str
-    value: float
-    text: Line
-    """The whole in words, with the interval of a sampled value."""
-
-
-def shared_text(held_out_leak: HeldOutLeak) -> Sign | None:
-    """Return the strictest sign that a held-out split shares text with training; None when there is none."""
-    for stat, told in _SIGNS.items():
-        if value := getattr(held_out_leak, stat):
+def shared_text(leak: dict[str, Any]) -> tuple[str, Line] | None:
+    """Return the strictest statistic by which a split shares text with training, and words; None when none does."""
+    for stat, text in _SIGNS.items():
+        if value := leak[stat]:
             shown: Line = share(value)
-            if stat in held_out_leak.bounds:
-                shown = say("{} ({})", shown, Interval(*held_out_leak.bounds[stat]))
-            return Sign(stat=stat, value=value, text=say(told, shown, Name(held_out_leak.split, SHORT, ends=True)))
+            if stat in leak["bounds"]:
+                shown = say("{} ({})", shown, Interval(*leak["bounds"][stat]))
+            return stat, say(text, shown, Name(leak["split"], SHORT, ends=True))
     return None
 
 
-def section(exact: Sequence[Leak], found: Sequence[HeldOutLeak], places: Sequence[LeakPlace]) -> Section:
+def section(
+    exact: Sequence[dict[str, Any]], looked_for: Sequence[dict[str, Any]], places: Sequence[LeakSite]
+) -> Section:
     """Return what of each held-out split was found, in the shards of ``places``."""
     title = "Held-out splits"
-    said = {leak.split for leak in exact}
+    if not looked_for and not exact:
+        return empty_section("overlap", title, "There is no held-out split.")
+    whole = {leak["split"] for leak in exact}
     leads = [_whole(leak, places) for leak in exact]
     leads += [
-        say("{}{}.", sign.text, _where(held_out_leak.split, places))
-        for held_out_leak in found
-        if held_out_leak.split not in said and (sign := shared_text(held_out_leak))
+        say("{}{}.", sign[1], _where(leak["split"], places))
+        for leak in looked_for
+        if leak["split"] not in whole and (sign := shared_text(leak))
     ]
-    if not found and not exact:
-        return Section(id="overlap", title=title, lead="There is no held-out split.", tone="quiet")
-    blocks: list[Block] = []
-    if found:
-        blocks.append(_figure(found))
-    for held_out_leak in (held_out_leak for held_out_leak in found if held_out_leak.bounds):
-        intervals = join(
-            "; ",
-            (
-                say("{} {}", _LABELS[name], Interval(*held_out_leak.bounds[name]))
-                for name in sorted(held_out_leak.bounds)
-            ),
-        )
-        blocks.append(
-            Prose(
-                text=say("{}, from a sample, 95 % intervals: {}.", Name(held_out_leak.split), intervals), tone="quiet"
-            )
-        )
+    blocks: list[Block] = [_figure(looked_for)] if looked_for else []
+    for leak in looked_for:
+        if bounds := leak["bounds"]:
+            intervals = join("; ", (say("{} {}", _LABELS[name], Interval(*bounds[name])) for name in sorted(bounds)))
+            text = say("{}, from a sample, 95 % intervals: {}.", Name(leak["split"]), intervals)
+            blocks.append(Prose(text=text, tone="quiet"))
     blocks += [
-        Prose(text=say("{}: - because {}.", Name(held_out_leak.split), held_out_leak.why), tone="quiet")
-        for held_out_leak in found
-        if held_out_leak.why
+        Prose(text=say("{}: - because {}.", Name(leak["split"]), leak["why"]), tone="quiet")
+        for leak in looked_for
+        if leak["why"]
     ]
     if len(leads) > _LEADS:
         leads = [*leads[:_LEADS], f"And {t.plural(len(leads) - _LEADS, 'other split')}."]
     tone: Tone = "bad"
     if not leads:
-        unknown = all(held_out_leak.why for held_out_leak in found)
+        unknown = all(leak["why"] for leak in looked_for)
+        common = any(leak[stat] for leak in looked_for for stat in ("span", "ngram", "edited"))
         tone = "quiet" if unknown else "good"
-        leads = [_UNKNOWN if unknown else _NOTICES if any(map(_has_common, found)) else _NOTHING]
+        leads = [_UNKNOWN if unknown else _NOTICES if common else _NOTHING]
     return Section(id="overlap", title=title, lead=join(" ", leads), tone=tone, blocks=tuple(blocks))
 
 
-def _has_common(leak: HeldOutLeak) -> bool:
-    return bool(leak.span or leak.ngram or leak.edited)
-
-
-def _whole(leak: Leak, places: Sequence[LeakPlace]) -> Line:
+def _whole(leak: dict[str, Any], places: Sequence[LeakSite]) -> Line:
     """Say how many documents are in training data whole, where, and where passages are copied besides."""
-    own = [place for place in places if place.set == leak.split]
+    own = [place for place in places if place.set == leak["split"]]
     text = say(
         "{} of {} of {} ({}) are also in training data, white space aside, as {}: remove these from training.",
-        leak.documents,
-        t.plural(leak.of, "document"),
-        Name(leak.split),
-        share(leak.documents / leak.of),
-        t.plural(leak.copies, "training document"),
+        leak["documents"],
+        t.plural(leak["of"], "document"),
+        Name(leak["split"]),
+        share(leak["documents"] / leak["of"]),
+        t.plural(leak["copies"], "training document"),
     )
     if whole := [say("{} holds {} of them", Name(place.name, 80), place.whole) for place in own if place.whole]:
         text = say("{} Whole documents{}.", text, _most(whole))
@@ -385,44 +349,39 @@ def _whole(leak: Leak, places: Sequence[LeakPlace]) -> Line:
     return say("{} Counted apart, copied passages of 50 words and more{}.", text, _most(passages))
 
 
-def _where(which: str, places: Sequence[LeakPlace]) -> Line:
+def _where(which: str, places: Sequence[LeakSite]) -> Line:
     """Name the shards that hold most of a set."""
     shown = []
-    for leak_place in (leak_place for leak_place in places if leak_place.set == which):
-        what = (
-            f"passages of {t.plural(leak_place.copied, 'document')}"
-            if leak_place.copied
-            else f"parts of {t.plural(leak_place.items, 'document')}"
-        )
-        shown.append(say("{} holds {} of it", Name(leak_place.name, 80), what))
+    for place in places:
+        if place.set == which:
+            what = "passages" if place.copied else "parts"
+            documents = t.plural(place.copied or place.items, "document")
+            shown.append(say("{} holds {} of {} of it", Name(place.name, 80), what, documents))
     return _most(shown)
 
 
 def _most(shown: Sequence[Line]) -> Line:
-    """Return the first two places."""
+    """Return the first two shards."""
     if not shown:
         return ""
     rest = f" (and {t.plural(len(shown) - 2, 'more shard')})" if len(shown) > 2 else ""
     return say(": {}{}", join("; ", shown[:2]), rest)
 
 
-def _figure(found: Sequence[HeldOutLeak]) -> Block:
-    def row(leak: HeldOutLeak) -> Row:
-        grams = share(leak.ngram), bad(share(leak.ngram_without_common))
-        spans = share(leak.span), bad(share(leak.span_without_common))
-        edited = share(leak.edited), bad(share(leak.edited_without_common))
-        sampled = "sampled" if leak.sampled else ""
-        return Name(leak.split), leak.documents, bad(share(leak.near_dup)), *grams, *spans, *edited, sampled
+def _figure(looked_for: Sequence[dict[str, Any]]) -> Block:
+    def loud(value: float | None) -> Cell:
+        return bad(share(value))
 
-    table = Table(
-        title="Held-out documents in training data",
-        columns=(
-            *names("split"),
-            *numbers("documents", "near-dup", "13-grams", "less common", "spans", "less common"),
-            *numbers("edited", "less common"),
-            *words(""),
-        ),
-        rows=tuple(map(row, found)),
+    columns = [column("documents"), column("near-dup", "near_dup", loud)]
+    for head, stat in (("13-grams", "ngram"), ("spans", "span"), ("edited", "edited")):
+        columns += [column(head, stat, share), column("less common", f"{stat}_without_common", loud)]
+    table = table_of(
+        "Held-out documents in training data",
+        looked_for,
+        column("split", shown=Name),
+        *columns,
+        column("", lambda leak: "sampled" if leak["sampled"] else "", kind="word"),
+        most=None,
         noun="split",
         whole=True,
         note="near-dup, 13-grams: share of documents with a near-duplicate in training, or half of whose 13-grams are"
@@ -432,15 +391,15 @@ def _figure(found: Sequence[HeldOutLeak]) -> Block:
     )
     made = [
         Bar(
-            say("{}: {}", Name(held_out_leak.split, 16, ends=True), _LABELS[stat]),
-            value,
-            share(value),
-            span=held_out_leak.bounds.get(stat),
-            loud=value > 0,
+            say("{}: {}", Name(leak["split"], 16, ends=True), _LABELS[stat]),
+            leak[stat],
+            share(leak[stat]),
+            span=leak["bounds"].get(stat),
+            loud=leak[stat] > 0,
         )
-        for held_out_leak in found
+        for leak in looked_for
         for stat in ("near_dup", "ngram_without_common", "span_without_common", "edited_without_common")
-        if (value := getattr(held_out_leak, stat)) is not None
+        if leak[stat] is not None
     ]
     if not made:
         return table
@@ -448,60 +407,55 @@ def _figure(found: Sequence[HeldOutLeak]) -> Block:
     return Figure(id="chart-leaks", title="Found in training data, of held-out splits", chart=chart, table=table)
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     exact = leaks(manifest)
     for leak in exact:
-        name, part = Name(leak.split, SHORT, ends=True), share(leak.documents / leak.of)
-        text = say("{} of {} of {} in training ({})", leak.documents, t.plural(leak.of, "document"), name, part)
-        yield standout(manifest, Kind.LEAKED, leak.documents, text, leak.split)
-    said = {leak.split for leak in exact}
-    for other in held_out_leaks(manifest):
-        if other.split not in said and (sign := shared_text(other)):
-            kind = Kind.LEAKED if sign.stat == "span_without_common" else Kind.SIMILAR
-            yield standout(manifest, kind, sign.value * other.documents, sign.text, other.split)
+        name, part = Name(leak["split"], SHORT, ends=True), share(leak["documents"] / leak["of"])
+        text = say("{} of {} of {} in training ({})", leak["documents"], t.plural(leak["of"], "document"), name, part)
+        yield standout(manifest, Kind.LEAKED, leak["documents"], text, leak["split"])
+    whole = {leak["split"] for leak in exact}
+    for leak in held_out_leaks(manifest):
+        if leak["split"] not in whole and (sign := shared_text(leak)):
+            stat, words = sign
+            kind = Kind.LEAKED if stat == "span_without_common" else Kind.SIMILAR
+            yield standout(manifest, kind, leak[stat] * leak["documents"], words, leak["split"])
 
 
 def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
     """Yield the shards that hold copies of what is protected: documents of held-out splits, and evaluation items."""
-    for place in leak_places(manifest):
+    for place in leak_sites(manifest):
         if place.copied:
             kind = Oddity.LEAK if place.share >= _MUCH or place.is_worst else Oddity.FEW_COPIES
-            size = max(place.whole, place.copied)
-            yield OddShard(shard=place.shard, kind=kind, size=size, text=_held(place), shared=_shared(place))
+            what, shared = _copies(place)
+            size, documents = max(place.whole, place.copied), t.plural(place.of, "document")
+            text = say("holds {}, in {} of its {} ({})", what, place.copies, documents, share(place.share))
+            yield OddShard(shard=place.shard, kind=kind, size=size, text=text, shared=shared)
 
 
-def _shared(place: LeakPlace) -> Line:
-    """Say what is copied, whatever the shard: licences and forms that are everywhere are in held-out data, too."""
+def _copies(place: LeakSite) -> tuple[Line, Line]:
+    """Return what is copied, with numbers, and the same whatever the shard.
+
+    The latter may be common to most shards: licences and forms that are everywhere are in held-out data, too.
+    """
+    name, passages = Name(place.set, 60), ""
     if not place.held_out:
-        return say("copies of items of {}", Name(place.set, 60))
-    return say("whole copies of documents of {}" if place.whole else "copied passages of {}", Name(place.set, 60))
-
-
-def _held(place: LeakPlace) -> Line:
-    """Say what is copied and in how many documents of the shard."""
-    passages = ""
-    if not place.held_out:
-        held = f"copies of {t.plural(place.copied, 'item')}"
+        what, shared = f"copies of {t.plural(place.copied, 'item')}", "copies of items of {}"
     elif place.whole:
-        held = f"whole copies of {t.plural(place.whole, 'document')}"
+        what, shared = f"whole copies of {t.plural(place.whole, 'document')}", "whole copies of documents of {}"
         passages = f" (passages of {t.count(place.copied)})" if place.copied > place.whole else ""
     else:
-        held = f"copied passages of {t.plural(place.copied, 'document')}"
-    documents = t.plural(place.of, "document")
-    return say(
-        "holds {} of {}{}, in {} of its {} ({})",
-        *(held, Name(place.set, 60), passages, place.copies, documents, share(place.share)),
-    )
+        what, shared = f"copied passages of {t.plural(place.copied, 'document')}", "copied passages of {}"
+    return say("{} of {}{}", what, name, passages), say(shared, name)
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    for held_out_leak in held_out_leaks(manifest):
-        split = say("the held-out split {}", Name(held_out_leak.split, LONG))
+    for leak in held_out_leaks(manifest):
+        split = say("the held-out split {}", Name(leak["split"], LONG))
         for stat, meaning in _RATES.items():
-            if (value := getattr(held_out_leak, stat)) is not None:
-                yield say("{} of the documents of {} {}.", share(value), split, meaning)
-        if held_out_leak.why:
-            yield say("Leakage of {} was not evaluated: {}.", split, Name(held_out_leak.why, LONG))
+            if leak[stat] is not None:
+                yield say("{} of the documents of {} {}.", share(leak[stat]), split, meaning)
+        if leak["why"]:
+            yield say("Leakage of {} was not evaluated: {}.", split, Name(leak["why"], LONG))
 
 
 SHOWN = Shown(
@@ -510,10 +464,10 @@ SHOWN = Shown(
         Part(
             name="leaks",
             area="leakage",
-            blocks=lambda manifest: [section(leaks(manifest), held_out_leaks(manifest), leak_places(manifest))],
+            blocks=lambda manifest: [section(leaks(manifest), held_out_leaks(manifest), leak_sites(manifest))],
         ),
     ),
-    standouts=_standouts,
+    highlights=_highlights,
     odd_shards=_odd_shards,
     facts={"leaks": leaks, "held_out_leaks": held_out_leaks},
 )

@@ -15,8 +15,8 @@ from dataaudit.base.render.line import Line, Name
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.family import Broken, Tables
-from dataaudit.metrics.recomputed import IS_DOCUMENT, LOST, ManifestTables
-from dataaudit.metrics.shown import Kind, Standout, Where, first_of
+from dataaudit.metrics.recomputed import IS_DOCUMENT, LOST, Condition, ManifestTables
+from dataaudit.metrics.shown import Highlight, Kind, first_of
 
 _COPIED = ("span", "whole")
 _RULES = {
@@ -96,13 +96,15 @@ def lists_all_items(manifest: Manifest) -> bool:
     return _lists_all(manifest, ~IS_DOCUMENT)
 
 
-def _lists_all(manifest: Manifest, which: pc.Expression) -> bool:
+def _lists_all(manifest: Manifest, which: Condition) -> bool:
     """Return whether no item has as many matches as are listed, and no shard was left unread."""
     tables = ManifestTables(manifest)
     if tables.rows("planned").filter(pc.field("status").isin(LOST)).num_rows:
         return False
     most = next((stage.parameters.get("max_rows") for stage in manifest.core.stages if stage.name == "overlap"), None)
-    listed = tables.rows("overlap").filter(which).group_by(["set", "item", "entity"]).aggregate([([], "count_all")])
+    listed = (
+        tables.rows("overlap").filter(which.make()).group_by(["set", "item", "entity"]).aggregate([([], "count_all")])
+    )
     return isinstance(most, int) and (pc.max(listed["count_all"]).as_py() or 0) < most
 
 
@@ -146,7 +148,7 @@ WORD_FOR_WORD = ("verbatim", "span")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeakPlace:
+class LeakSite:
     """A training shard that holds items of a set."""
 
     set: str
@@ -177,7 +179,7 @@ class LeakPlace:
 
 
 @once
-def leak_places(manifest: Manifest) -> list[LeakPlace]:
+def leak_sites(manifest: Manifest) -> list[LeakSite]:
     """Return every pair of a set and a shard, by set, most copied items first; common text is left out."""
     held_out = {split.name for split in manifest.core.splits if split.held_out}
     sets = {record.name for record in manifest.core.protected}
@@ -195,7 +197,7 @@ def leak_places(manifest: Manifest) -> list[LeakPlace]:
         whole, equal_rows = equal.get(key, _NONE)
         pieces, piece_rows = copied.get(key, _NONE)
         places.append(
-            LeakPlace(
+            LeakSite(
                 set=name,
                 held_out=name in held_out and name not in sets,
                 shard=shard,
@@ -221,7 +223,7 @@ _Items = dict[tuple[str, int], tuple[set[Any], set[int]]]
 _NONE: tuple[set[Any], set[int]] = (set(), set())
 
 
-def _leads(place: LeakPlace, neighbours: list[LeakPlace]) -> bool:
+def _leads(place: LeakSite, neighbours: list[LeakSite]) -> bool:
     """Return whether it is the first of its set, and the next shard holds less."""
     own = [other for other in neighbours if other.set == place.set]
     return place.copied > 0 and all((other.whole, other.copied) < (place.whole, place.copied) for other in own)
@@ -258,19 +260,19 @@ def _equal(manifest: Manifest, held_out: set[str]) -> _Items:
     return equal
 
 
-def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str) -> Standout:
-    """Return the standout that a set is in training data, with the shard that holds most of it."""
-    own = [place for place in leak_places(manifest) if place.set == which]
-    where = Where(link=first_of(len(own), "most"))
+def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str) -> Highlight:
+    """Return that a set is in training data, and the shard that holds most of it."""
+    own = [leak_place for leak_place in leak_sites(manifest) if leak_place.set == which]
+    where: dict[str, Any] = {"link": first_of(len(own), "most")}
     if own:
         where |= {"place": own[0].name, "shard": own[0].shard}
-    return Standout(kind=kind, part="leaks", size=size, text=text, **where)
+    return Highlight(kind=kind, part="leaks", size=size, text=text, **where)
 
 
-def places_table(places: Sequence[LeakPlace]) -> Table:
+def leaks_table(places: Sequence[LeakSite]) -> Table:
     """Return the table of shards that hold protected items."""
 
-    def row(place: LeakPlace) -> Row:
+    def row(place: LeakSite) -> Row:
         whole = bad(place.whole) if place.held_out else None
         return Name(place.set), place.shard, Name(place.name), whole, bad(place.copied), place.items, place.documents
 

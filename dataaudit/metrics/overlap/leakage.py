@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.metric import Metric, Scope, count
-from dataaudit.scan.corpus.protected.held_out import (
+from dataaudit.scan.corpus.protected.ngram_index import (
     EDITED,
     EDITED_ONE_IN,
     EDITED_WORDS,
@@ -24,8 +24,8 @@ from dataaudit.scan.corpus.protected.held_out import (
     SPAN,
     SPAN_WORDS,
     WHOLE,
-    Grams,
     HeldOut,
+    NgramIndex,
 )
 from dataaudit.scan.kernels.intervals import clopper_pearson
 from dataaudit.scan.kernels.overlap import count_own
@@ -192,7 +192,7 @@ class _Subset:
 
 
 def find_leaks(
-    placed: Mapping[int, Grams] | Mapping[int, _Subset],
+    placed: Mapping[int, NgramIndex] | Mapping[int, _Subset],
     seen: Mapping[int, np.ndarray],
     common: Mapping[int, np.ndarray] | None = None,
 ) -> Leaks:
@@ -240,11 +240,11 @@ def overlap(
     return metrics + _by_source(index, splits, split_of, seen, whole, version)
 
 
-def _placed(index: HeldOut) -> dict[int, Grams]:
+def _placed(index: HeldOut) -> dict[int, NgramIndex]:
     return {GRAM: index.grams, SPAN: index.spans, WHOLE: index.wholes}
 
 
-def _documents(seen: pa.Table, kind: int, grams: Grams) -> np.ndarray:
+def _documents(seen: pa.Table, kind: int, grams: NgramIndex) -> np.ndarray:
     """Return int64[k] training documents that hold each gram."""
     own = seen.filter(pc.equal(seen["kind"], kind))
     documents = np.zeros(len(grams.table.keys), dtype=np.int64)
@@ -280,7 +280,7 @@ def _sources(seen: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         start = stop
 
 
-def _subset(grams: Grams, documents: np.ndarray) -> _Subset:
+def _subset(grams: NgramIndex, documents: np.ndarray) -> _Subset:
     bounds = [(int(grams.offsets[number]), int(grams.offsets[number + 1])) for number in documents.tolist()]
     entries, is_first = (
         np.concatenate([values[:0], *(values[start:stop] for start, stop in bounds)])

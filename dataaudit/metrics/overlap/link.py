@@ -30,10 +30,10 @@ from dataaudit.metrics.overlap.stage import (
     link_grams,
     link_matches,
 )
-from dataaudit.scan.corpus.protected.held_out import EDITED, GRAM, SPAN
-from dataaudit.scan.corpus.protected.items import FOUND, ITSELF, NONE, Items, Judged
-from dataaudit.scan.link.joins import Join
-from dataaudit.scan.link.step import LinkContext, LinkResult, LinkStep, Protected, SetFacts, kept_sources
+from dataaudit.scan.corpus.protected.eval_items import FOUND, ITSELF, NONE, ItemIndex, Judged
+from dataaudit.scan.corpus.protected.ngram_index import EDITED, GRAM, SPAN
+from dataaudit.scan.cross_shard.joins import Join
+from dataaudit.scan.cross_shard.step import LinkContext, LinkResult, LinkStep, Protected, SetFacts, kept_sources
 from dataaudit.scan.stages.partial import fold_table
 
 NAME = "benchmark_contamination"
@@ -58,7 +58,7 @@ class _Matches:
 
 
 def contamination(
-    items: Items, sets: Sequence[SetFacts], counts: pa.Table, *, common_above: int, version: str
+    items: ItemIndex, sets: Sequence[SetFacts], counts: pa.Table, *, common_above: int, version: str
 ) -> list[Metric]:
     """Return the metrics of every set."""
     own = counts.filter(pc.equal(counts["kind"], ITEM))
@@ -81,7 +81,7 @@ def contamination(
     return metrics
 
 
-def _tiers(items: Items, counts: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+def _tiers(items: ItemIndex, counts: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the best tier, and the documents, of each part of every item."""
     tiers = np.full((len(items.sets), len(PARTS)), _NOT_FOUND, dtype=np.int64)
     documents = np.zeros((len(items.sets), len(PARTS)), dtype=np.int64)
@@ -91,7 +91,7 @@ def _tiers(items: Items, counts: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return tiers, documents
 
 
-def can_be_judged(items: Items) -> np.ndarray:
+def can_be_judged(items: ItemIndex) -> np.ndarray:
     """Return bool[m, 3]: items of which a rule can find the question, the answer, or both, in any surroundings.
 
     A question that is found only beside its answer, or alone between line breaks, does not count. A short answer counts
@@ -105,7 +105,7 @@ def can_be_judged(items: Items) -> np.ndarray:
     return items.any_of(np.column_stack([question, answer, both]))
 
 
-def _coverage(items: Items, number: int, facts: SetFacts, matches: _Matches, version: str) -> list[Metric]:
+def _coverage(items: ItemIndex, number: int, facts: SetFacts, matches: _Matches, version: str) -> list[Metric]:
     """Return how many items there are, and how many of them can be found in which way."""
     chosen = items.sets == number
     scope, total = Scope(set=facts.name), len(facts.ids)
@@ -132,7 +132,7 @@ def _coverage(items: Items, number: int, facts: SetFacts, matches: _Matches, ver
 
 
 def _rates(
-    items: Items, number: int, matches: _Matches, scope: Scope, common_above: int | None, version: str
+    items: ItemIndex, number: int, matches: _Matches, scope: Scope, common_above: int | None, version: str
 ) -> list[Metric]:
     """Return the rates of a set; those without common items only where a limit is given."""
     chosen = items.sets == number

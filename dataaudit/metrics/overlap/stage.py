@@ -18,9 +18,9 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.overlap.leakage import CommonText
 from dataaudit.scan.annotators import MATCHES, WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.corpus.protected.held_out import EDITED, GRAM, MatchBatch
-from dataaudit.scan.link.joins import Joined
-from dataaudit.scan.link.places import key_array, read_all, read_placed, spread
+from dataaudit.scan.corpus.protected.ngram_index import EDITED, GRAM, MatchBatch
+from dataaudit.scan.cross_shard.joins import Joined
+from dataaudit.scan.cross_shard.keyed import key_array, read_all, read_placed, spread
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group

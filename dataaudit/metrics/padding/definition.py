@@ -1,11 +1,10 @@
-"""Padding: the share of a batch that is no token of a document, by context length and way of batching.
-
-How much of what would be fed is padding: by context length and way of batching.
-"""
+"""Padding: the share of a batch that is no token of a document, by context length and way of batching."""
 
 from __future__ import annotations
 
-from dataaudit.base.render.blocks import Section, Table, numbers
+from typing import Any
+
+from dataaudit.base.render.blocks import Section, column, empty_section, table_of
 from dataaudit.base.render.line import Name, say, share
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
@@ -39,11 +38,9 @@ FAMILY = Family(
     stage="dataaudit.metrics.padding.stage:Padding",
     stage_name="padding",
     harmless=frozenset({"contexts"}),
-    shown="dataaudit.metrics.padding.definition:SHOWN",
 )
 
-_METRIC = "pad_fraction"
-_WAYS_IN_WORDS = {
+_COLUMNS = {
     "padded": "padded to the context",
     "padded_batch": "padded to the batch",
     "packed": "packed",
@@ -53,25 +50,25 @@ _WAYS_IN_WORDS = {
 
 def padding(manifest: Manifest) -> dict[str, float | None]:
     """Return the share of padding of the training data by way and context length, ``packed_2048``."""
-    return {record.stat: record.value for record in manifest.metrics(_METRIC, None, _training(manifest))}
+    return {record.stat: record.value for record in manifest.metrics(METRIC, None, _training(manifest))}
 
 
 def section(manifest: Manifest) -> Section:
     """Return the padding of the training data: a row a context length, a column a way to batch."""
-    found: dict[int, dict[str, float | None]] = {}
+    rows: dict[int, dict[str, Any]] = {}
     for stat, value in padding(manifest).items():
         way, _, context = stat.rpartition("_")
         if context.isdecimal():
-            found.setdefault(int(context), {})[way] = value
-    if not found:
-        return Section(id="padding", title="Padding", lead="Padding was not computed.", tone="quiet")
+            rows.setdefault(int(context), dict.fromkeys(_COLUMNS) | {"context": int(context)})[way] = value
+    if not rows:
+        return empty_section("padding", "Padding", "Padding was not computed.")
     split = _training(manifest).split
-    table = Table(
-        title=say("Padding of {}", Name(split) if split else "all splits together"),
-        columns=numbers("context, tokens", *_WAYS_IN_WORDS.values()),
-        rows=tuple(
-            (context, *(share(values.get(way)) for way in _WAYS_IN_WORDS)) for context, values in sorted(found.items())
-        ),
+    table = table_of(
+        say("Padding of {}", Name(split) if split else "all splits together"),
+        [rows[context] for context in sorted(rows)],
+        column("context, tokens", "context"),
+        *(column(head, way, share) for way, head in _COLUMNS.items()),
+        most=None,
         note="Share of the fed tokens that would be padding, by context length and way of batching.",
     )
     return Section(id="padding", title="Padding", blocks=(table,))

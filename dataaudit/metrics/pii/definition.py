@@ -1,15 +1,23 @@
-"""Personal data: what patterns find in every document, and what presidio finds in a sample.
-
-Personal data as people read it: what the patterns found in every document, and what presidio found in a sample.
-"""
+"""Personal data: what patterns find in every document, and what presidio finds in a sample."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
+from dataaudit.base.render.blocks import (
+    Bar,
+    Block,
+    Figure,
+    Prose,
+    Section,
+    bars,
+    column,
+    empty_section,
+    named,
+    table_of,
+)
 from dataaudit.base.render.line import Line, Name, join, rate, say, share
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
@@ -27,7 +35,6 @@ from dataaudit.metrics.family import (
     statistics,
 )
 from dataaudit.metrics.judged import (
-    Estimate,
     Judge,
     estimate,
     interval,
@@ -41,7 +48,7 @@ from dataaudit.metrics.pii.cells import JUDGED, METRIC, few_judged, pii_cells
 from dataaudit.metrics.recomputed import Number, of_shard, quotient
 from dataaudit.metrics.records import Records, by_scope, of_findings, records_in
 from dataaudit.metrics.records import number as count_of
-from dataaudit.metrics.shown import LONG, MANY, NAMED, SHORT, Kind, Part, Shown, Standout, not_looked_at
+from dataaudit.metrics.shown import LONG, MANY, NAMED, SHORT, Highlight, Kind, Part, Shown, cut_short, not_looked_at
 
 DETECTOR, ANALYZER = "pii", "presidio"
 _HITS = "hits per million tokens"
@@ -104,7 +111,6 @@ FAMILY = Family(
     link="dataaudit.metrics.pii.stage:personal_data",
     by_split=("found", "strata"),
     config="pii",
-    shown="dataaudit.metrics.pii.definition:SHOWN",
     checked_with=("findings", "shards"),
     checks=(
         *pattern_checks(METRIC, DETECTOR, "tokens", "pii"),
@@ -122,111 +128,51 @@ _HOW = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PiiEntity:
-    """One kind of personal data."""
-
-    entity: str
-    """Empty for all of them together."""
-    found: Count
-    tiers: dict[str, Count]
-    reserved: int
-    """Examples and test values."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PiiSource:
-    """One source, with all kinds of personal data in it."""
-
-    source: str
-    found: Count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PiiSample:
-    """What presidio says of one kind of personal data."""
-
-    entity: str
-    """Empty for any."""
-    documents: Estimate | None
-    """Share of the documents that hold it."""
-    hits: Estimate | None
-    """Hits per million tokens."""
-    confirmed: Estimate | None
-    """Share of what the patterns alone are not sure of that presidio confirms."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pii:
-    """Personal data of a manifest."""
-
-    total: PiiEntity
-    entities: tuple[PiiEntity, ...]
-    """The most documents first, hidden ones last."""
-    sources: tuple[PiiSource, ...]
-    """The most documents first, hidden ones last."""
-    truncated: int
-    """Documents with more candidates than are looked at."""
-    judge: Judge | None
-    """None when no sample was thought of."""
-    sample: tuple[PiiSample, ...]
-    """Any first, then by share of the documents."""
-    suppressed: bool
-    """Whether small counts are not shown."""
-
-
 @once
-def personal_data(manifest: Manifest) -> Pii | None:
-    """Return personal data in numbers that may be shown; None when it was not looked for."""
+def personal_data(manifest: Manifest) -> dict[str, Any] | None:
+    """Return personal data in numbers that may be shown; None when it was not looked for.
+
+    ``entities`` and ``sources`` have the most documents first, hidden counts last. The empty name of an entity stands
+    for all, in the sample for any. ``judge`` is None when no sample was asked for.
+    """
     cells = pii_cells(manifest)
     if cells is None:
         return None
     records = by_scope(records_in(manifest, METRIC, (), ("entity",)))
-    wide = {scope.entity or "": held for scope, held in records.items() if scope == Scope(entity=scope.entity)}
+    wide = {scope.entity or "": own for scope, own in records.items() if scope == Scope(entity=scope.entity)}
+
+    def kind(name: str, count: Count, tiers: dict[str, Count]) -> dict[str, Any]:
+        return {"entity": name, "found": count, "tiers": tiers, "reserved": count_of(wide[name], "reserved")}
+
     entities = [
-        PiiEntity(
-            entity=name,
-            found=count,
-            tiers={tier: cells.tiers[name, tier] for tier in TIERS},
-            reserved=count_of(wide[name], "reserved"),
-        )
-        for name, count in cells.entities.items()
+        kind(name, count, {tier: cells.tiers[name, tier] for tier in TIERS}) for name, count in cells.entities.items()
     ]
-    sources = [PiiSource(source=name, found=count) for name, count in cells.sources.items()]
+    sources = [{"source": name, "found": count} for name, count in cells.sources.items()]
     whole = wide[""]
-    asked = "analyzer_documents" in whole
     hidden = few_judged(manifest) | {name for name, count in cells.entities.items() if count.suppressed}
     counts = [*cells.entities.values(), *cells.tiers.values(), *cells.sources.values()]
-    return Pii(
-        total=PiiEntity(entity="", found=cells.total, tiers=cells.total_by_tier, reserved=count_of(whole, "reserved")),
-        entities=tuple(sorted(entities, key=lambda entity: (*_most(entity.found), entity.entity))),
-        sources=tuple(sorted(sources, key=lambda source: (*_most(source.found), source.source))),
-        truncated=count_of(whole, "truncated"),
-        judge=judge_of(manifest, "presidio", whole, "analyzer_documents") if asked else None,
-        sample=_sample(wide, hidden),
-        suppressed=any(count.suppressed for count in counts),
-    )
+    judge = judge_of(manifest, "presidio", whole, "analyzer_documents") if "analyzer_documents" in whole else None
+    return {
+        "total": kind("", cells.total, cells.total_by_tier),
+        "entities": sorted(entities, key=lambda item: (*_most(item["found"]), item["entity"])),
+        "sources": sorted(sources, key=lambda item: (*_most(item["found"]), item["source"])),
+        "truncated": count_of(whole, "truncated"),
+        "judge": judge,
+        "sample": _sample(wide, hidden),
+        "suppressed": any(count.suppressed for count in counts),
+    }
 
 
-def section(found: Pii | None) -> Section:
+def section(result: dict[str, Any] | None) -> Section:
     """Return personal data by kind and source, and what presidio found in a sample; small counts are left out."""
-    if found is None:
-        return Section(
-            id="privacy", title=_TITLE, lead="Personal data was not searched for in this build.", tone="quiet"
-        )
-    blocks: list[Block] = [_entities(found), *_sources(found)]
-    if found.truncated:
-        many = t.plural(found.truncated, "document")
-        blocks.append(
-            Prose(
-                text=f"{many} with too many candidates: not searched to the end. Every number is at least what it says."
-            )
-        )
-    if found.suppressed:
+    if result is None:
+        return empty_section("privacy", _TITLE, "Personal data was not searched for in this build.")
+    blocks: list[Block] = [_entities(result), *_sources(result["sources"]), *cut_short(result["truncated"])]
+    if result["suppressed"]:
         blocks.append(Prose(text=SHARED, tone="quiet"))
-    if found.judge is not None:
-        blocks += _judged(found, found.judge)
-    return Section(id="privacy", title=_TITLE, lead=_lead(found.total.found), blocks=tuple(blocks))
+    if result["judge"] is not None:
+        blocks += _judged(result["sample"], result["judge"])
+    return Section(id="privacy", title=_TITLE, lead=_lead(result["total"]["found"]), blocks=tuple(blocks))
 
 
 def _lead(total: Count) -> Line:
@@ -238,38 +184,38 @@ def _lead(total: Count) -> Line:
     return say("{} ({}) hold some: {} hits per million tokens.", many, share(total.share), rate(total.per_million))
 
 
-def _entities(found: Pii) -> Block:
-    def row(pii_entity: PiiEntity) -> Row:
-        return (
-            Name(pii_entity.entity) if pii_entity.entity else "(all)",
-            rate(pii_entity.found.per_million),
-            count_cell(pii_entity.found, pii_entity.found.documents),
-            *(count_cell(pii_entity.tiers[tier], pii_entity.tiers[tier].hits) for tier in TIERS),
-            pii_entity.reserved,
-        )
+def _per_million(item: dict[str, Any]) -> Line:
+    return rate(item["found"].per_million)
 
-    table = Table(
-        title="Personal data by kind",
-        columns=(*names("kind"), *numbers("hits per 1M tokens", "documents", *TIERS, "reserved")),
-        **rows_of(found.entities, row),
-        foot=(row(found.total),) if found.entities else (),
+
+def _documents(item: dict[str, Any]) -> Line:
+    return count_cell(item["found"], item["found"].documents)
+
+
+def _entities(result: dict[str, Any]) -> Block:
+    def hits(tier: str) -> Callable[[dict[str, Any]], Line]:
+        return lambda item: count_cell(item["tiers"][tier], item["tiers"][tier].hits)
+
+    table = table_of(
+        "Personal data by kind",
+        result["entities"],
+        column("kind", "entity", named),
+        column("hits per 1M tokens", _per_million),
+        column("documents", _documents),
+        *(column(tier, hits(tier)) for tier in TIERS),
+        column("reserved"),
+        foot=[result["total"]] if result["entities"] else [],
         noun="kind",
         note="documents: those that hold some; validated, contextual, pattern: hits by how sure they are; reserved:"
         " hits that are examples or test values, in no other number.",
         empty="None was found.",
     )
-    chosen = [
-        pii_entity for pii_entity in found.entities if not pii_entity.found.suppressed and pii_entity.found.per_million
-    ][:_BARS]
-    if not chosen:
+    shown = [item for item in result["entities"] if not item["found"].suppressed and item["found"].per_million][:_BARS]
+    if not shown:
         return table
     made = (
-        Bar(
-            Name(pii_entity.entity),
-            pii_entity.found.per_million or 0,
-            say("{} per million tokens", rate(pii_entity.found.per_million)),
-        )
-        for pii_entity in chosen
+        Bar(Name(item["entity"]), item["found"].per_million, say("{} per million tokens", _per_million(item)))
+        for item in shown
     )
     return Figure(
         id="chart-privacy",
@@ -279,61 +225,47 @@ def _entities(found: Pii) -> Block:
     )
 
 
-def _sources(found: Pii) -> list[Block]:
-    holding = [pii_source for pii_source in found.sources if pii_source.found.suppressed or pii_source.found.documents]
-    if len(found.sources) < 2 or not holding:
+def _sources(sources: Sequence[dict[str, Any]]) -> list[Block]:
+    holding = [item for item in sources if item["found"].suppressed or item["found"].documents]
+    if len(sources) < 2 or not holding:
         return []
-
-    def row(source: PiiSource) -> Row:
-        count = source.found
-        hits, documents = count_cell(count, count.hits), count_cell(count, count.documents)
-        return Name(source.source), rate(count.per_million), hits, documents, share(count.share)
-
-    heads = ("hits per 1M tokens", "hits", "documents", "share of documents")
     return [
-        Table(
-            title="Personal data by source",
-            columns=(*names("source"), *numbers(*heads)),
-            **rows_of(holding, row),
+        table_of(
+            "Personal data by source",
+            holding,
+            column("source", shown=Name),
+            column("hits per 1M tokens", _per_million),
+            column("hits", lambda item: count_cell(item["found"], item["found"].hits)),
+            column("documents", _documents),
+            column("share of documents", lambda item: share(item["found"].share)),
             noun="source",
             note=f"Numbers {ROUNDED}.",
         )
     ]
 
 
-def _judged(found: Pii, judge: Judge) -> list[Block]:
+def _judged(sample: Sequence[dict[str, Any]], judge: Judge) -> list[Block]:
     if judge.reason:
         return [not_judged(judge, _HOW)]
-
-    def row(sample: PiiSample) -> Row:
-        return (
-            Name(sample.entity) if sample.entity else "(any)",
-            number(sample.documents),
-            interval(sample.documents),
-            number(sample.hits, "rate"),
-            interval(sample.hits, "rate"),
-            number(sample.confirmed),
-        )
-
-    seen = [
-        pii_sample
-        for pii_sample in found.sample
-        if not pii_sample.entity or (pii_sample.documents and pii_sample.documents.value)
-    ]
-    few = sum(pii_sample.documents is not None and pii_sample.documents.suppressed for pii_sample in found.sample)
-    absent = len(found.sample) - len(seen) - few
+    seen = [item for item in sample if not item["entity"] or (item["documents"] and item["documents"].value)]
+    few = sum(item["documents"] is not None and item["documents"].suppressed for item in sample)
+    absent = len(sample) - len(seen) - few
     notes = [
         f"In fewer than {FEW} sampled documents, or hidden above: {t.plural(few, 'further kind')}." if few else "",
         f"Not in the sample: {t.plural(absent, 'further kind')}." if absent else "",
         "confirmed: of what the patterns alone are not sure of, the share that presidio confirms."
-        if any(pii_sample.confirmed for pii_sample in seen)
+        if any(item["confirmed"] for item in seen)
         else "",
     ]
-    heads = ("share of documents", "95 % interval", "hits per 1M tokens", "95 % interval", "confirmed")
-    table = Table(
-        title="Personal data in a sample, by presidio",
-        columns=(*names("kind"), *numbers(*heads)),
-        **rows_of(seen, row),
+    table = table_of(
+        "Personal data in a sample, by presidio",
+        seen,
+        column("kind", lambda item: Name(item["entity"]) if item["entity"] else "(any)", kind="name"),
+        column("share of documents", "documents", number),
+        column("95 % interval", "documents", interval),
+        column("hits per 1M tokens", lambda item: number(item["hits"], "rate")),
+        column("95 % interval", lambda item: interval(item["hits"], "rate")),
+        column("confirmed", shown=number),
         noun="kind",
         note=" ".join(filter(None, notes)),
         folded=True,
@@ -341,77 +273,74 @@ def _judged(found: Pii, judge: Judge) -> list[Block]:
     return [table, Prose(text=rests_on(judge), tone="quiet")]
 
 
-def _sample(wide: Mapping[str, Records], hidden: Collection[str]) -> tuple[PiiSample, ...]:
-    found = [
-        PiiSample(
-            entity=name,
-            **{
-                part: estimate(records.get(stat), hidden=name in hidden)
-                for part, stat in zip(("documents", "hits", "confirmed"), JUDGED, strict=True)
-            },
-        )
-        for name, records in wide.items()
-        if {"analyzer_documents", "confirmed"} & records.keys() and (name or "judge_reads" in records)
+def _sample(wide: Mapping[str, Records], hidden: Collection[str]) -> list[dict[str, Any]]:
+    """Return the shares of documents, hits and confirmed findings that presidio estimates, any kind first."""
+    stats = dict(zip(("documents", "hits", "confirmed"), JUDGED, strict=True))
+    result = [
+        {"entity": name, **{part: estimate(own.get(stat), hidden=name in hidden) for part, stat in stats.items()}}
+        for name, own in wide.items()
+        if {"analyzer_documents", "confirmed"} & own.keys() and (name or "judge_reads" in own)
     ]
-    return tuple(
-        sorted(found, key=lambda item: (bool(item.entity), -(number(item.documents).value or 0.0), item.entity))
-    )
+
+    def order(item: dict[str, Any]) -> tuple[bool, float, str]:
+        return bool(item["entity"]), -(number(item["documents"]).value or 0.0), item["entity"]
+
+    return sorted(result, key=order)
 
 
-def _most(found: Count) -> tuple[bool, int]:
-    return found.suppressed, -(found.documents or 0)
+def _most(result: Count) -> tuple[bool, int]:
+    return result.suppressed, -(result.documents or 0)
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
-    found = personal_data(manifest)
-    if found is None:
+def _counted(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the kinds whose documents are some and may be told."""
+    return [item for item in result["entities"] if item["found"].documents and not item["found"].suppressed]
+
+
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
+    result = personal_data(manifest)
+    if result is None:
         return
-    total = found.total.found
+    total = result["total"]["found"]
     if not total.suppressed and (total.share or 0.0) > MANY:
-        kinds = [
-            pii_entity
-            for pii_entity in found.entities
-            if pii_entity.found.documents and not pii_entity.found.suppressed
-        ][:_KINDS]
-        named = join(
+        kinds = join(
             ", ",
             (
-                say("{} {}", Name(pii_entity.entity, SHORT, ends=True), pii_entity.found.documents)
-                for pii_entity in kinds
+                say("{} {}", Name(item["entity"], SHORT, ends=True), item["found"].documents)
+                for item in _counted(result)[:_KINDS]
             ),
         )
-        listed = say(": {}", named) if kinds else ""
+        listed = say(": {}", kinds) if kinds.parts else ""
         text = say("{} of documents hold personal data{}", share(total.share), listed)
-        yield Standout(kind=Kind.PERSONAL_DATA, part="pii", size=total.share or 0.0, text=text)
-    if found.truncated:
-        yield not_looked_at("pii", found.truncated)
-    if found.judge is not None:
-        yield from nothing_judged("pii", found.judge)
+        yield Highlight(kind=Kind.PERSONAL_DATA, part="pii", size=total.share or 0.0, text=text)
+    if result["truncated"]:
+        yield not_looked_at("pii", result["truncated"])
+    if result["judge"] is not None:
+        yield from nothing_judged("pii", result["judge"])
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
     """Yield what patterns found; numbers that would point at people are left out."""
-    found = personal_data(manifest)
-    if found is None or not found.entities:
-        yield "Personal data was not searched for." if found is None else "Patterns for personal data found none."
+    result = personal_data(manifest)
+    if result is None or not result["entities"]:
+        yield "Personal data was not searched for." if result is None else "Patterns for personal data found none."
         return
-    held = [
-        pii_entity for pii_entity in found.entities if not pii_entity.found.suppressed and pii_entity.found.documents
-    ]
-    for pii_entity in held[:NAMED]:
-        part = "" if pii_entity.found.share is None else say(", {} of all", share(pii_entity.found.share))
-        documents = t.plural(pii_entity.found.documents or 0, "document")
-        yield say("{}: in {}{}, as patterns find it.", Name(pii_entity.entity, LONG), documents, part)
-    if few := sum(pii_entity.found.suppressed for pii_entity in found.entities):
+    counted = _counted(result)
+    for item in counted[:NAMED]:
+        count = item["found"]
+        part = "" if count.share is None else say(", {} of all", share(count.share))
+        documents = t.plural(count.documents, "document")
+        yield say("{}: in {}{}, as patterns find it.", Name(item["entity"], LONG), documents, part)
+    if few := sum(item["found"].suppressed for item in result["entities"]):
         yield f"{t.plural(few, 'further kind')} of personal data: in so few documents that no number is given."
-    if len(held) > NAMED:
-        yield f"{t.plural(len(held) - NAMED, 'further kind')} of personal data."
+    if len(counted) > NAMED:
+        yield f"{t.plural(len(counted) - NAMED, 'further kind')} of personal data."
     yield "What no pattern knows, names of people among it, is in no number."
 
 
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="pii", area="privacy", blocks=lambda manifest: [section(personal_data(manifest))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     facts={"personal_data": personal_data},
 )

@@ -18,15 +18,15 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.annotators import FINDINGS, LANGUAGES, NAMES, TOKENS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.cross_shard.findings import findings_table
+from dataaudit.scan.cross_shard.judging import Answers, JudgeTask, Rates, judged_findings, not_evaluated, seen_table
+from dataaudit.scan.cross_shard.sampling import Question, draw, wanted_rows
+from dataaudit.scan.cross_shard.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest
 from dataaudit.scan.detectors.judges import Unavailable
 from dataaudit.scan.detectors.patterns.entity import FindingBatch, Tier
 from dataaudit.scan.detectors.patterns.screen import PatternScreen
 from dataaudit.scan.detectors.pii.analyzer import PiiAnalyzer
 from dataaudit.scan.detectors.pii.analyzer_model import AnalyzerModel
-from dataaudit.scan.link.findings import findings_table
-from dataaudit.scan.link.judging import Answers, JudgeTask, Rates, judged_findings, not_evaluated, seen_table
-from dataaudit.scan.link.sampling import Question, draw, wanted_rows
-from dataaudit.scan.link.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest
 from dataaudit.scan.stages import findings
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import MEMBER_ROWS, MEMBERS, STRATA, Groups, count_strata, member_rows

@@ -1,18 +1,16 @@
-"""Quality: documents that published rules would reject, and what filters before this build rejected.
-
-What quality rules would reject, and what filters that ran before declare.
-"""
+"""Quality: documents that published rules would reject, and what filters before this build rejected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
-from dataaudit.base.render.blocks import Bar, Block, Figure, Row, Section, Table, bars, names, numbers, rows_of
-from dataaudit.base.render.line import Name, join, say, share
+from dataaudit.base.render.blocks import Bar, Block, Column, Figure, Section, bars, column, empty_section, table_of
+from dataaudit.base.render.line import Line, Name, join, say, share
+from dataaudit.manifest.core import UpstreamFilterRecord
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.family import (
     RULES,
@@ -25,12 +23,12 @@ from dataaudit.metrics.family import (
     statistics,
 )
 from dataaudit.metrics.overlap.evidence import shards_with
-from dataaudit.metrics.recomputed import Follows, Number, product
+from dataaudit.metrics.recomputed import Condition, Follows, Number, product
 from dataaudit.metrics.shown import SHORT, Part, ShardValues, Shown, floats
 
 METRIC = "filter_reject_rate"
 _RUNS = "repeated_ngrams"
-"""The rule set that looks at tokens; a record without a rule is of any rule, this one too."""
+"""The rule set that looks at tokens; a record without a rule is of any rule, this set too."""
 
 
 def _counts_tokens(rule: str | None) -> bool:
@@ -52,7 +50,7 @@ def _rejected(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     return "documents that a quality rule rejects", dict(counts)
 
 
-_SEEN = Number("shards", "documents", pc.field("filters").is_valid())
+_SEEN = Number("shards", "documents", Condition(lambda: pc.field("filters").is_valid()))
 _REJECTED = Number("shards", product("filter_reject_rate", "documents"))
 
 FAMILY = Family(
@@ -78,7 +76,6 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",
-    shown="dataaudit.metrics.quality.definition:SHOWN",
     checked_with=("shards",),
     checks=(
         Follows(METRIC, "rate", _REJECTED, _SEEN),
@@ -91,97 +88,80 @@ _BARS, _SAID = 15, 5
 _LEAST_SD = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """Documents that a quality rule would reject."""
-
-    rule: str
-    """``set.rule``, or the name of a set for any of its rules; empty for any rule at all."""
-    rates: dict[str, float | None]
-    """By split; the whole dataset under ''."""
-
-
 @once
-def rules(manifest: Manifest) -> list[Rule]:
-    """Return every quality rule with its rate by split, in the order of their names, any rule first."""
+def rules(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return every quality rule (``set.rule``, or a set for any of its rules; empty: any rule) with its rates by split.
+
+    The whole dataset stands under ''. In the order of names, any rule first.
+    """
     rates: dict[str, dict[str, float | None]] = {}
-    for record in manifest.metric_rows().where(metric="filter_reject_rate", stat="rate", source=None):
+    for record in manifest.metric_rows().where(metric=METRIC, stat="rate", source=None):
         rates.setdefault(record.scope.rule or "", {})[record.scope.split or ""] = record.value
-    return [Rule(rule=name, rates=found) for name, found in sorted(rates.items())]
+    return [{"rule": name, "rates": rates[name]} for name in sorted(rates)]
 
 
 def _section(manifest: Manifest) -> Section:
     """Return the share of documents that each rule would reject."""
-    found, title = rules(manifest), "Quality rules"
-    if not found:
-        none = "Quality rules were not applied in this build."
-        return Section(id="quality", title=title, lead=none, tone="quiet")
+    every, title = rules(manifest), "Quality rules"
+    if not every:
+        return empty_section("quality", title, "Quality rules were not applied in this build.")
     splits = [split.name for split in manifest.core.splits]
-    whole = "" if "" in found[0].rates else splits[0]
-    sets = [rule for rule in found if rule.rule and "." not in rule.rule]
-    parts = [say("{} would reject {}", Name(rule.rule, 40), share(rule.rates.get(whole))) for rule in sets[:_SAID]]
+    whole = "" if "" in every[0]["rates"] else splits[0]
+    sets = [item for item in every if item["rule"] and "." not in item["rule"]][:_SAID]
+    parts = (say("{} would reject {}", Name(item["rule"], 40), share(item["rates"].get(whole))) for item in sets)
     lead = say("No document was removed. {}.", join("; ", parts))
-    blocks = (_figure(found, [*splits, ""] if len(splits) > 1 else splits, whole), *_upstream(manifest))
+    blocks = (_figure(every, [*splits, ""] if len(splits) > 1 else splits, whole), *_upstream(manifest))
     return Section(id="quality", title=title, lead=lead, blocks=blocks)
 
 
-def _figure(found: Sequence[Rule], splits: Sequence[str], whole: str) -> Block:
-    def row(rule: Rule) -> Row:
-        name = Name(rule.rule) if rule.rule else "any of all rules"
-        return name, *(share(rule.rates.get(split)) for split in splits)
+def _figure(every: Sequence[dict[str, Any]], splits: Sequence[str], whole: str) -> Block:
+    def rate(split: str) -> Column:
+        return column(Name(split, 24) if split else "(all)", lambda item: share(item["rates"].get(split)))
 
-    table = Table(
-        title="Documents that each rule would reject",
-        columns=(*names("rule"), *numbers(*(Name(split, 24) if split else "(all)" for split in splits))),
-        rows=tuple(map(row, found)),
+    table = table_of(
+        "Documents that each rule would reject",
+        every,
+        column("rule", lambda item: Name(item["rule"]) if item["rule"] else "any of all rules", kind="name"),
+        *map(rate, splits),
+        most=None,
         noun="rule",
         whole=True,
         note="share of documents that each rule would reject; nothing was removed",
         folded=True,
     )
-    by_rate = sorted(
-        (rule for rule in found if "." in rule.rule), key=lambda item: (-(item.rates.get(whole) or 0), item.rule)
-    )
-    chosen = [(rule, value) for rule in by_rate if (value := rule.rates.get(whole))][:_BARS]
+    single = [(item["rule"], item["rates"].get(whole) or 0) for item in every if "." in item["rule"]]
+    chosen = [pair for pair in sorted(single, key=lambda pair: (-pair[1], pair[0])) if pair[1]][:_BARS]
     if not chosen:
         return table
-    made = (
-        Bar(Name(rule.rule.partition(".")[2]), value, say("{}: {}", Name(rule.rule), share(value)))
-        for rule, value in chosen
-    )
+    made = (Bar(Name(name.partition(".")[2]), value, say("{}: {}", Name(name), share(value))) for name, value in chosen)
     return Figure(
         id="chart-quality",
         title="The rules that would reject most",
         chart=bars("share of documents", made, percent=True),
-        says=join("; ", (say("{} {}", Name(rule.rule, 60), share(value)) for rule, value in chosen[:_SAID])),
+        says=join("; ", (say("{} {}", Name(name, 60), share(value)) for name, value in chosen[:_SAID])),
         table=table,
-        note=f"The first {len(chosen)} of {len(by_rate)} rules.",
+        note=f"The first {len(chosen)} of {len(single)} rules.",
     )
 
 
 def _upstream(manifest: Manifest) -> list[Block]:
     """Return the filters that ran before the build, as declared."""
     declared = manifest.core.upstream_filters
-    if not declared:
-        return []
-    columns = (*names("filter", "version"), *numbers("documents in", "documents out", "removed"))
-    return [
-        Table(
-            title="Filters that ran before, as the config declares them",
-            columns=columns,
-            **rows_of(
-                declared,
-                lambda record: (
-                    Name(record.name),
-                    Name(record.version, 40),
-                    record.documents_in,
-                    record.documents_out,
-                    share(1 - record.documents_out / record.documents_in if record.documents_in else None),
-                ),
-            ),
-            noun="filter",
-        )
-    ]
+
+    def removed(record: UpstreamFilterRecord) -> Line:
+        return share(1 - record.documents_out / record.documents_in if record.documents_in else None)
+
+    table = table_of(
+        "Filters that ran before, as the config declares them",
+        declared,
+        column("filter", "name", Name),
+        column("version", lambda record: Name(record.version, 40), kind="name"),
+        column("documents in"),
+        column("documents out"),
+        column("removed", removed),
+        noun="filter",
+    )
+    return [table] if declared else []
 
 
 def _shard_values(manifest: Manifest) -> Iterator[ShardValues]:

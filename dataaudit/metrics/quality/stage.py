@@ -20,8 +20,8 @@ from dataaudit.config import nearest
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.scan.annotators import TOKENS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.corpus.texts import text_buffers
-from dataaudit.scan.kernels.filter_tables import COUNTS
+from dataaudit.scan.corpus.segments import text_buffers
+from dataaudit.scan.kernels.filter_words import COUNTS
 from dataaudit.scan.kernels.filters import count_for_filters, has_periodic_run
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups

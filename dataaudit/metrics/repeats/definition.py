@@ -1,40 +1,38 @@
-"""Repeats: spans of 50 words and more that stand in many training documents.
-
-Spans of text that many training documents hold: the most widely held ones, and what all of them cover.
-"""
+"""Repeats: spans of 50 words and more that stand in many training documents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import pyarrow.compute as pc
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Block, Prose, Row, Section, Table, names, numbers
+from dataaudit.base.render.blocks import Block, Prose, Section, Table, column, empty_section, table_of
 from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
 from dataaudit.metrics.overlap.evidence import ShardNames
-from dataaudit.metrics.recomputed import Agrees, Follows, ManifestTables, Number, Numbers, Shape, product
-from dataaudit.metrics.records import repeated_spans
-from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
+from dataaudit.metrics.recomputed import Agrees, Condition, Follows, ManifestTables, Number, Numbers, Shape, product
+from dataaudit.metrics.records import number, repeated_spans
+from dataaudit.metrics.shown import MANY, Highlight, Kind, Part, Shown
 
 METRIC = "doc_repeat_hotspots"
 _TRAINING = {"population": "training", "sources_of": "training"}
 
 _MEMBERS = Number("hotspot_members", "", None, ("shard", "row"))
-_TRAINED, _TRAINED_TOKENS = (Number("shards", name, ~pc.field("held_out")) for name in ("documents", "tokens"))
-_REPEATED = Number("shards", product("repeat_token_share", "tokens"), ~pc.field("held_out"))
+_IS_TRAINING = Condition(lambda: ~pc.field("held_out"))
+_TRAINED, _TRAINED_TOKENS = (Number("shards", name, _IS_TRAINING) for name in ("documents", "tokens"))
+_REPEATED = Number("shards", product("repeat_token_share", "tokens"), _IS_TRAINING)
 
 
 def _largest(tables: ManifestTables, shape: Shape) -> Numbers:
     """Return of how many documents the members of the hotspot with most are."""
-    found: dict[tuple[str, ...], float] = {}
-    for (*key, _), number in _MEMBERS(tables, (*shape, "hotspot")).items():
-        found[tuple(key)] = max(found.get(tuple(key), 0), number)
-    return found
+    most: dict[tuple[str, ...], float] = {}
+    for (*key, _), members in _MEMBERS(tables, (*shape, "hotspot")).items():
+        most[tuple(key)] = max(most.get(tuple(key), 0), members)
+    return most
 
 
 FAMILY = Family(
@@ -44,11 +42,7 @@ FAMILY = Family(
             name=METRIC,
             in_words=True,
             statistics=(
-                *(
-                    statistic
-                    for unit in ("hotspots", "documents", "occurrences", "tokens")
-                    for statistic in statistics(METRIC, unit, unit, SOURCES, **_TRAINING)
-                ),
+                *statistics(METRIC, "hotspots documents occurrences tokens", "", SOURCES, **_TRAINING),
                 *statistics(METRIC, "token_share", "ratio", SOURCES, over_tokens=True, **_TRAINING),
                 *statistics(METRIC, "largest_share", "ratio", SOURCES, **_TRAINING),
                 *statistics(METRIC, "largest", "documents", SOURCES, **_TRAINING),
@@ -78,7 +72,6 @@ FAMILY = Family(
     link="dataaudit.metrics.repeats.link:repeated_spans",
     by_split=("repeats",),
     harmless=frozenset({"index", "max_memory_bytes"}),
-    shown="dataaudit.metrics.repeats.definition:SHOWN",
     checked_with=("hotspots", "hotspot_members", "shards"),
     checks=(
         Follows(METRIC, "hotspots", Number("hotspot_members", "", None, ("hotspot",)), _TRAINED, adds_up=False),
@@ -97,156 +90,120 @@ LISTED = 30
 _OPEN = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hotspot:
-    """One span that many documents hold."""
+def repeats(manifest: Manifest, limit: int | None = None) -> dict[str, Any] | None:
+    """Return the repeated spans, the first ``limit`` of them, or all, by name; None when they were not looked for.
 
-    hotspot: int
-    """Number, from 1: a row of the table."""
-    words: int
-    documents: int
-    share: float | None
-    """Of the training documents."""
-    occurrences: int
-    tokens: int
-    variants: int
-    shard: str
-    """``split/uri`` of the shard with the most documents that hold it."""
-    source: str
-    """Source with the most documents that hold it."""
-    sources: int
-    """Sources that hold it; 10 for more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeats:
-    """All of them, in figures, and the first ones."""
-
-    hotspots: int
-    documents: int
-    """Documents that hold a repeated span."""
-    of: int
-    """Training documents."""
-    tokens: int
-    """Tokens inside repeated spans."""
-    token_share: float | None
-    floor: int
-    """Documents that hold a span at least."""
-    below_floor: int
-    """Windows of 50 words that were left out because the floor rose."""
-    top: tuple[Hotspot, ...]
-
-
-def repeats(manifest: Manifest, limit: int | None = None) -> Repeats | None:
-    """Return the repeated spans, the first ``limit`` of them, or all, by name; None when they were not looked for."""
-    found = {record.stat: record for record in manifest.metrics(METRIC, None, Scope())}
-    if not found:
+    Of each, ``shard`` and ``source`` are those with the most documents that hold it; ``sources`` is 10 for more.
+    """
+    records = {record.stat: record for record in manifest.metrics(METRIC, None, Scope())}
+    if not records:
         return None
-    values = {stat: int(record.value or 0) for stat, record in found.items()}
-    of = found["documents"].n
-    names = ShardNames(manifest)
-    top = manifest.table("hotspots").slice(0, limit).to_pylist()
-    return Repeats(
-        hotspots=values["hotspots"],
-        documents=values["documents"],
-        of=of,
-        tokens=values["tokens"],
-        token_share=found["token_share"].value,
-        floor=values["floor"],
-        below_floor=values["below_floor"],
-        top=tuple(
-            Hotspot(
-                **{name: row[name] for name in ("hotspot", "words", "documents", "occurrences", "tokens", "variants")},
-                share=row["documents"] / of if of else None,
-                shard=names.of(row["shards"][0]["shard"]),
-                source=row["sources"][0]["source"],
-                sources=len(row["sources"]),
-            )
-            for row in top
-        ),
-    )
+    of, names = records["documents"].n, ShardNames(manifest)
+    return {
+        "hotspots": number(records, "hotspots"),
+        "documents": number(records, "documents"),
+        "of": of,
+        "tokens": number(records, "tokens"),
+        "token_share": records["token_share"].value,
+        "floor": number(records, "floor"),
+        "below_floor": number(records, "below_floor"),
+        "top": [
+            {
+                **{name: row[name] for name in ("hotspot", "words", "documents")},
+                "share": row["documents"] / of if of else None,
+                **{name: row[name] for name in ("occurrences", "tokens", "variants")},
+                "shard": names.of(row["shards"][0]["shard"]),
+                "source": row["sources"][0]["source"],
+                "sources": len(row["sources"]),
+            }
+            for row in manifest.table("hotspots").slice(0, limit).to_pylist()
+        ],
+    }
 
 
-def section(found: Repeats | None) -> Section:
+def section(spans: dict[str, Any] | None) -> Section:
     """Return the spans that many documents hold, the most widely held first."""
     title = "Repeated spans"
-    if found is None:
-        return Section(id="repeats", title=title, lead="Repeated spans were not searched for.", tone="quiet")
+    if spans is None:
+        return empty_section("repeats", title, "Repeated spans were not searched for.")
     lead = say(
         "{} of {} hold a span of 50 words or more that at least {} documents hold; {} of the training tokens lie"
         " inside.",
-        found.documents,
-        t.plural(found.of, "training document"),
-        found.floor,
-        share(found.token_share),
+        spans["documents"],
+        t.plural(spans["of"], "training document"),
+        spans["floor"],
+        share(spans["token_share"]),
     )
-    blocks: list[Block] = [_spans(found)]
-    if found.below_floor:
+    blocks: list[Block] = [_spans(spans)]
+    if spans["below_floor"]:
         text = (
-            f"Spans in fewer documents are left out: {t.count(found.below_floor)} windows of 50 words, too"
+            f"Spans in fewer documents are left out: {t.count(spans['below_floor'])} windows of 50 words, too"
             " many for the memory allowed (stages.repeats.max_memory_bytes)."
         )
         blocks.append(Prose(text=text))
     return Section(id="repeats", title=title, lead=lead, blocks=tuple(blocks))
 
 
-def _spans(found: Repeats) -> Table:
-    def row(hotspot: Hotspot) -> Row:
-        more = f" and {hotspot.sources - 1} more" if hotspot.sources > 1 else ""
-        source = say("{}{}", Name(hotspot.source, 40), more)
-        held = (hotspot.documents, share(hotspot.share), hotspot.occurrences, hotspot.tokens)
-        return hotspot.hotspot, hotspot.words, *held, source, Name(hotspot.shard)
+def _spans(spans: dict[str, Any]) -> Table:
+    def source(span: dict[str, Any]) -> Line:
+        more = f" and {span['sources'] - 1} more" if span["sources"] > 1 else ""
+        return say("{}{}", Name(span["source"], 40), more)
 
-    return Table(
-        title="Repeated spans, the most widely held first",
-        columns=(
-            *numbers("no.", "words", "documents", "share", "occurrences", "tokens"),
-            *names("mostly in source", "most of them in shard"),
-        ),
-        rows=tuple(map(row, found.top)),
-        number=found.hotspots,
+    return table_of(
+        "Repeated spans, the most widely held first",
+        spans["top"],
+        column("no.", "hotspot"),
+        column("words"),
+        column("documents"),
+        column("share", shown=share),
+        column("occurrences"),
+        column("tokens"),
+        column("mostly in source", source, kind="name"),
+        column("most of them in shard", "shard", Name),
+        most=None,
+        number=spans["hotspots"],
         noun="span",
         rest="in the table hotspots",
-        folded=len(found.top) > _OPEN,
+        folded=len(spans["top"]) > _OPEN,
         empty="No span is that widely held.",
     )
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
-    found = repeats(manifest, 1)
-    if found is None:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
+    spans = repeats(manifest, 1)
+    if spans is None:
         return
-    first = next(iter(found.top), None)
-    if first is not None and ((first.share or 0.0) > MANY or (found.token_share or 0.0) > MANY):
-        number = f"{t.plural(found.hotspots, 'repeated span')}, one in {t.plural(first.documents, 'document')}"
-        yield Standout(
+    first = next(iter(spans["top"]), None)
+    if first is not None and ((first["share"] or 0.0) > MANY or (spans["token_share"] or 0.0) > MANY):
+        many = f"{t.plural(spans['hotspots'], 'repeated span')}, one in {t.plural(first['documents'], 'document')}"
+        yield Highlight(
             kind=Kind.REPEATS,
             part="repeats",
-            size=first.documents,
-            text=say("{} ({})", number, share(first.share)),
-            place=first.source,
+            size=first["documents"],
+            text=say("{} ({})", many, share(first["share"])),
+            place=first["source"],
             link=", mostly of",
         )
-    if found.below_floor:
-        text = f"{t.plural(found.below_floor, 'repeated window')} of 50 words left out: too many for the memory allowed"
-        yield Standout(kind=Kind.NOT_LOOKED_AT, part="repeats", size=found.below_floor, text=text)
+    if below := spans["below_floor"]:
+        text = f"{t.plural(below, 'repeated window')} of 50 words left out: too many for the memory allowed"
+        yield Highlight(kind=Kind.NOT_LOOKED_AT, part="repeats", size=below, text=text)
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    found = repeats(manifest, 0)
-    if found is not None and found.hotspots:
+    spans = repeats(manifest, 0)
+    if spans is not None and spans["hotspots"]:
         yield say(
             "{} of 50 words and more {} each in at least {}; {} of the training tokens lie inside.",
-            t.plural(found.hotspots, "span"),
-            "is" if found.hotspots == 1 else "are",
-            t.plural(found.floor, "training document"),
-            share(found.token_share),
+            t.plural(spans["hotspots"], "span"),
+            "is" if spans["hotspots"] == 1 else "are",
+            t.plural(spans["floor"], "training document"),
+            share(spans["token_share"]),
         )
 
 
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="repeats", area="duplicates", blocks=lambda manifest: [section(repeats(manifest, LISTED))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     long_facts={"repeats": repeats},
 )

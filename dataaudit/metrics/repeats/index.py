@@ -22,11 +22,10 @@ from dataaudit.base.files import sync_file, write_synced
 from dataaudit.manifest.files import open_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.repeats.stage import FINGERPRINT_ROWS, KEY_BYTES
+from dataaudit.scan.cross_shard.joins import Joined
+from dataaudit.scan.cross_shard.keyed import key_matrix, read_keyed, read_placed
 from dataaudit.scan.kernels.winnow import GRAM, WINDOW, winnow
 from dataaudit.scan.kernels.words import split_words
-from dataaudit.scan.link.joins import Joined
-from dataaudit.scan.link.keyed import key_matrix, read_keyed
-from dataaudit.scan.link.places import read_placed
 
 FOLDER = "repeat_index"
 """In the manifest's folder."""

@@ -57,10 +57,17 @@ from dataaudit.metrics.repeats.windows import (
 )
 from dataaudit.scan.annotators import WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import text_buffers
+from dataaudit.scan.cross_shard.joins import Join, JoinedParts, JoinFunction, KeyedFile, KeyedFiles, Numbered
+from dataaudit.scan.cross_shard.step import (
+    Encode,
+    LinkContext,
+    LinkResult,
+    LinkStep,
+    SecondPassRequest,
+    SecondPassResult,
+)
 from dataaudit.scan.kernels.winnow import sequence_hashes
-from dataaudit.scan.link.joins import Join, JoinedParts, JoinFunction, KeyedFile, KeyedFiles, Numbered
-from dataaudit.scan.link.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest, SecondPassResult
 from dataaudit.scan.stages.partial import TableShape, group
 
 ANY = -1

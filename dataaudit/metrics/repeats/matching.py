@@ -17,8 +17,8 @@ from dataaudit.base.files import DamagedFileError
 from dataaudit.manifest.locate import is_new
 from dataaudit.metrics.repeats.hotspots import Numbers, Round, numbers_of
 from dataaudit.metrics.repeats.runs import COVERAGE, coverage, file_numbers, runs_by_file
+from dataaudit.scan.cross_shard.joins import Joined
 from dataaudit.scan.kernels.winnow import SPAN, Runs, extend_matches
-from dataaudit.scan.link.joins import Joined
 from dataaudit.scan.stages.partial import TableShape, group
 
 

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from dataaudit.base.files import DamagedFileError
 from dataaudit.manifest.locate import ROW_BITS, is_new, places_of, rows_of
+from dataaudit.scan.cross_shard.joins import Joined
+from dataaudit.scan.cross_shard.keyed import MERGED, each_table, key_matrix, read_keyed
 from dataaudit.scan.kernels.winnow import SPAN
-from dataaudit.scan.link.joins import Joined
-from dataaudit.scan.link.keyed import MERGED, each_table, key_matrix, read_keyed
 from dataaudit.scan.stages.partial import TableShape, group
 
 MAX_FILES = 1 << (63 - ROW_BITS)
@@ -35,7 +35,7 @@ class Listing:
     paths: tuple[str, ...]
     """[m]"""
     numbers: np.ndarray
-    """int64[m] part of each file; :data:`dataaudit.scan.link.keyed.MERGED` where rows name their parts."""
+    """int64[m] part of each file; :data:`dataaudit.scan.cross_shard.keyed.MERGED` where rows name their parts."""
     times: np.ndarray
     """int64[m] how often that part is listed: parts of equal content share a file, and are documents of their own."""
 
@@ -52,7 +52,7 @@ class Listing:
 
 
 def listing_of(files: pa.Table) -> Listing:
-    """Return the listing of a table of :data:`dataaudit.scan.link.joins.LINK_FILES`."""
+    """Return the listing of a table of :data:`dataaudit.scan.cross_shard.joins.LINK_FILES`."""
     known: dict[bytes, list[tuple[int, int]]] = {}
     for row in files.to_pylist():
         known.setdefault(row["path"], []).append((row["shard"], row["first_row"]))

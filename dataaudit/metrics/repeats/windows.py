@@ -26,10 +26,10 @@ from dataaudit.metrics.repeats.runs import (
 from dataaudit.metrics.repeats.stage import KEY_BYTES, hash_keys
 from dataaudit.scan.annotators import WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.cross_shard.joins import Joined
+from dataaudit.scan.cross_shard.keyed import MERGED, key_matrix
+from dataaudit.scan.cross_shard.step import Encode
 from dataaudit.scan.kernels.winnow import window_hashes
-from dataaudit.scan.link.joins import Joined
-from dataaudit.scan.link.keyed import MERGED, key_matrix
-from dataaudit.scan.link.step import Encode
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,15 @@
 """Secrets: keys, tokens and passwords that patterns find in every document.
 
-Secrets as people read them: the confirmed ones first, by kind, and where most of them lie.
-
-Small counts are shown: a key is no person, and one that leaked has to be revoked however few there are.
+Small counts are shown: a key is no person, and each leaked key has to be revoked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Block, Prose, Row, Section, Table, Tone, bad, names, numbers, rows_of
+from dataaudit.base.render.blocks import Block, Section, Table, Tone, bad, column, empty_section, named, table_of
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
@@ -29,7 +27,19 @@ from dataaudit.metrics.family import (
 )
 from dataaudit.metrics.recomputed import of_shard
 from dataaudit.metrics.records import Records, by_scope, number, of_findings, only, records_in
-from dataaudit.metrics.shown import Kind, Oddity, OddShard, Part, Shown, Standout, Where, above, first_of, not_looked_at
+from dataaudit.metrics.shown import (
+    Highlight,
+    Kind,
+    Oddity,
+    OddShard,
+    Part,
+    Shown,
+    above,
+    cut_short,
+    first_of,
+    not_looked_at,
+    split_and_uri,
+)
 
 METRIC = "secret_hit_rate"
 DETECTOR = "secrets"
@@ -80,7 +90,6 @@ FAMILY = Family(
     detector="secrets",
     link="dataaudit.metrics.secrets.stage:secret_findings",
     by_split=("found",),
-    shown="dataaudit.metrics.secrets.definition:SHOWN",
     checked_with=("findings", "shards"),
     checks=(
         *pattern_checks(METRIC, DETECTOR, "documents", "secrets"),
@@ -94,153 +103,99 @@ _NAMED = 3
 _PLACES = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Secret:
-    """One kind of secret."""
-
-    entity: str
-    """Empty for all of them together."""
-    validated: int
-    """Hits whose checksum or structure confirms them."""
-    contextual: int
-    pattern: int
-    documents: int
-    """Documents that hold one, of whatever tier."""
-    validated_documents: int
-    reserved: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecretPlace:
-    """A shard that holds secrets."""
-
-    shard: int
-    split: str
-    uri: str
-    validated: int
-    hits: int
-    """Of every tier."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecretSource:
-    """A source that holds secrets."""
-
-    source: str
-    validated: int
-    hits: int
-    documents: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Secrets:
-    """Secrets of a manifest."""
-
-    total: Secret
-    entities: tuple[Secret, ...]
-    """The most validated hits first, then the most hits."""
-    sources: tuple[SecretSource, ...]
-    """Those that hold some; the most validated hits first."""
-    places: tuple[SecretPlace, ...]
-    """The shards with the most validated hits, then with the most hits."""
-    shards: int
-    """Shards that hold some."""
-    truncated: int
-    """Documents with more candidates than are looked at."""
-
-
 @once
-def secrets(manifest: Manifest) -> Secrets | None:
-    """Return the secrets; None when they were not looked for."""
+def secrets(manifest: Manifest) -> dict[str, Any] | None:
+    """Return the secrets; None when they were not looked for.
+
+    Kinds, sources and shards that hold some are listed, those with the most validated hits first; of shards five.
+    """
     of_sources = records_in(manifest, METRIC, ("source",))
     holding = of_sources.of_sources(of_sources.where(stat="hits").positive().names("scope.source"))
     records = by_scope(MetricRows.joined([records_in(manifest, METRIC, (), ("entity",)), holding]))
     whole = records.get(Scope())
     if whole is None:
         return None
-    entities = [_secret(scope.entity or "", held) for scope, held in records.items() if only(scope, "entity")]
+    kinds = [_kind(scope.entity or "", own) for scope, own in records.items() if only(scope, "entity")]
     sources = [
-        SecretSource(
-            source=scope.source,
-            validated=number(held, "validated_hits"),
-            hits=number(held, "hits"),
-            documents=number(held, "documents"),
-        )
-        for scope, held in records.items()
-        if only(scope, "source") and scope.source and number(held, "hits")
+        {
+            "source": scope.source,
+            "validated": number(own, "validated_hits"),
+            "hits": number(own, "hits"),
+            "documents": number(own, "documents"),
+        }
+        for scope, own in records.items()
+        if only(scope, "source") and scope.source and number(own, "hits")
     ]
-    names = ["shard", "split", "uri", "secrets_validated", "secret_hits"]
-    places = [
-        SecretPlace(
-            shard=row["shard"],
-            split=row["split"],
-            uri=row["uri"],
-            validated=row["secrets_validated"] or 0,
-            hits=row["secret_hits"],
-        )
-        for row in manifest.table("shards", names).to_pylist()
-        if row["secret_hits"]
-    ]
-    places.sort(key=lambda secret_place: (-secret_place.validated, -secret_place.hits, secret_place.shard))
-    return Secrets(
-        total=_secret("", whole),
-        entities=tuple(sorted(entities, key=lambda entity: (-entity.validated, -_hits(entity), entity.entity))),
-        sources=tuple(sorted(sources, key=lambda source: (-source.validated, -source.hits, source.source))),
-        places=tuple(places[:_PLACES]),
-        shards=len(places),
-        truncated=number(whole, "truncated"),
-    )
+    shards = manifest.table("shards", ["shard", "split", "uri", "secrets_validated", "secret_hits"])
+    shards = shards.rename_columns(["shard", "split", "uri", "validated", "hits"])
+    places = [row | {"validated": row["validated"] or 0} for row in shards.to_pylist() if row["hits"]]
+    places.sort(key=lambda row: (-row["validated"], -row["hits"], row["shard"]))
+    return {
+        "total": _kind("", whole),
+        "entities": sorted(kinds, key=lambda kind: (-kind["validated"], -_hits(kind), kind["entity"])),
+        "sources": sorted(sources, key=lambda row: (-row["validated"], -row["hits"], row["source"])),
+        "places": places[:_PLACES],
+        "shards": len(places),
+        "truncated": number(whole, "truncated"),
+    }
 
 
-def warning(found: Secrets | None) -> Line:
+def warning(result: dict[str, Any] | None) -> Line:
     """Return what stands above everything else when secrets are confirmed; empty otherwise."""
-    if found is None or not found.total.validated:
+    if result is None or not (validated := result["total"]["validated"]):
         return ""
-    confirmed = [say("{} {}", Name(secret.entity), secret.validated) for secret in found.entities if secret.validated]
-    more = f", {len(confirmed) - _NAMED} more kinds" if len(confirmed) > _NAMED else ""
-    least = "at least " if found.truncated else ""
-    what = "secret, confirmed by its structure" if found.total.validated == 1 else "secrets, confirmed by structure"
-    documents, kinds = t.plural(found.total.validated_documents, "document"), join(", ", confirmed[:_NAMED])
-    return say("{}{} {}, in {} ({}{})", least, found.total.validated, what, documents, kinds, more)
+    kinds = [say("{} {}", Name(kind["entity"]), kind["validated"]) for kind in result["entities"] if kind["validated"]]
+    more = f", {len(kinds) - _NAMED} more kinds" if len(kinds) > _NAMED else ""
+    least = "at least " if result["truncated"] else ""
+    what = "secret, confirmed by its structure" if validated == 1 else "secrets, confirmed by structure"
+    documents = t.plural(result["total"]["validated_documents"], "document")
+    return say("{}{} {}, in {} ({}{})", least, validated, what, documents, join(", ", kinds[:_NAMED]), more)
 
 
-def section(found: Secrets | None) -> Section:
+def section(result: dict[str, Any] | None) -> Section:
     """Return secrets by kind and source, and where most of them lie."""
-    if found is None:
-        return Section(id="secrets", title="Secrets", lead="Secrets were not searched for in this build.", tone="quiet")
-    total, hits = found.total, _hits(found.total)
-    lead: Line = "No secret was found." if not found.truncated else "No secret was found in what was looked at."
-    if total.validated:
-        place = say("; most in {}", Name(_place(found.places[0]))) if found.places else ""
-        lead = say("{}{}. Revoke them; the table findings has their places.", warning(found), place)
+    if result is None:
+        return empty_section("secrets", "Secrets", "Secrets were not searched for in this build.")
+    total, hits, truncated = result["total"], _hits(result["total"]), result["truncated"]
+    lead: Line = "No secret was found in what was looked at." if truncated else "No secret was found."
+    if total["validated"]:
+        place = say("; most in {}", Name(split_and_uri(result["places"][0]))) if result["places"] else ""
+        lead = say("{}{}. Revoke them; the table findings has their places.", warning(result), place)
     elif hits:
-        lead = (
-            f"{t.plural(hits, 'secret')} in {t.plural(total.documents, 'document')}, none confirmed by its structure."
-        )
-    blocks: list[Block] = [_kinds(found)] if found.entities else []
-    blocks += [_sources(found)] if len(found.sources) > 1 else []
-    blocks += [_places(found)] if found.places else []
-    if found.truncated:
-        many = t.plural(found.truncated, "document")
+        documents = t.plural(total["documents"], "document")
+        lead = f"{t.plural(hits, 'secret')} in {documents}, none confirmed by its structure."
+    blocks: list[Block] = [_kinds(result)] if result["entities"] else []
+    if len(result["sources"]) > 1:
+        counts = map(column, ("validated", "hits", "documents"))
         blocks.append(
-            Prose(
-                text=f"{many} with too many candidates: not searched to the end. Every number is at least what it says."
+            table_of("Secrets by source", result["sources"], column("source", shown=Name), *counts, noun="source")
+        )
+    if result["places"]:
+        blocks.append(
+            table_of(
+                "Shards with most of them",
+                result["places"],
+                column("shard"),
+                column("split/uri", split_and_uri, Name),
+                column("validated"),
+                column("hits"),
+                number=result["shards"],
+                noun="shard",
+                rest="with some",
             )
         )
-    tone: Tone = "bad" if total.validated else "warn" if hits or found.truncated else "good"
-    return Section(id="secrets", title="Secrets", lead=lead, tone=tone, blocks=tuple(blocks))
+    tone: Tone = "bad" if total["validated"] else "warn" if hits or truncated else "good"
+    return Section(id="secrets", title="Secrets", lead=lead, tone=tone, blocks=(*blocks, *cut_short(truncated)))
 
 
-def _kinds(found: Secrets) -> Table:
-    def row(secret: Secret) -> Row:
-        kind = Name(secret.entity) if secret.entity else "(all)"
-        return kind, bad(secret.validated), secret.contextual, secret.pattern, secret.documents, secret.reserved
-
-    return Table(
-        title="Secrets by kind",
-        columns=(*names("kind"), *numbers(*TIERS, "documents", "reserved")),
-        **rows_of(found.entities, row),
-        foot=(row(found.total),),
+def _kinds(result: dict[str, Any]) -> Table:
+    return table_of(
+        "Secrets by kind",
+        result["entities"],
+        column("kind", "entity", named),
+        column("validated", shown=bad),
+        *map(column, ("contextual", "pattern", "documents", "reserved")),
+        foot=[result["total"]],
         noun="kind",
         note="validated: a checksum or the structure confirms it; contextual: words beside it say what it is; pattern:"
         " the form alone; documents: those that hold one; reserved: placeholders, documented examples and allowed ones,"
@@ -248,100 +203,63 @@ def _kinds(found: Secrets) -> Table:
     )
 
 
-def _sources(found: Secrets) -> Table:
-    return Table(
-        title="Secrets by source",
-        columns=(*names("source"), *numbers("validated", "hits", "documents")),
-        **rows_of(
-            found.sources,
-            lambda secret_source: (
-                Name(secret_source.source),
-                secret_source.validated,
-                secret_source.hits,
-                secret_source.documents,
-            ),
-        ),
-        noun="source",
-    )
-
-
-def _places(found: Secrets) -> Table:
-    return Table(
-        title="Shards with most of them",
-        columns=(*numbers("shard"), *names("split/uri"), *numbers("validated", "hits")),
-        rows=tuple(
-            (secret_place.shard, Name(_place(secret_place)), secret_place.validated, secret_place.hits)
-            for secret_place in found.places
-        ),
-        number=found.shards,
-        noun="shard",
-        rest="with some",
-    )
-
-
-def _place(place: SecretPlace) -> str:
-    return f"{place.split}/{place.uri}"
-
-
-def _secret(name: str, records: Records) -> Secret:
-    return Secret(
-        entity=name,
+def _kind(name: str, records: Records) -> dict[str, Any]:
+    """Return the hits of a kind by tier, and the documents that hold some; the empty name stands for all kinds."""
+    return {
+        "entity": name,
         **{tier: number(records, f"{tier}_hits") for tier in TIERS},
-        documents=number(records, "documents"),
-        validated_documents=number(records, "validated_documents"),
-        reserved=number(records, "reserved"),
-    )
+        **{stat: number(records, stat) for stat in ("documents", "validated_documents", "reserved")},
+    }
 
 
-def _hits(secret: Secret) -> int:
-    return secret.validated + secret.contextual + secret.pattern
+def _hits(kind: dict[str, Any]) -> int:
+    return sum(kind[tier] for tier in TIERS)
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
-    found = secrets(manifest)
-    if found is None:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
+    result = secrets(manifest)
+    if result is None:
         return
-    total, hits = found.total, _hits(found.total)
-    where = Where(link=first_of(found.shards, "most"))
-    if found.places:
-        where |= {"place": _place(found.places[0]), "shard": found.places[0].shard}
-    if total.validated:
-        documents = t.plural(total.validated_documents, "document")
-        text = f"{t.plural(total.validated, 'secret')} confirmed, in {documents}"
-        yield Standout(kind=Kind.SECRETS, part="secrets", size=total.validated, text=text, **where)
+    total, hits = result["total"], _hits(result["total"])
+    where: dict[str, Any] = {"part": "secrets", "link": first_of(result["shards"], "most")}
+    if result["places"]:
+        where |= {"place": split_and_uri(result["places"][0]), "shard": result["places"][0]["shard"]}
+    if validated := total["validated"]:
+        text = f"{t.plural(validated, 'secret')} confirmed, in {t.plural(total['validated_documents'], 'document')}"
+        yield Highlight(kind=Kind.SECRETS, size=validated, text=text, **where)
     elif hits:
-        text = f"{t.plural(hits, 'possible secret')} in {t.plural(total.documents, 'document')}, none confirmed"
-        yield Standout(kind=Kind.UNCONFIRMED, part="secrets", size=hits, text=text, **where)
-    if found.truncated:
-        yield not_looked_at("secrets", found.truncated)
+        text = f"{t.plural(hits, 'possible secret')} in {t.plural(total['documents'], 'document')}, none confirmed"
+        yield Highlight(kind=Kind.UNCONFIRMED, size=hits, text=text, **where)
+    if result["truncated"]:
+        yield not_looked_at("secrets", result["truncated"])
 
 
 def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
     name = "secrets_validated"
-    for shard, found in above(manifest.table("shards", [name])[name], 0):
-        text = f"{t.plural(int(found), 'secret')} confirmed by structure"
+    for shard, hits in above(manifest.table("shards", [name])[name], 0):
+        text = f"{t.plural(int(hits), 'secret')} confirmed by structure"
         shared = "secrets confirmed by structure"
-        yield OddShard(shard=shard, kind=Oddity.SECRET, size=found, text=text, shared=shared)
+        yield OddShard(shard=shard, kind=Oddity.SECRET, size=hits, text=text, shared=shared)
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
     """Yield roughly how many there are: an exact number says how many are still to be found."""
-    found = secrets(manifest)
-    if found is None:
+    result = secrets(manifest)
+    if result is None:
         yield "Secrets (keys, tokens, passwords) were not searched for."
-    elif not found.total.documents:
+    elif not (documents := result["total"]["documents"]):
         yield "Patterns for secrets (keys, tokens, passwords) found none."
     else:
-        few, validated = found.total.documents < FEW, found.total.validated
-        number = f"fewer than {FEW}" if few else f"about {t.count(about(found.total.documents))}"
+        many = f"fewer than {FEW}" if documents < FEW else f"about {t.count(about(documents))}"
+        validated = result["total"]["validated"]
         sure = "some are confirmed by their structure" if validated else "none is confirmed by its structure"
-        yield f"Secrets (keys, tokens, passwords) are in {number} documents; {sure}."
+        yield f"Secrets (keys, tokens, passwords) are in {many} documents; {sure}."
 
 
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="secrets", area="secrets", blocks=lambda manifest: [section(secrets(manifest))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     odd_shards=_odd_shards,
     facts={"secrets": secrets},
 )

@@ -11,8 +11,8 @@ import pyarrow as pa
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.scan.annotators import FINDINGS, TOKENS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.link.findings import findings_table
-from dataaudit.scan.link.step import LinkContext, LinkResult, LinkStep
+from dataaudit.scan.cross_shard.findings import findings_table
+from dataaudit.scan.cross_shard.step import LinkContext, LinkResult, LinkStep
 from dataaudit.scan.stages import findings
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups

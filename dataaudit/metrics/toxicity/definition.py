@@ -1,12 +1,9 @@
-"""Toxicity: what a screen estimates of every document, and a judge of a sample.
-
-Toxic documents as people read them: the screen's estimate of every document, the judge's rate from a sample.
-"""
+"""Toxicity: what a screen estimates of every document, and a judge of a sample."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,18 +14,17 @@ from dataaudit.base.render.blocks import (
     Block,
     Figure,
     Prose,
-    Row,
     Section,
     Table,
     bars,
-    names,
-    numbers,
-    rows_of,
-    words,
+    column,
+    empty_section,
+    named,
+    table_of,
 )
 from dataaudit.base.render.line import Line, Name, join, say, share
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.manifest.metric import SCREEN_ALONE, Scope
+from dataaudit.manifest.metric import SCREEN_ALONE, Metric, Scope
 from dataaudit.metrics.family import (
     CLASSES,
     JUDGE,
@@ -44,7 +40,6 @@ from dataaudit.metrics.family import (
 )
 from dataaudit.metrics.judged import (
     Estimate,
-    Judge,
     estimate,
     estimated,
     interval,
@@ -56,7 +51,7 @@ from dataaudit.metrics.judged import (
 )
 from dataaudit.metrics.recomputed import Follows, Number, product
 from dataaudit.metrics.records import Records, by_scope, of_judge, only, records_in
-from dataaudit.metrics.shown import LONG, MANY, Kind, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, MANY, Highlight, Kind, Part, Shown
 
 METRIC = "data_toxicity_rate"
 SCREEN = "dataaudit-screen"
@@ -118,7 +113,6 @@ FAMILY = Family(
     link="dataaudit.metrics.toxicity.stage:toxic_documents",
     by_split=("strata", "scores"),
     config="toxicity",
-    shown="dataaudit.metrics.toxicity.definition:SHOWN",
     checked_with=("shards",),
     checks=(
         Follows(METRIC, "screened_share", _JUDGED, Number("shards", "documents")),
@@ -147,246 +141,194 @@ _HOW = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToxicScope:
-    """Toxicity of the dataset, of a source or of a language."""
-
-    name: str
-    """Source or language; empty for the whole dataset."""
-    documents: int
-    """All its documents; of a language those in languages that the judge reads."""
-    screened: float | None
-    """Share of the documents that the screen can judge."""
-    screen: Estimate | None
-    """The screen's estimate of the share of toxic documents, of those that it can judge. No judge looked."""
-    screen_positive: float | None
-    """Share that the screen classifies as toxic."""
-    rate: Estimate | None
-    """The judge's share of toxic documents, estimated from a sample with the screen's help."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToxicClass:
-    """One class of the judge, or one bound of its scores."""
-
-    name: str
-    rate: Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Toxic:
-    """Toxicity of a manifest."""
-
-    total: ToxicScope
-    sources: tuple[ToxicScope, ...]
-    """The most documents first."""
-    languages: tuple[ToxicScope, ...]
-    """Those that were judged, the most documents first."""
-    classes: tuple[ToxicClass, ...]
-    """Classes of the judge, the most frequent first."""
-    at: tuple[ToxicClass, ...]
-    """Share of documents by the lowest probability that the judge gives them."""
-    judge: Judge
-
-
 @once
-def toxic(manifest: Manifest) -> Toxic | None:
-    """Return the toxicity of a manifest; None when it was not looked for."""
+def toxic(manifest: Manifest) -> dict[str, Any] | None:
+    """Return the toxicity of a manifest; None when it was not looked for.
+
+    Sources and judged languages have the most documents first; ``classes`` of the judge the most frequent first; ``at``
+    is the share of documents by the lowest probability that the judge gives them.
+    """
     records = by_scope(records_in(manifest, METRIC, (), ("source",), ("language",), ("entity",)))
     whole = records.get(Scope())
     if whole is None or "screened_share" not in whole:
         return None
-    sources = [_scope(scope.source, held) for scope, held in records.items() if only(scope, "source")]
-    languages = [_scope(scope.language, held) for scope, held in records.items() if only(scope, "language")]
-    return Toxic(
-        total=_scope("", whole),
-        sources=_sorted(sources),
-        languages=_sorted(languages),
-        classes=_rates((scope.entity, held.get("rate")) for scope, held in records.items() if only(scope, "entity")),
-        at=tuple(
-            ToxicClass(name=stat.removeprefix(_AT), rate=found)
-            for stat, record in sorted(whole.items())
-            if stat.startswith(_AT) and (found := estimate(record))
-        ),
-        judge=judge_of(manifest, "detoxify", whole, "rate"),
-    )
+    sources = [_scope(scope.source, own) for scope, own in records.items() if only(scope, "source")]
+    languages = [_scope(scope.language, own) for scope, own in records.items() if only(scope, "language")]
+    classes = [_rate(scope.entity, own.get("rate")) for scope, own in records.items() if only(scope, "entity")]
+    at = [_rate(stat.removeprefix(_AT), record) for stat, record in sorted(whole.items()) if stat.startswith(_AT)]
+    return {
+        "total": _scope("", whole),
+        "sources": sorted(sources, key=_by_documents),
+        "languages": sorted(languages, key=_by_documents),
+        "classes": sorted(filter(None, classes), key=lambda item: (-(item["rate"].value or 0.0), item["name"])),
+        "at": list(filter(None, at)),
+        "judge": judge_of(manifest, "detoxify", whole, "rate"),
+    }
 
 
-def section(found: Toxic | None) -> Section:
+def _scope(name: str | None, records: Records) -> dict[str, Any]:
+    """Return the toxicity of a source or language, or of all: what the screen estimates, and the judge of a sample.
+
+    ``documents`` of a language are those in languages that the judge reads; ``screened`` is the share of documents that
+    the screen can judge, ``screen`` its mean over these, ``screen_positive`` the share that it classifies as toxic.
+    """
+    screened, positive, rate = (records.get(stat) for stat in ("screened_share", "screen_positive", "rate"))
+    sized = screened or rate
+    return {
+        "name": name or "",
+        "documents": sized.denominator if sized else 0,
+        "screened": screened.value if screened else None,
+        "screen": _of_screen(estimate(records.get("screen"))),
+        "screen_positive": positive.value if positive else None,
+        "rate": estimate(rate),
+    }
+
+
+def _of_screen(screen: Estimate | None) -> Estimate | None:
+    """Return the screen's estimate without the bounds of its calibration, which older manifests hold."""
+    if screen is None or screen.value is None:
+        return screen
+    return replace(screen, low=None, high=None, reason=SCREEN_ALONE)
+
+
+def _rate(name: str | None, record: Metric | None) -> dict[str, Any] | None:
+    return None if record is None else {"name": name, "rate": estimate(record)}
+
+
+def _by_documents(item: dict[str, Any]) -> tuple[int, str]:
+    return -item["documents"], item["name"]
+
+
+def section(result: dict[str, Any] | None) -> Section:
     """Return the screen's estimate of every document, and the judge's rates of a sample."""
-    if found is None:
-        return Section(id="toxicity", title=_TITLE, lead="Toxicity was not measured in this build.", tone="quiet")
-    judged = not found.judge.reason
-    who = f"A judge of {t.plural(found.judge.judged, 'sampled document')}" if judged else "The screen"
-    chosen = _chosen(found.total, judged=judged)
-    shown = estimated(chosen) if judged else say("{} ({})", number(chosen), NO_INTERVAL)
-    lead = say("{} estimates {} of the documents to be toxic.", who, shown)
-    table = _screened(found, judged=judged)
-    blocks: list[Block] = [table if judged else _charted(found, table, judged=False), Prose(text=_IS_NOT, tone="quiet")]
-    blocks += _judged(found) if judged else [not_judged(found.judge, _HOW)]
+    if result is None:
+        return empty_section("toxicity", _TITLE, "Toxicity was not measured in this build.")
+    judge, best = result["judge"], result["total"][_best(result)]
+    who = "The screen" if judge.reason else f"A judge of {t.plural(judge.judged, 'sampled document')}"
+    value = say("{} ({})", number(best), NO_INTERVAL) if judge.reason else estimated(best)
+    lead = say("{} estimates {} of the documents to be toxic.", who, value)
+    table = _screened(result)
+    blocks: list[Block] = [_charted(result, table) if judge.reason else table, Prose(text=_IS_NOT, tone="quiet")]
+    blocks += [not_judged(judge, _HOW)] if judge.reason else _judged(result)
     return Section(id="toxicity", title=_TITLE, lead=lead, blocks=tuple(blocks))
 
 
-def _chosen(toxic_scope: ToxicScope, *, judged: bool) -> Estimate | None:
-    return toxic_scope.rate if judged else toxic_scope.screen
+def _best(result: dict[str, Any]) -> str:
+    """Return the field of the best estimate: the judge's where it judged."""
+    return "screen" if result["judge"].reason else "rate"
 
 
-def _screened(found: Toxic, *, judged: bool) -> Table:
-    def row(toxic_scope: ToxicScope) -> Row:
-        name = Name(toxic_scope.name) if toxic_scope.name else "(all)"
-        cells = (
-            name,
-            toxic_scope.documents,
-            share(toxic_scope.screened),
-            number(toxic_scope.screen),
-            share(toxic_scope.screen_positive),
-        )
-        return (
-            cells
-            if judged
-            else (*cells, None if toxic_scope.screen is None or toxic_scope.screen.value is None else NO_INTERVAL)
-        )
+def _screened(result: dict[str, Any]) -> Table:
+    def bounds(screen: Estimate | None) -> Line:
+        return None if screen is None or screen.value is None else NO_INTERVAL
 
-    return Table(
-        title="Toxic documents by source, by the screen",
-        columns=(
-            *names("source"),
-            *numbers("documents", "screened", "estimate", "over 0.5"),
-            *(() if judged else words("95 % interval")),
-        ),
-        **rows_of(found.sources if len(found.sources) > 1 else (), row),
-        foot=(row(found.total),),
+    return table_of(
+        "Toxic documents by source, by the screen",
+        result["sources"] if len(result["sources"]) > 1 else (),
+        column("source", "name", named),
+        column("documents"),
+        column("screened", shown=share),
+        column("estimate", "screen", number),
+        column("over 0.5", "screen_positive", share),
+        *([column("95 % interval", "screen", bounds, "word")] if result["judge"].reason else []),
+        foot=[result["total"]],
         noun="source",
         note=_LEGEND,
     )
 
 
-def _charted(found: Toxic, table: Table, *, judged: bool) -> Block:
+def _charted(result: dict[str, Any], table: Table) -> Block:
     """Return a table with the chart of its estimates; the table alone where there is none."""
-    chosen = [(toxic_scope, _chosen(toxic_scope, judged=judged)) for toxic_scope in (*found.sources, found.total)]
-    note = "Judged in a sample; lines are 95 % intervals." if judged else f"By the screen alone; {NO_INTERVAL}."
-    made = [
-        Bar(Name(toxic_scope.name) if toxic_scope.name else "(all)", own.value, estimated(own), span=_span(own))
-        for toxic_scope, own in chosen
-        if own is not None and own.value is not None
-    ]
-    if not made:
+    best = _best(result)
+    known = [item for item in (*result["sources"], result["total"]) if item[best] and item[best].value is not None]
+    if not known:
         return table
+    made = [Bar(named(item["name"]), item[best].value, estimated(item[best]), span=item[best].span) for item in known]
     return Figure(
         id="chart-toxicity",
         title="Share of toxic documents by source",
         table=table,
         chart=bars("share of documents", made[:_BARS], percent=True),
-        note=note,
+        note=f"By the screen alone; {NO_INTERVAL}."
+        if result["judge"].reason
+        else "Judged in a sample; lines are 95 % intervals.",
     )
 
 
-def _span(item: Estimate) -> tuple[float, float] | None:
-    return None if item.low is None or item.high is None else (item.low, item.high)
-
-
-def _judged(found: Toxic) -> list[Block]:
-    def row(scope: ToxicScope | ToxicClass) -> Row:
-        documents = None if scope.rate is None else scope.rate.documents
-        return Name(scope.name) if scope.name else "(all)", number(scope.rate), interval(scope.rate), documents
-
-    def table(kind: str, rates: Sequence[ToxicScope | ToxicClass], foot: tuple[Row, ...] = ()) -> Table:
-        columns = (*names(kind), *numbers("share", "95 % interval", "documents judged"))
-        title, folded = f"Toxic documents by {kind}, judged in a sample", not foot
-        return Table(title=title, columns=columns, **rows_of(rates, row), foot=foot, noun=kind, folded=folded)
-
-    sources = [toxic_scope for toxic_scope in found.sources if toxic_scope.rate is not None]
-    by_source = table("source", sources if len(sources) > 1 else (), (row(found.total),))
-    blocks: list[Block] = [_charted(found, by_source, judged=True)]
-    blocks += [table("language", found.languages)] if len(found.languages) > 1 else []
-    blocks += [table("class", found.classes)] if len(found.classes) > 1 else []
-    if found.at:
-        parts = join(
-            ", ", (say("{} at {}", number(toxic_class.rate), Name(toxic_class.name)) for toxic_class in found.at)
+def _judged(result: dict[str, Any]) -> list[Block]:
+    def table(kind: str, rates: Sequence[dict[str, Any]], *foot: dict[str, Any]) -> Table:
+        return table_of(
+            f"Toxic documents by {kind}, judged in a sample",
+            rates,
+            column(kind, "name", named),
+            column("share", "rate", number),
+            column("95 % interval", "rate", interval),
+            column("documents judged", lambda item: item["rate"] and item["rate"].documents),
+            foot=foot,
+            noun=kind,
+            folded=not foot,
         )
+
+    sources = [item for item in result["sources"] if item["rate"] is not None]
+    by_source = table("source", sources if len(sources) > 1 else (), result["total"])
+    blocks: list[Block] = [_charted(result, by_source)]
+    blocks += [table("language", result["languages"])] if len(result["languages"]) > 1 else []
+    blocks += [table("class", result["classes"])] if len(result["classes"]) > 1 else []
+    if result["at"]:
+        parts = join(", ", (say("{} at {}", number(item["rate"]), Name(item["name"])) for item in result["at"]))
         text = say("A document is toxic when the judge's probability is 0.5 or more; with other bounds: {}.", parts)
         blocks.append(Prose(text=text, tone="quiet"))
-    return [*blocks, Prose(text=rests_on(found.judge), tone="quiet")]
+    return [*blocks, Prose(text=rests_on(result["judge"]), tone="quiet")]
 
 
-def _scope(name: str | None, records: Records) -> ToxicScope:
-    screened, positive, rate = (records.get(stat) for stat in ("screened_share", "screen_positive", "rate"))
-    documents = screened.denominator if screened else rate.denominator if rate else 0
-    return ToxicScope(
-        name=name or "",
-        documents=documents,
-        screened=screened.value if screened else None,
-        screen=_of_screen(estimate(records.get("screen"))),
-        screen_positive=positive.value if positive else None,
-        rate=estimate(rate),
-    )
-
-
-def _of_screen(found: Estimate | None) -> Estimate | None:
-    """Return the screen's estimate without the bounds of its calibration, which older manifests hold."""
-    if found is None or found.value is None:
-        return found
-    return replace(found, low=None, high=None, reason=SCREEN_ALONE)
-
-
-def _rates(pairs: Any) -> tuple[ToxicClass, ...]:
-    found = [ToxicClass(name=name, rate=rate) for name, record in pairs if (rate := estimate(record))]
-    return tuple(sorted(found, key=lambda item: (-(item.rate.value or 0.0), item.name)))
-
-
-def _sorted(found: Sequence[ToxicScope]) -> tuple[ToxicScope, ...]:
-    return tuple(sorted(found, key=lambda item: (-item.documents, item.name)))
-
-
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
-    found = toxic(manifest)
-    if found is None:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
+    result = toxic(manifest)
+    if result is None:
         return
-    judged = not found.judge.reason
-    scopes = [toxic_scope for toxic_scope in (*found.sources, found.total) if _least(toxic_scope, judged=judged) > MANY]
-    if scopes:
-        most = max(scopes, key=lambda scope: (_least(scope, judged=judged), scope.documents))
-        rate, reads = _chosen(most, judged=judged), found.judge.reads if judged else most.screened
-        bounds = say(" ({})", interval(rate) if judged else NO_INTERVAL)
-        who = "judged" if judged else "screened"
-        yield Standout(
+    best, judge = _best(result), result["judge"]
+
+    def least(item: dict[str, Any]) -> float:
+        """Return the lower bound of a rate; the rate itself without a bound."""
+        rate = item[best]
+        if rate is None or rate.value is None:
+            return 0.0
+        bound: float = rate.value if rate.low is None else rate.low
+        return bound
+
+    if scopes := [item for item in (*result["sources"], result["total"]) if least(item) > MANY]:
+        most = max(scopes, key=lambda item: (least(item), item["documents"]))
+        bounds = say(" ({})", NO_INTERVAL if judge.reason else interval(most[best]))
+        of = say("{} screened", share(most["screened"])) if judge.reason else say("{} judged", share(judge.reads))
+        yield Highlight(
             kind=Kind.TOXICITY,
             part="toxicity",
-            size=_least(most, judged=judged),
-            place=most.name,
-            text=say("{} toxic{}, of {} {}", number(rate), bounds, share(reads), who),
+            size=least(most),
+            place=most["name"],
+            text=say("{} toxic{}, of {}", number(most[best]), bounds, of),
         )
-    yield from nothing_judged("toxicity", found.judge)
-
-
-def _least(scope: ToxicScope, *, judged: bool) -> float:
-    """Return the lower bound of a rate; the rate itself without one."""
-    rate = _chosen(scope, judged=judged)
-    if rate is None or rate.value is None:
-        return 0.0
-    return rate.value if rate.low is None else rate.low
+    yield from nothing_judged("toxicity", judge)
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    found = toxic(manifest)
-    if found is None:
+    result = toxic(manifest)
+    if result is None:
         return
-    total = found.total
-    if total.rate is not None and total.rate.value is not None:
-        judge = Name(found.judge.name or "", LONG)
+    total = result["total"]
+    if total["rate"] is not None and total["rate"].value is not None:
+        judge = Name(result["judge"].name or "", LONG)
         text = "{} of the documents are toxic, by {} on a sample ({})."
-        yield say(text, number(total.rate), judge, interval(total.rate))
-    elif total.screen_positive is not None:
+        yield say(text, number(total["rate"]), judge, interval(total["rate"]))
+    elif total["screen_positive"] is not None:
         text = (
             "A screen classifies {} of the documents that it can judge ({} of all) as toxic; no judge has scored them,"
             " and how far off it is is not known."
         )
-        yield say(text, share(total.screen_positive), share(total.screened))
+        yield say(text, share(total["screen_positive"]), share(total["screened"]))
 
 
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="toxicity", area="toxicity", blocks=lambda manifest: [section(toxic(manifest))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     facts={"toxicity": toxic},
 )

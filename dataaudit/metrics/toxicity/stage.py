@@ -20,13 +20,21 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.annotators import LANGUAGES, TOKENS, TOXICITY, WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.cross_shard.judging import (
+    Answers,
+    JudgeTask,
+    Rates,
+    Verdicts,
+    judged_findings,
+    not_evaluated,
+    seen_table,
+)
+from dataaudit.scan.cross_shard.sampling import Question, draw, wanted_rows
+from dataaudit.scan.cross_shard.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest
 from dataaudit.scan.detectors.judges import Unavailable
 from dataaudit.scan.detectors.toxicity.judge import ToxicityJudge
 from dataaudit.scan.detectors.toxicity.judge_model import JudgeModel
 from dataaudit.scan.detectors.toxicity.screen import ScreenBatch
-from dataaudit.scan.link.judging import Answers, JudgeTask, Rates, Verdicts, judged_findings, not_evaluated, seen_table
-from dataaudit.scan.link.sampling import Question, draw, wanted_rows
-from dataaudit.scan.link.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import MEMBER_ROWS, MEMBERS, STRATA, Groups, count_strata, member_rows
 from dataaudit.scan.stages.partial import Partial, TableShape, group

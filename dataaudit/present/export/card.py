@@ -1,13 +1,11 @@
-"""``dataaudit export card``: a dataset card of the Hugging Face hub, or the section of one that this program owns.
+"""``dataaudit export card``: a dataset card of the Hugging Face hub, or the section of a card that this program owns.
 
 The section stands between two comments, each alone on its line. An update replaces what stands between them and leaves
 every other byte of the card, its metadata among it. Names from the data are code spans
 (:mod:`dataaudit.base.render.markdown`), so none of them is markup, and none can be a comment line.
 
-What a manifest says of its corpus in sentences that may be published: the same in every catalogue and card.
-
-Small counts of personal data are not told, as in every report (:mod:`dataaudit.metrics.disclosure`). Of secrets the
-number is told in tens: an exact one says how many are still to be found.
+The sentences are those of every catalogue. Small counts of personal data are left out, as in every report
+(:mod:`dataaudit.metrics.disclosure`). Secrets are counted in tens: an exact number says how many are still to be found.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from dataaudit.metrics.language.definition import section as language_section
 from dataaudit.metrics.registry import all_shown
 from dataaudit.metrics.relations import load_consistent
 from dataaudit.metrics.shown import LONG
-from dataaudit.metrics.volume.facts import Overview, mixture, overview, splits_table
+from dataaudit.metrics.volume.definition import Overview, mixture, overview, splits_table
 from dataaudit.present.export.output import utc, write_file
 
 Spell = Callable[[Line], str]
@@ -46,18 +44,18 @@ def sentences(manifest: Manifest, *areas: str, write: Spell = spell) -> list[str
 
 def filters(manifest: Manifest, write: Spell = spell) -> list[str]:
     """Say which filters ran before, as declared, and that the audit removed nothing."""
-    said: list[Line] = [
+    declared: list[Line] = [
         say(
             "Filter {}{}, as declared: {} in, {} out.",
-            Name(filter_.name, LONG),
-            say(" {}", Name(filter_.version, LONG)) if filter_.version else "",
-            t.plural(filter_.documents_in, "document"),
-            filter_.documents_out,
+            Name(record.name, LONG),
+            say(" {}", Name(record.version, LONG)) if record.version else "",
+            t.plural(record.documents_in, "document"),
+            record.documents_out,
         )
-        for filter_ in manifest.core.upstream_filters
+        for record in manifest.core.upstream_filters
     ]
-    said = said or ["No filter before the audit is declared."]
-    return [*map(write, said), "The audit itself removed and changed nothing."]
+    declared = declared or ["No filter before the audit is declared."]
+    return [*map(write, declared), "The audit itself removed and changed nothing."]
 
 
 BEGIN = "<!-- dataaudit:begin -->"
@@ -76,6 +74,7 @@ _SIZES = (
 )
 _LANGUAGE = re.compile(r"^[a-z]{2,3}$")
 _LEAST_SHARE = 0.001
+"""Part of the tokens from which on a language of the dataset is named."""
 _ROWS = 20
 """Rows of a table of sources or languages at most."""
 
@@ -124,39 +123,50 @@ def replaced(card: bytes, inner: str, where: str) -> bytes:
 
 def metadata(manifest: Manifest) -> str:
     """Return the YAML block of a new card, with its fences."""
-    found = languages(manifest)
-    parts = found.parts if found is not None else ()
-    codes = [part.language for part in parts if _LANGUAGE.match(part.language) and (part.share or 0) >= _LEAST_SHARE]
     documents = manifest.core.totals.documents
     data = {
-        "language": [name for name in codes if name != "und"],
+        "language": [name for name in named_languages(manifest) if _LANGUAGE.match(name)],
         "size_categories": [next((name for limit, name in _SIZES if documents < limit), "n>1T")],
         "pretty_name": t.clean(manifest.core.dataset.name),
     }
-    told = yaml.safe_dump({key: value for key, value in data.items() if value}, sort_keys=False, allow_unicode=True)
-    return f"---\n{told}---\n"
+    known = {key: value for key, value in data.items() if value}
+    return f"---\n{yaml.safe_dump(known, sort_keys=False, allow_unicode=True)}---\n"
+
+
+def named_languages(manifest: Manifest) -> list[str]:
+    """Return the languages of at least a thousandth of the tokens, the largest first."""
+    found = languages(manifest)
+    parts = found.parts if found is not None else ()
+    return [part["language"] for part in parts if part["language"] != "und" and (part["share"] or 0) >= _LEAST_SHARE]
 
 
 def section(manifest: Manifest, view: Overview) -> str:
-    """Return the section with its markers; lines are ended by line feeds, the last one too."""
+    """Return the section with its markers; every line is ended by a line feed."""
+    spoken = {
+        "### Duplicates": ("duplicates",),
+        "### Leakage into training": ("leakage",),
+        "### Damaged text": ("encoding",),
+        "### Toxicity": ("toxicity",),
+        "### Personal data and secrets": ("privacy", "secrets"),
+    }
+    found = languages(manifest)
+    by_language = [] if found is None or not found.parts else language_section(found).blocks
+    titled = {
+        "### Sources": lines_of(mixture(view).blocks, _ROWS),
+        "### Languages": lines_of(by_language, _ROWS),
+        **{title: _sentences(manifest, *names) for title, names in spoken.items()},
+    }
     blocks = [
         [BEGIN],
         ["## Audit"],
         _identity(view),
         ["### Splits"],
         table(splits_table(view), _ROWS),
-        *_titled("### Sources", lines_of(mixture(view).blocks, _ROWS)),
-        *_titled("### Languages", _languages(manifest)),
-        *_titled("### Duplicates", _said(manifest, "duplicates")),
-        *_titled("### Leakage into training", _said(manifest, "leakage")),
-        *_titled("### Damaged text", _said(manifest, "encoding")),
-        *_titled("### Toxicity", _said(manifest, "toxicity")),
-        ["### Personal data and secrets"],
-        _said(manifest, "privacy", "secrets"),
+        *(block for title, lines in titled.items() if lines for block in ([title], lines)),
         ["### Filters before the audit"],
         [f"- {filter_}" for filter_ in filters(manifest, markdown)],
         ["### Coverage"],
-        _said(manifest, "coverage"),
+        _sentences(manifest, "coverage"),
         [END],
     ]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
@@ -171,17 +181,8 @@ def _identity(view: Overview) -> list[str]:
     ]
 
 
-def _languages(manifest: Manifest) -> list[str]:
-    found = languages(manifest)
-    return [] if found is None or not found.parts else lines_of(language_section(found).blocks, _ROWS)
-
-
-def _said(manifest: Manifest, *areas: str) -> list[str]:
+def _sentences(manifest: Manifest, *areas: str) -> list[str]:
     return [f"- {sentence}" for sentence in sentences(manifest, *areas, write=markdown)]
-
-
-def _titled(title: str, lines: list[str]) -> list[list[str]]:
-    return [[title], lines] if lines else []
 
 
 def _marks(card: bytes, marker: str) -> list[re.Match[bytes]]:

@@ -24,9 +24,8 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.render.result import Written
 from dataaudit.manifest.core import manifest_uri
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.language.definition import languages
 from dataaudit.metrics.relations import load_consistent
-from dataaudit.present.export.card import filters, sentences
+from dataaudit.present.export.card import filters, named_languages, sentences
 from dataaudit.present.export.croissant_files import About, Agent, Rai, about_of, distribution, groups, record_sets
 from dataaudit.present.export.output import write_file
 
@@ -56,8 +55,6 @@ CONTEXT: dict[str, Any] = {
 """The appendix writes http://schema.org/, mlcroissant reads https://schema.org/ only: both name the same words."""
 
 _SEMVER = re.compile(r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$")
-_LEAST_SHARE = 0.001
-"""Part of the tokens from which on a language is named as one of the dataset's."""
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 """The file is made to be embedded in web pages, where these could end the script that holds it."""
 
@@ -98,7 +95,7 @@ def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
             f"the dataset's version is {core.dataset.version!r}, but Croissant counts versions as MAJOR.MINOR.PATCH",
             "Set `dataset: {version: ...}` in the config, such as 1.0.0, and build again.",
         )
-    found = groups(manifest)
+    grouped = groups(manifest)
     document: dict[str, Any] = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -112,14 +109,14 @@ def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
         "publisher": [_agent(agent) for agent in about.publisher],
         "datePublished": about.date_published,
         "keywords": list(about.keywords),
-        "inLanguage": _languages(manifest),
+        "inLanguage": named_languages(manifest),
         "sameAs": list(about.same_as),
         "citeAs": about.cite_as,
         "identifier": manifest_uri(manifest.id),
         **_responsible(manifest, about.rai),
         **_provenance(manifest, about),
-        "distribution": _with_provenance(distribution(manifest, found, about), manifest),
-        "recordSet": record_sets(manifest, found),
+        "distribution": _with_provenance(distribution(manifest, grouped, about), manifest),
+        "recordSet": record_sets(manifest, grouped),
     }
     return {name: value for name, value in document.items() if value not in (None, [], ())}
 
@@ -134,13 +131,7 @@ def _agent(agent: Agent) -> dict[str, Any]:
     return {name: value for name, value in made.items() if value is not None}
 
 
-def _languages(manifest: Manifest) -> list[str]:
-    found = languages(manifest)
-    parts = found.parts if found is not None else ()
-    return [part.language for part in parts if part.language != "und" and (part.share or 0) >= _LEAST_SHARE]
-
-
-def _responsible(manifest: Manifest, said: Rai) -> dict[str, Any]:
+def _responsible(manifest: Manifest, given: Rai) -> dict[str, Any]:
     """Return the fields of responsible AI: what people say, then what the manifest knows."""
     tools = [
         f"{t.clean(detector.name)} {t.clean(detector.version)}, sha256 {t.clean(detector.sha256)}"
@@ -154,7 +145,7 @@ def _responsible(manifest: Manifest, said: Rai) -> dict[str, Any]:
         "machineAnnotationTools": tools,
     }
     made: dict[str, Any] = {}
-    for field, value in said.model_dump().items():
+    for field, value in given.model_dump().items():
         name = to_camel(field)
         texts = [*([value] if isinstance(value, str) else value or ()), *known.get(name, [])]
         if texts:

@@ -1,6 +1,6 @@
 """The files of a Croissant file: shards with their digests, sets of shards, and the manifest that has every digest.
 
-A set of files carries no digests, and a million shards cannot be listed one by one. So up to :data:`MOST_FILES` shards
+A set of files carries no digests, and a million shards cannot be listed. So up to :data:`MOST_FILES` shards
 are listed with their sha256; beyond, the sets say which files there are, and ``shards.parquet`` of the manifest, itself
 listed with its sha256, has the sha256 of each. A set says so by patterns, but only by such that no file of another
 split fits: a loader of training data must not be given held-out files.
@@ -30,7 +30,7 @@ from dataaudit.base.yamlfile import explain, load_yaml, read_named
 from dataaudit.manifest.formats import FORMATS
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
-from dataaudit.metrics.volume.facts import UNREAD
+from dataaudit.metrics.recomputed import LOST
 
 REQUIRED = {
     "license": "--license",
@@ -74,8 +74,8 @@ def _agent_given(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-Said = Annotated[str, Field(min_length=1)]
-Texts = Annotated[tuple[Said, ...], BeforeValidator(_listed)]
+NonEmpty = Annotated[str, Field(min_length=1)]
+Texts = Annotated[tuple[NonEmpty, ...], BeforeValidator(_listed)]
 Url = Annotated[str, AfterValidator(_url)]
 
 
@@ -86,9 +86,9 @@ class _Model(BaseModel):
 class Agent(_Model):
     """A person or an organisation."""
 
-    name: Said
+    name: NonEmpty
     url: Url | None = None
-    email: Said | None = None
+    email: NonEmpty | None = None
     person: bool = Field(default=False, description="True for a person.")
 
 
@@ -102,26 +102,26 @@ Agents = Annotated[
 class Rai(_Model):
     """Fields of the vocabulary for responsible AI, as people know them; those that the manifest fills come after."""
 
-    data_collection: Said | None = None
+    data_collection: NonEmpty | None = None
     data_collection_type: Texts = ()
-    data_collection_missing_data: Said | None = None
-    data_collection_raw_data: Said | None = None
+    data_collection_missing_data: NonEmpty | None = None
+    data_collection_raw_data: NonEmpty | None = None
     data_collection_timeframe: Texts = ()
-    data_imputation_protocol: Said | None = None
-    data_manipulation_protocol: Said | None = None
+    data_imputation_protocol: NonEmpty | None = None
+    data_manipulation_protocol: NonEmpty | None = None
     data_preprocessing_protocol: Texts = ()
     data_annotation_protocol: Texts = ()
     data_annotation_platform: Texts = ()
     data_annotation_analysis: Texts = ()
-    annotations_per_item: Said | None = None
+    annotations_per_item: NonEmpty | None = None
     annotator_demographics: Texts = ()
     machine_annotation_tools: Texts = ()
     data_biases: Texts = ()
     data_use_cases: Texts = ()
     data_limitations: Texts = ()
-    data_social_impact: Said | None = None
+    data_social_impact: NonEmpty | None = None
     personal_sensitive_information: Texts = ()
-    data_release_maintenance_plan: Said | None = None
+    data_release_maintenance_plan: NonEmpty | None = None
 
 
 class About(_Model):
@@ -132,14 +132,14 @@ class About(_Model):
     )
     url: Url | None = Field(default=None, description="Page of the dataset.")
     creator: Agents = ()
-    description: Said | None = None
+    description: NonEmpty | None = None
     date_published: Annotated[str, BeforeValidator(_day), AfterValidator(_date)] | None = Field(
         default=None, description="Such as 2026-11-22."
     )
     publisher: Agents = ()
     keywords: Texts = ()
     same_as: Annotated[tuple[Url, ...], BeforeValidator(_listed)] = ()
-    cite_as: Said | None = Field(default=None, description="A citation, BibTeX if possible.")
+    cite_as: NonEmpty | None = Field(default=None, description="A citation, BibTeX if possible.")
     derived_from: Annotated[tuple[Url, ...], BeforeValidator(_listed)] = Field(
         default=(), description="Addresses of the datasets that this one was made of."
     )
@@ -179,7 +179,7 @@ def about_of(metadata: Path | None, given: Mapping[str, Any]) -> About:
 
 
 MOST_FILES = 1000
-"""Shards that are listed one by one at most."""
+"""Most shards that are listed one by one."""
 MANIFEST_FOLDER = "manifest/"
 _COPY = "#copy="
 _FORMATS = {row.name: row for row in FORMATS.values() if row.media_types}
@@ -195,12 +195,12 @@ _COUNT = "http://www.wikidata.org/entity/Q4049983"
 """Cardinality, as the specification writes the number of records."""
 _SPLIT_LIMIT = 200
 _SPLITS = "splits"
-"""The record set that says what each split is for; a split of that name has the format in its own one's."""
+"""The record set that says what each split is for; a record set of a split of that name has the format in its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Shards of one split in one format."""
+    """Shards of a split in a format."""
 
     id: str
     split: str
@@ -221,30 +221,30 @@ class Group:
 def groups(manifest: Manifest) -> list[Group]:
     """Return the shards that are files, by split and format; streamed datasets have none."""
     columns = ["split", "uri", "format", "compression", "status", "documents"]
-    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in manifest.table("shards", columns).to_pylist():
         if row["format"] in _FORMATS:
-            found.setdefault((row["split"], row["format"], row["compression"]), []).append(row)
+            grouped.setdefault((row["split"], row["format"], row["compression"]), []).append(row)
     return [
         Group(
             id=_id("files", split, kind if codec == "none" else f"{kind}.{codec}"),
             split=split,
             format=kind,
             compression=codec,
-            paths=_paths(row for row in rows if row["status"] not in UNREAD),
-            unread=_paths(row for row in rows if row["status"] in UNREAD),
+            paths=_paths(row for row in rows if row["status"] not in LOST),
+            unread=_paths(row for row in rows if row["status"] in LOST),
             documents=sum(row["documents"] for row in rows),
         )
-        for (split, kind, codec), rows in sorted(found.items())
+        for (split, kind, codec), rows in sorted(grouped.items())
     ]
 
 
-def distribution(manifest: Manifest, found: Sequence[Group], about: About) -> list[dict[str, Any]]:
+def distribution(manifest: Manifest, grouped: Sequence[Group], about: About) -> list[dict[str, Any]]:
     """Return every FileObject and FileSet."""
-    listed = sum(len(group.paths) + len(group.unread) for group in found) <= MOST_FILES
+    listed = sum(len(group.paths) + len(group.unread) for group in grouped) <= MOST_FILES
     shards = [_shard(row, about) for row in _readable(manifest)] if listed else []
-    every = [] if listed else sorted({path for group in found for path in (*group.paths, *group.unread)})
-    sets = [_set(group, every, listed=listed) for group in found if group.paths]
+    every = [] if listed else sorted({path for group in grouped for path in (*group.paths, *group.unread)})
+    sets = [_set(group, every, listed=listed) for group in grouped if group.paths]
     return [*_own(manifest, about), *sets, *shards]
 
 
@@ -256,7 +256,7 @@ def encodings(kind: str, codec: str) -> list[str]:
 def _readable(manifest: Manifest) -> list[dict[str, Any]]:
     columns = ["shard", "split", "uri", "format", "compression", "status", "size", "sha256"]
     rows = manifest.table("shards", columns).to_pylist()
-    return [row for row in rows if row["format"] in _FORMATS and row["status"] not in UNREAD and row["sha256"]]
+    return [row for row in rows if row["format"] in _FORMATS and row["status"] not in LOST and row["sha256"]]
 
 
 def _shard(row: dict[str, Any], about: About) -> dict[str, Any]:
@@ -327,7 +327,7 @@ def _path(uri: str) -> str:
 
 
 def _relative(path: str) -> str:
-    """Return a relative address that nothing takes for an absolute one."""
+    """Return a relative address that cannot be taken for an absolute address."""
     return path if ":" not in path.split("/", 1)[0] else f"./{path}"
 
 
@@ -350,7 +350,7 @@ def _globs(group: Group, every: Sequence[str]) -> list[str]:
 
 
 def _head(paths: Sequence[str], suffix: str) -> str:
-    """Return what all paths begin with, their suffix left out; of sorted ones the first and the last differ most."""
+    """Return what all paths begin with, their suffix left out; of sorted paths the first and the last differ most."""
     first, last = (path[: len(path) - len(suffix)] for path in (paths[0], paths[-1]))
     same = (index for index, (name, other) in enumerate(zip(first, last, strict=False)) if name != other)
     return first[: next(same, min(len(first), len(last)))]
@@ -379,9 +379,9 @@ def _id(*parts: str) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 
 
-def record_sets(manifest: Manifest, found: Sequence[Group]) -> list[dict[str, Any]]:
-    """Return the record sets of splits, and one that says what each split is for."""
-    loadable = [group for group in found if group.loadable and group.documents]
+def record_sets(manifest: Manifest, grouped: Sequence[Group]) -> list[dict[str, Any]]:
+    """Return the record sets of splits, and a further set that says what each split is for."""
+    loadable = [group for group in grouped if group.loadable and group.documents]
     number = Counter(group.split for group in loadable)
     made = []
     for group in loadable:

@@ -1,6 +1,6 @@
 """``dataaudit export lsh``: the signatures of a manifest as an index of datasketch that answers queries.
 
-The file is a pickled ``datasketch.MinHashLSH``, as datasketch itself keeps one; its keys are ``shard:row``. A query has
+The file is a pickled ``datasketch.MinHashLSH``, as datasketch itself writes it; its keys are ``shard:row``. A query has
 to be made of the same shingles: ``dataaudit.scan.kernels.minhash.sketch`` gives its values
 (``dataaudit explain later-corpora-and-other-programs``).
 """

@@ -24,8 +24,8 @@ from dataaudit.manifest.core import PROGRAM, manifest_uri
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.replace import POINTER
+from dataaudit.metrics.recomputed import LOST
 from dataaudit.metrics.relations import load_consistent
-from dataaudit.metrics.volume.facts import UNREAD
 from dataaudit.present.export.output import utc, write_file
 
 _QUANTILES = {"p1": "0.01", "p5": "0.05", "p25": "0.25", "p50": "0.5", "p75": "0.75", "p95": "0.95", "p99": "0.99"}
@@ -37,7 +37,7 @@ _STATUS = {
     State.NOT_EVALUATED: "fail",
     State.NOT_APPLICABLE: "skip",
 }
-"""What is not evaluated is no success: a reader that knows two states only must not take it for one."""
+"""What is not evaluated is no success, also for a reader that knows two states only."""
 Check = dict[str, Any]
 """One rule as a test of the run: name, type (``metric.stat``), status (pass, fail, skip), severity (error, warn),
 description, expected, actual, params. Every text is harmless to print."""
@@ -52,12 +52,10 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
     checks = () if verdict is None else read_checks(verdict, manifest.id)
     data = event_json(manifest, checks, namespace, run_id).encode("ascii") + b"\n"
     write_file(out, data, folder)
-    said = (
-        f"{t.plural(len(checks), 'rule')} as assertions, as gate.json says: not judged here" if checks else "no verdict"
-    )
+    rules = f"{t.plural(len(checks), 'rule')} as assertions, as gate.json says: not judged here"
     run = run_uuid(manifest, run_id)
     facts = {"manifest": manifest.id, "run": run, "rules": len(checks)}
-    return Written(file=out, data=data, words=f"one event, run {run}, {said}", facts=facts)
+    return Written(file=out, data=data, words=f"one event, run {run}, {rules if checks else 'no verdict'}", facts=facts)
 
 
 def event_json(manifest: Manifest, checks: Sequence[Check], namespace: str, run_id: str | None = None) -> str:
@@ -123,31 +121,24 @@ def _inputs(manifest: Manifest, checks: Sequence[Check], namespace: str) -> list
 
     def corpus(counts: Any, size: int, split: str | None = None) -> Any:
         name = "" if split is None else f"/{t.clean(split, _NAME_LIMIT)}"
-        facets = {**_statistics(counts, size), **_metrics(manifest, Scope(split=split), counts)}
+        assertions = _assertions(checks) if split is None else {}
         return InputDataset(
             namespace=namespace,
             name=_dataset(manifest) + name,
             facets=_dataset_facets(manifest, split),
-            inputFacets=facets | (_assertions(checks) if split is None else {}),
+            inputFacets=_statistics(manifest, Scope(split=split), counts, size) | assertions,
         )
 
-    return [
-        corpus(core.totals, core.ledger.bytes.read),
-        *(corpus(split, sizes.get(split.name, 0), split.name) for split in core.splits),
-        *(
-            InputDataset(namespace=namespace, name=manifest_uri(parent), facets=_version(parent))
-            for parent in core.parents
-        ),
+    parents = [
+        InputDataset(namespace=namespace, name=manifest_uri(parent), facets=_version(parent)) for parent in core.parents
     ]
+    splits = [corpus(split, sizes.get(split.name, 0), split.name) for split in core.splits]
+    return [corpus(core.totals, core.ledger.bytes.read), *splits, *parents]
 
 
 def _output(manifest: Manifest, namespace: str) -> Any:
     from openlineage.client.event_v2 import OutputDataset
-    from openlineage.client.facet_v2 import (
-        dataset_type_dataset,
-        documentation_dataset,
-        output_statistics_output_dataset,
-    )
+    from openlineage.client.facet_v2 import documentation_dataset, output_statistics_output_dataset
 
     tables = manifest.core.tables
     files = [manifest.folder / POINTER, *(manifest.folder / f"{name}.parquet" for name in sorted(tables))]
@@ -156,8 +147,7 @@ def _output(manifest: Manifest, namespace: str) -> Any:
         namespace=namespace,
         name=f"{_dataset(manifest)}/manifest",
         facets={
-            **_version(manifest.id),
-            "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet(datasetType="FILE", producer=PRODUCER),
+            **_files(manifest.id),
             "documentation": documentation_dataset.DocumentationDatasetFacet(description=text, producer=PRODUCER),
         },
         outputFacets={
@@ -172,8 +162,8 @@ def _output(manifest: Manifest, namespace: str) -> Any:
 
 
 def _dataset_facets(manifest: Manifest, split: str | None) -> dict[str, Any]:
-    """Return version and columns of the corpus, or of one split."""
-    from openlineage.client.facet_v2 import dataset_type_dataset, schema_dataset
+    """Return version and columns of the corpus, or of a split."""
+    from openlineage.client.facet_v2 import schema_dataset
 
     config = manifest.core.config.get("splits", {})
     chosen = config.values() if split is None else [config.get(split, {})]
@@ -190,10 +180,7 @@ def _dataset_facets(manifest: Manifest, split: str | None) -> dict[str, Any]:
         )
         for index, (name, meaning) in enumerate(sorted(named.items()), start=1)
     ]
-    facets = {
-        **_version(manifest.core.dataset.version),
-        "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet(datasetType="FILE", producer=PRODUCER),
-    }
+    facets = _files(manifest.core.dataset.version)
     if fields:
         facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields, producer=PRODUCER)
     return facets
@@ -205,20 +192,18 @@ def _version(version: str) -> dict[str, Any]:
     return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=version, producer=PRODUCER)}
 
 
-def _statistics(counts: Any, size: int) -> dict[str, Any]:
-    """Return the totals of the corpus, or of a split."""
-    from openlineage.client.facet_v2 import input_statistics_input_dataset
+def _files(version: str) -> dict[str, Any]:
+    """Return the facets of a dataset of files."""
+    from openlineage.client.facet_v2 import dataset_type_dataset
 
-    return {
-        "inputStatistics": input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
-            rowCount=counts.documents, size=size, fileCount=counts.shards, producer=PRODUCER
-        )
-    }
+    kind = dataset_type_dataset.DatasetTypeDatasetFacet(datasetType="FILE", producer=PRODUCER)
+    return {**_version(version), "datasetType": kind}
 
 
-def _metrics(manifest: Manifest, scope: Scope, counts: Any) -> dict[str, Any]:
-    """Return lengths in tokens, sources and languages as metrics of the columns `tokens`, `source` and `language`."""
+def _statistics(manifest: Manifest, scope: Scope, counts: Any, size: int) -> dict[str, Any]:
+    """Return the totals, and lengths in tokens, sources and languages as metrics of columns of these names."""
     from openlineage.client.facet_v2 import data_quality_metrics_input_dataset as facet
+    from openlineage.client.facet_v2 import input_statistics_input_dataset as totals
 
     lengths = {
         metric.stat: metric.value
@@ -236,22 +221,24 @@ def _metrics(manifest: Manifest, scope: Scope, counts: Any) -> dict[str, Any]:
     }
     for table, column in (("sources", "source"), ("languages", "language")):
         rows = manifest.table(table, ["split", column]).to_pylist()
-        held = {row[column] for row in rows if scope.split in {None, row["split"]}}
-        if held:
-            columns[column] = facet.ColumnMetrics(distinctCount=len(held), count=float(counts.documents))
+        if values := {row[column] for row in rows if scope.split in {None, row["split"]}}:
+            columns[column] = facet.ColumnMetrics(distinctCount=len(values), count=float(counts.documents))
     return {
+        "inputStatistics": totals.InputStatisticsInputDatasetFacet(
+            rowCount=counts.documents, size=size, fileCount=counts.shards, producer=PRODUCER
+        ),
         "dataQualityMetrics": facet.DataQualityMetricsInputDatasetFacet(
             columnMetrics=columns,
             rowCount=counts.documents,
             bytes=counts.bytes,
             fileCount=counts.shards,
             producer=PRODUCER,
-        )
+        ),
     }
 
 
 def _assertions(checks: Sequence[Check]) -> dict[str, Any]:
-    """Return the rules that were judged; one that could not be is no success, one that does not apply is left out."""
+    """Return the rules that apply; a rule that could not be judged is no success."""
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as facet
 
     made = [
@@ -272,7 +259,7 @@ def _sizes(manifest: Manifest) -> dict[str, int]:
     """Return stored bytes of the shards that were read, by split."""
     sums: dict[str, int] = {}
     for row in manifest.table("shards", ["split", "size", "status"]).to_pylist():
-        if row["status"] not in UNREAD:
+        if row["status"] not in LOST:
             sums[row["split"]] = sums.get(row["split"], 0) + row["size"]
     return sums
 
@@ -286,7 +273,7 @@ def read_checks(path: Path, identity: str) -> tuple[Check, ...]:
     verdict = read_verdict(path)
     if verdict.subject.id != identity:
         raise ConfigError(f"{path} is the verdict of {verdict.subject.id}, the manifest is {identity}")
-    return tuple({**record, "params": {**record["params"], "checked": False}} for record in checks_of(verdict))
+    return tuple({**check, "params": {**check["params"], "checked": False}} for check in checks_of(verdict))
 
 
 def checks_of(verdict: Verdict) -> tuple[Check, ...]:
@@ -298,7 +285,7 @@ def _check(result: RuleResult) -> Check:
     rule = result.rule
     worst = result.cases[0] if result.cases else None
     shown = numbers(rule, worst)
-    found = with_unit(shown.judged or shown.value, rule.unit)
+    actual = with_unit(shown.judged or shown.value, rule.unit)
     return {
         "name": rule.name,
         "type": t.clean(f"{rule.metric}.{rule.stat}", _NAME_LIMIT),
@@ -306,7 +293,7 @@ def _check(result: RuleResult) -> Check:
         "severity": _SEVERITY[rule.severity.value],
         "description": None if rule.reason is None else t.clean(rule.reason, _NAME_LIMIT),
         "expected": t.clean(f"{shown.limit} {rule.unit}" if rule.limit_kind == "budget" else shown.limit, _NAME_LIMIT),
-        "actual": found or (t.clean(worst.reason, _NAME_LIMIT) if worst is not None and worst.reason else None),
+        "actual": actual or (t.clean(worst.reason, _NAME_LIMIT) if worst is not None and worst.reason else None),
         "params": {"state": result.state.value, "waived": result.waived, **_place(worst)},
     }
 

@@ -15,7 +15,7 @@ EPOCH = "SOURCE_DATE_EPOCH"
 
 
 def write_file(out: Path, data: bytes, folder: Path, *, option: str = "--out") -> None:
-    """Write a file so that a reader sees the old one or the whole new one, as of :mod:`dataaudit.manifest.outfiles`."""
+    """Write a file so that a reader sees the old or the whole new file, as of :mod:`dataaudit.manifest.outfiles`."""
     check_files({option: out}, folders=(folder,))
     replace_file(out, data)
 

@@ -20,7 +20,7 @@ from dataaudit.decide.gate.verdict import State, Subject, Verdict, WaiverState
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import PROGRAM, VERDICT_LISTS, dataset_uri, digest_of, manifest_uri
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.signing import Signing, seal_of
+from dataaudit.manifest.signing import Signing, load_seal
 from dataaudit.manifest.trust import (
     EXTENSION,
     FAILED,
@@ -59,14 +59,14 @@ def judge_and_export(
 ) -> Written:
     """Judge a manifest and write the verdict; waivers are held against the day of the statement."""
     from dataaudit.decide.gate.run import judge, policy_of
-    from dataaudit.decide.quarantine.released import held_against
+    from dataaudit.decide.quarantine.released import compared_lists
 
     time = export_time(about.time)
     rules = policy_of(policy)
     manifest = load_attested(folder, signer)
     older = None if baseline is None else load_attested(baseline, signer)
     day = dt.datetime.fromisoformat(time).date()
-    lists = held_against(manifest, rules, quarantine, older)
+    lists = compared_lists(manifest, rules, quarantine, older)
     verdict = judge(manifest, rules, baseline=older, fail_on=fail_on, on=day, lists=lists)
     return export_verdict(verdict, manifest, older, out, replace(about, time=time), signing)
 
@@ -77,7 +77,7 @@ def export_verdict(
     """Write the statement of a verdict, or an envelope or bundle with it; return what was written."""
     require("export verdict", "export", *(("sign",) if signing is not None and signing.key is None else ()))
     # Before anything is done: a wrong key is known at once.
-    seal = None if signing is None else seal_of(signing, manifest.folder)
+    seal = None if signing is None else load_seal(signing, manifest.folder)
     payload = statement(verdict, manifest, baseline, replace(about, time=export_time(about.time)))
     data, how = (payload + b"\n", "not signed") if seal is None else seal.sign(payload)
     write_file(out, data, manifest.folder)

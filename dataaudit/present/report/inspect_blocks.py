@@ -1,21 +1,24 @@
-"""What is known of one shard, or of one document, as blocks: from the same facts as the JSON."""
+"""What is known of a shard, or of a document, as blocks: from the same facts as the JSON."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
-from dataaudit.base.render.blocks import Block, Column, Facts, Prose, Row, Table, names, numbers, words
+from dataaudit.base.render.blocks import Block, Column, Facts, Prose, Table, column, table_of
 from dataaudit.base.render.line import Line, Name, decimal, join, nats, per_million, say, share
 from dataaudit.base.render.terminal import render
 from dataaudit.base.text import count, plural
-from dataaudit.metrics.disclosure import BELOW, ROUNDED, SHARED, WITHHELD
+from dataaudit.metrics.disclosure import BELOW, FEW, ROUNDED, SHARED, WITHHELD
 from dataaudit.metrics.family import TIERS
-from dataaudit.present.report.inspect_found import COUNTED, JUDGE_OF_PII, is_small
-from dataaudit.present.report.standouts import Outlier, outlier_table
+from dataaudit.metrics.pii.definition import ANALYZER
+from dataaudit.metrics.registry import SHARD_STATISTICS
+from dataaudit.present.report.highlights import outlier_table
 
 _ROWS, _PLACES, _NAME = 10, 10, 60
+COUNTED = frozenset(statistic.column for statistic in SHARD_STATISTICS if statistic.compared and statistic.per_document)
+"""Compared columns that count documents: compared as shares of a shard's documents."""
 _REST = "; --json lists all"
 _NOT_LISTED = {
     "exact": "an exact duplicate",
@@ -38,13 +41,13 @@ def render_shard(value: Known, folder: str) -> str:
     blocks: list[Block] = [Facts(pairs=tuple(_identity(shard)))]
     if shard["documents"]:
         blocks.append(Facts(title="Contents", pairs=tuple(_contents(shard, value["medians_of_others"]))))
-    blocks.append(outlier_table([Outlier(**item) for item in value["outliers"]], named=False))
+    blocks.append(outlier_table(value["outliers"], named=False))
     blocks += [_parts("source", shard["sources"], shard["tokens"])]
     blocks += [_parts("language", shard["languages"] or [], shard["tokens"])]
     blocks += [_rules(value["rules"]), *_content(value), Facts(title="Drift from the reference", pairs=_drift(shard))]
     blocks += _losses(shard["losses"])
     if shard["documents"]:
-        blocks += [block for kind, found in value["duplicates"].items() for block in _duplicates(kind, found)]
+        blocks += [_duplicates(kind, groups) for kind, groups in value["duplicates"].items()]
         command = f"dataaudit inspect {shlex.quote(folder)} {shard['shard']}:ROW"
         blocks.append(Prose(text=say("One document: {}", Name(command, 10_000))))
     return render(_title(shard), _filled(blocks), most=_ROWS, rest=_REST)
@@ -55,21 +58,21 @@ def render_row(value: Known) -> str:
     shard, row = value["shard"], value["row"]
     blocks: list[Block] = [Facts(pairs=(("shard", _status(shard)), ("row", _row_text(shard, row))))]
     for group in row["groups"]:
-        kept = group["kept"]
+        kept, members = group["kept"], plural(group["documents"], "document")
         own = "this one" if group["this_one_is_kept"] else _place(kept)
-        members = plural(group["documents"], "document")
-        rows = ((_place(item), Name(item["name"]), "kept" if item == kept else "") for item in group["others"])
+        others = [item | {"kept": "kept" if item == kept else ""} for item in group["others"]]
         blocks.append(
-            Table(
-                title=f"Group of {group['kind']} duplicates, number {group['cluster']}",
-                columns=(*words("shard:row"), *names("split/uri"), *words("")),
-                rows=tuple(rows),
-                number=len(group["others"]) + group["others_not_listed"],
+            table_of(
+                f"Group of {group['kind']} duplicates, number {group['cluster']}",
+                others,
+                *_PLACE,
+                column("", "kept", kind="word"),
+                number=len(others) + group["others_not_listed"],
                 noun="",
                 note=f"{members}; the first in the manifest's order is {own}",
             )
         )
-    blocks += [_found(title, columns, cells, row["found"][name]) for name, title, columns, cells in _FOUND]
+    blocks += [_found(title, columns, row["found"][name]) for name, (title, columns) in _FOUND.items()]
     blocks.append(Prose(text=_not_listed(row)))
     return render(say("row {} of {}", str(row["row"]), _title(shard)), _filled(blocks), most=None)
 
@@ -134,29 +137,28 @@ def _contents(shard: Known, medians: dict[str, float | None]) -> Iterable[tuple[
 
 def _parts(kind: str, parts: list[Known], tokens: int) -> Table:
     """Return the sources or languages with the most tokens."""
-    ranked = sorted(parts, key=lambda row: (-row["tokens"], row[kind]))
-    part = (share(row["tokens"] / tokens if tokens else None) for row in ranked)
-    return Table(
-        title=f"{kind.capitalize()}s",
-        columns=(*names(kind), *numbers("documents", "tokens", "share")),
-        rows=tuple(
-            (Name(row[kind], _NAME), row["documents"], row["tokens"], own)
-            for row, own in zip(ranked, part, strict=True)
-        ),
+    return table_of(
+        f"{kind.capitalize()}s",
+        sorted(parts, key=lambda row: (-row["tokens"], row[kind])),
+        _name(kind),
+        column("documents"),
+        column("tokens"),
+        column("share", lambda row: share(row["tokens"] / tokens if tokens else None)),
+        most=None,
         noun=kind,
     )
 
 
 def _rules(rules: list[Known] | None) -> Table:
     """Return the rules that would reject documents; nothing when none was looked at."""
-    hit = [rule for rule in rules or () if rule["documents"]]
-    return Table(
-        title="Quality rules",
-        columns=(*names("rule"), *numbers("documents", "share", "median of the others")),
-        rows=tuple(
-            (Name(record["rule"], _NAME), record["documents"], share(record["rate"]), share(record["median_of_others"]))
-            for record in hit
-        ),
+    return table_of(
+        "Quality rules",
+        [rule for rule in rules or () if rule["documents"]],
+        _name("rule"),
+        column("documents"),
+        column("share", "rate", share),
+        column("median of the others", "median_of_others", share),
+        most=None,
         noun="rule",
         note="share of documents that each rule would reject, here and in the split's other shards; nothing was"
         " removed",
@@ -174,174 +176,177 @@ def _content(value: Known) -> Iterable[Block]:
             notes.insert(0, f"In all: {documents}, {hits} hits per million tokens.")
         hidden = shard["pii_suppressed"] or any(item.get("suppressed") for item in shard["pii"])
         notes += [SHARED] if hidden else []
-        yield _by_tier("Personal data: hits by kind and tier", shard["pii"], _hidden, " ".join(notes))
+        yield _by_tier("Personal data: hits by kind and tier", shard["pii"], " ".join(notes))
     if shard["secrets"] is not None:
-        yield _by_tier("Secrets: hits by kind and tier", shard["secrets"], lambda record: record["hits"], "")
-    judged = value["judged"]
-    of_people = any(item["judge"] == JUDGE_OF_PII for item in judged)
-    yield Table(
-        title="Found by a judge in the sampled documents",
-        columns=(*names("judge", "what"), *numbers("documents", "findings")),
-        rows=tuple(
-            (Name(item["judge"], _NAME), Name(item["class"], _NAME), _hidden(item, "documents"), _hidden(item))
-            for item in judged
-        ),
+        yield _by_tier("Secrets: hits by kind and tier", shard["secrets"], "")
+    of_people = any(item["judge"] == ANALYZER for item in value["judged"])
+    yield table_of(
+        "Found by a judge in the sampled documents",
+        value["judged"],
+        _name("judge"),
+        _name("what", "class"),
+        column("documents", lambda item: _hidden(item, "documents")),
+        column("findings", _hidden),
+        most=None,
         note=f"Of personal data: numbers {ROUNDED}; {SHARED}" if of_people else "",
     )
 
 
-def _by_tier(title: str, found: Sequence[Known], shown: Callable[[Known], Line], note: str) -> Table:
-    by_entity: dict[str, dict[str, Line]] = {}
-    for record in found:
-        by_entity.setdefault(record["entity"], {})[record["tier"]] = shown(record)
-    return Table(
-        title=title,
-        columns=(*names("kind"), *numbers(*TIERS)),
+def _by_tier(title: str, records: Sequence[Known], note: str) -> Table:
+    kinds: dict[str, Known] = {}
+    for record in records:
+        row = kinds.setdefault(record["entity"], {"kind": record["entity"], **dict.fromkeys(TIERS, 0)})
+        row[record["tier"]] = _hidden(record)
+    return table_of(
+        title,
+        list(kinds.values()),
+        _name("kind"),
+        *map(column, TIERS),
+        most=None,
         whole=True,
-        rows=tuple((Name(kind, _NAME), *(cells.get(tier, 0) for tier in TIERS)) for kind, cells in by_entity.items()),
         note=note,
         empty="none was found",
     )
 
 
+def _name(head: str, of: str = "", kind: Literal["name", "word"] = "name") -> Column:
+    """Return a column of short names."""
+    return column(head, of, lambda text: Name(text, _NAME), kind)
+
+
 def _hidden(known: Known, name: str = "hits") -> Line:
     if known.get("suppressed"):
-        return BELOW if is_small(known) else WITHHELD
+        return BELOW if known["fewer_than"] == FEW else WITHHELD
     value: int = known[name]
     return value
 
 
 def _drift(shard: Known) -> tuple[tuple[Line, Line], ...]:
-    named = (("KL", "token_kl_drift"), ("JS", "token_js_drift"), ("KL by chance", "token_kl_bias"))
+    names = (("KL", "token_kl_drift"), ("JS", "token_js_drift"), ("KL by chance", "token_kl_bias"))
     known = shard["token_kl_drift"] is not None
-    return tuple((name, say("{} nats", nats(shard[key]))) for name, key in named if known and shard[key] is not None)
+    return tuple((name, say("{} nats", nats(shard[key]))) for name, key in names if known and shard[key] is not None)
 
 
 def _losses(losses: list[Known]) -> list[Block]:
-    """Return a row for each reason, its places together, and what the reasons mean."""
+    """Return a row for each reason, its sites together, and what the reasons mean."""
     by_reason: dict[str, list[Known]] = {}
     for loss in losses:
         by_reason.setdefault(loss["reason"], []).append(loss)
-    rows: list[Row] = []
-    for code, held in by_reason.items():
-        whole = any(loss["records"] < 0 for loss in held)
-        records: Line = "not known" if whole else sum(loss["records"] for loss in held)
-        rows.append((Name(code), records, sum(loss["bytes"] for loss in held), _places(held)))
-    table = Table(
-        title="Lost",
-        columns=(*names("reason"), *numbers("records", "bytes"), *names("where")),
+
+    def records(own: list[Known]) -> Line:
+        return "not known" if any(loss["records"] < 0 for loss in own) else sum(loss["records"] for loss in own)
+
+    table = table_of(
+        "Lost",
+        list(by_reason.values()),
+        column("reason", lambda own: own[0]["reason"], Name),
+        column("records", records),
+        column("bytes", lambda own: sum(loss["bytes"] for loss in own)),
+        column("where", _places, kind="name"),
+        most=None,
         whole=True,
-        rows=tuple(rows),
     )
-    meanings = tuple((Name(code), held[0]["meaning"]) for code, held in by_reason.items())
+    meanings = tuple((Name(code), own[0]["meaning"]) for code, own in by_reason.items())
     return [table, Facts(title="What the codes mean", pairs=meanings)]
 
 
 def _places(losses: list[Known]) -> Line:
-    """Return the places of one reason, records as numbers after each other."""
+    """Return the sites of a reason, records as numbers after each other."""
     records = [loss["place"].removeprefix("record ") for loss in losses if loss["place"].startswith("record ")]
     others = [loss["place"] for loss in losses if not loss["place"].startswith("record ")]
-    told: list[Line] = [Name(place) if place else "the whole shard" for place in others]
+    parts: list[Line] = [Name(place) if place else "the whole shard" for place in others]
     if records:
         more = f" and {len(records) - _PLACES} more" if len(records) > _PLACES else ""
-        told.insert(0, say("record {}{}", join(", ", map(Name, records[:_PLACES])), more))
-    return join("; ", told)
+        parts.insert(0, say("record {}{}", join(", ", map(Name, records[:_PLACES])), more))
+    return join("; ", parts)
 
 
-def _duplicates(kind: str, found: Known) -> list[Block]:
+def _duplicates(kind: str, groups: Known) -> Table:
     title = f"Duplicates ({kind})"
-    if not found["documents_in_groups"]:
-        return [Table(title=title, columns=(), rows=(), empty="none")]
-    kept = {item["shard"]: item["count"] for item in found["kept_in"]["top"]}
-    shared = {item["shard"]: item["count"] for item in found["shares_groups_with"]["top"]}
-    named = {item["shard"]: item["name"] for key in ("kept_in", "shares_groups_with") for item in found[key]["top"]}
-    order = sorted(named, key=lambda shard: (-kept.get(shard, 0), -shared.get(shard, 0), shard))
-    members, drops = plural(found["documents_in_groups"], "document"), count(found["documents_to_drop"])
-    return [
-        Table(
-            title=title,
-            columns=(*numbers("shard"), *names("split/uri"), *numbers("kept there", "groups in common")),
-            whole=True,
-            rows=tuple((str(shard), Name(named[shard]), kept.get(shard, 0), shared.get(shard)) for shard in order),
-            note=f"{members} in groups of duplicates, {drops} of them repeat one that is kept",
-        )
-    ]
+    if not groups["documents_in_groups"]:
+        return Table(title=title, columns=(), rows=(), empty="none")
+    shards: dict[int, Known] = {}
+    for key in ("kept_in", "shares_groups_with"):
+        for item in groups[key]["top"]:
+            row = shards.setdefault(item["shard"], item | {"kept_in": 0, "shares_groups_with": None})
+            row[key] = item["count"]
+    members, drops = plural(groups["documents_in_groups"], "document"), count(groups["documents_to_drop"])
+    return table_of(
+        title,
+        sorted(shards.values(), key=lambda row: (-row["kept_in"], -(row["shares_groups_with"] or 0), row["shard"])),
+        column("shard", shown=str),
+        column("split/uri", "name", Name),
+        column("kept there", "kept_in"),
+        column("groups in common", "shares_groups_with"),
+        most=None,
+        whole=True,
+        note=f"{members} in groups of duplicates, {drops} of them repeat one that is kept",
+    )
 
 
-def _found(title: str, columns: tuple[Column, ...], cells: Callable[[Known], Row], found: Known) -> Table:
-    note = ""
-    if any(item.get("reserved") for item in found["first"]):
-        note = "reserved: an example, a test value or an allowed one; in no number"
-    rows = tuple(map(cells, found["first"]))
-    rest = "in the table `findings`" if any("detector" in item for item in found["first"]) else ""
-    return Table(title=title, columns=columns, rows=rows, number=found["count"], noun="", rest=rest, note=note)
+def _found(title: str, columns: Sequence[Column], found: Known) -> Table:
+    rows = found["first"]
+    is_reserved = any(item.get("reserved") for item in rows)
+    return table_of(
+        title,
+        rows,
+        *columns,
+        number=found["count"],
+        noun="",
+        rest="in the table `findings`" if any("detector" in item for item in rows) else "",
+        note="reserved: an example, a test value or an allowed one; in no number" if is_reserved else "",
+    )
 
 
-_SPAN = numbers("from byte", "to")
-_FOUND: tuple[tuple[str, str, tuple[Column, ...], Callable[[Known], Row]], ...] = (
-    (
-        "findings",
+def _place(known: Known) -> str:
+    return f"{known['shard']}:{known['row']}"
+
+
+_PLACE = (column("shard:row", _place, kind="word"), column("split/uri", "name", Name))
+_RULE, _SPAN = column("rule", kind="word"), (column("from byte", "start"), column("to", "end"))
+_SCORES = (column("score", shown=share), column("less common", "score_without_common", share))
+_FOUND: dict[str, tuple[str, tuple[Column, ...]]] = {
+    "findings": (
         "Found in its text",
-        (*words("by"), *names("what"), *words("tier"), *_SPAN, *numbers("score"), *words("")),
-        lambda record: (
-            Name(record["detector"], _NAME),
-            Name(record["class"], _NAME),
-            record["tier"],
-            record["start"],
-            record["end"],
-            f"{record['score']:.2f}",
-            "reserved" if record["reserved"] else "",
+        (
+            _name("by", "detector", "word"),
+            _name("what", "class"),
+            column("tier", kind="word"),
+            *_SPAN,
+            column("score", lambda record: f"{record['score']:.2f}"),
+            column("", lambda record: "reserved" if record["reserved"] else "", kind="word"),
         ),
     ),
-    (
-        "neighbours",
+    "neighbours": (
         "Near-duplicates of it, most alike first",
-        (*words("shard:row"), *names("split/uri"), *numbers("Jaccard"), *words("")),
-        lambda record: (
-            _place(record),
-            Name(record["name"]),
-            share(record["jaccard"]),
-            "kept" if record["kept"] else "",
+        (
+            *_PLACE,
+            column("Jaccard", "jaccard", share),
+            column("", lambda record: "kept" if record["kept"] else "", kind="word"),
         ),
     ),
-    (
-        "overlap",
+    "overlap": (
         "Held-out documents and evaluation items in it",
-        (*names("set", "item"), *words("part", "tier", "rule"), *_SPAN, *numbers("score", "less common")),
-        lambda record: (
-            Name(record["set"], _NAME),
-            Name(record["item"], _NAME),
-            record["part"],
-            record["tier"],
-            record["rule"],
-            record["start"],
-            record["end"],
-            share(record["score"]),
-            share(record["score_without_common"]),
+        (
+            _name("set"),
+            _name("item"),
+            column("part", kind="word"),
+            column("tier", kind="word"),
+            _RULE,
+            *_SPAN,
+            *_SCORES,
         ),
     ),
-    (
-        "copied_by",
-        "Training documents that hold a piece of it",
-        (*words("shard:row"), *names("split/uri"), *words("rule"), *_SPAN, *numbers("score", "less common")),
-        lambda record: (
-            _place(record),
-            Name(record["name"]),
-            record["rule"],
-            record["start"],
-            record["end"],
-            share(record["score"]),
-            share(record["score_without_common"]),
-        ),
-    ),
-    (
-        "hotspots",
+    "copied_by": ("Training documents that hold a piece of it", (*_PLACE, _RULE, *_SPAN, *_SCORES)),
+    "hotspots": (
         "Hotspots in it: spans that many training documents hold",
-        (*numbers("hotspot", "words", "documents", "occurrences"), *_SPAN),
-        lambda record: tuple(record[name] for name in ("hotspot", "words", "documents", "occurrences", "start", "end")),
+        (
+            *map(column, ("hotspot", "words", "documents", "occurrences")),
+            *_SPAN,
+        ),
     ),
-)
-"""What the tables say of a document: name of the facts, title, columns, cells of a row."""
+}
+"""What the tables say of a document: title and columns, by the name of the facts."""
 
 
 def _not_listed(row: Known) -> str:
@@ -363,9 +368,5 @@ def _not_listed(row: Known) -> str:
         "held_out_copies": True in parts or not every,
         "items": False in parts or not every,
     }
-    absent = [told for name, told in _NOT_LISTED.items() if name in found["looked_for"] and not has[name]]
+    absent = [words for name, words in _NOT_LISTED.items() if name in found["looked_for"] and not has[name]]
     return f"Not listed as: {'; '.join(absent)}." if absent else ""
-
-
-def _place(known: Known) -> str:
-    return f"{known['shard']}:{known['row']}"

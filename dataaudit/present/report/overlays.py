@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 import pyarrow.compute as pc
 
-from dataaudit.base.render.blocks import Block, Figure, Prose, Steps, Table, names, numbers
+from dataaudit.base.render.blocks import Block, Figure, Prose, Steps, column, table_of
 from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.manifest.core import tokenizer_of
 from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.lengths.definition import PER_OCTAVE, documents_by_length, edges_of, half_octave
 
-_PER_OCTAVE = 2
 _SPLITS = 3
 _SCREENED = 1e-5
 """Share of a shard's documents from which bins of scores differ; less, 0 among it, is the first bin."""
@@ -33,26 +35,12 @@ def overlays(old: Manifest, new: Manifest) -> tuple[Block, ...]:
 
 
 def _lengths(old: Manifest, new: Manifest) -> Iterator[Figure]:
-    before, now = _lengths_of(old), _lengths_of(new)
-    both = [
-        split_record.name
-        for split_record in new.core.splits
-        if before.get(split_record.name) and now.get(split_record.name)
-    ]
+    before, now = documents_by_length(old), documents_by_length(new)
+    both = [split.name for split in new.core.splits if before.get(split.name) and now.get(split.name)]
     for number, split in enumerate(both[:_SPLITS]):
         title = say("Tokens of a document in {}, before and now", Name(split, 60))
         note = "Share of the documents by length; the axis is logarithmic. Dashed: before."
         yield _figure(f"chart-lengths-before-{number}", title, before[split], now[split], "tokens of a document", note)
-
-
-def _lengths_of(manifest: Manifest) -> dict[str, dict[int, float]]:
-    table = manifest.table("lengths", ["split", "low", "high", "documents"])
-    found: dict[str, dict[int, float]] = {}
-    for row in table.group_by(["split", "low", "high"]).aggregate([("documents", "sum")]).to_pylist():
-        number = _bin(math.sqrt(max(1, row["low"]) * max(1, row["high"])))
-        own = found.setdefault(row["split"], {})
-        own[number] = own.get(number, 0) + row["documents_sum"]
-    return found
 
 
 def _tokens(old: Manifest, new: Manifest) -> Iterator[Figure]:
@@ -62,7 +50,7 @@ def _tokens(old: Manifest, new: Manifest) -> Iterator[Figure]:
     if not before.any() or not now.any():
         return
     order = np.argsort(-before, kind="stable")
-    ranks = np.floor(np.log2(np.arange(1, size + 1)) * _PER_OCTAVE).astype(np.int64)
+    ranks = np.floor(np.log2(np.arange(1, size + 1)) * PER_OCTAVE).astype(np.int64)
     weights = [dict(enumerate(np.bincount(ranks, weights=counts[order]).tolist())) for counts in (before, now)]
     yield _figure(
         "chart-tokens-before",
@@ -96,18 +84,13 @@ def _scores(old: Manifest, new: Manifest) -> Iterator[Figure]:
     )
 
 
-def _screened(manifest: Manifest) -> dict[int, float]:
+def _screened(manifest: Manifest) -> Bins:
     table = manifest.table("shards", ["documents", "toxicity_screen"])
     table = table.filter(pc.is_valid(table["toxicity_screen"]))
-    found: dict[int, float] = {}
-    for documents, score in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
-        number = _bin(max(score, _SCREENED) / _SCREENED)
-        found[number] = found.get(number, 0) + (documents or 0)
-    return found if any(found.values()) else {}
-
-
-def _bin(value: float) -> int:
-    return math.floor(math.log2(max(1.0, value)) * _PER_OCTAVE)
+    bins = Counter[int]()
+    for row in table.to_pylist():
+        bins[half_octave(max(row["toxicity_screen"], _SCREENED) / _SCREENED)] += row["documents"] or 0
+    return bins if any(bins.values()) else {}
 
 
 def _figure(name: str, title: Line, before: Bins, now: Bins, what: str, note: str, *, unit: float = 1.0) -> Figure:
@@ -115,8 +98,8 @@ def _figure(name: str, title: Line, before: Bins, now: Bins, what: str, note: st
     used = [number for bins in (before, now) for number, weight in bins.items() if weight]
     span = range(min(used), max(used) + 1)
     shares = [_shares(bins, span) for bins in (before, now)]
-    edges = tuple(unit * 2.0 ** (number / _PER_OCTAVE) for number in (*span, span[-1] + 1))
-    words = [f"{edges[at]:.3g} to {edges[at + 1]:.3g}" for at in range(len(span))]
+    edges = edges_of(span, unit)
+    words = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
     most = max(range(len(span)), key=lambda at: abs(shares[1][at] - shares[0][at]))
     moved = sum(abs(item - other) for item, other in zip(*shares, strict=True)) / 2
     says = say("{} lie in other bins than before", share(moved))
@@ -130,10 +113,13 @@ def _figure(name: str, title: Line, before: Bins, now: Bins, what: str, note: st
         chart=Steps(edges=edges, series=(("before", shares[0]), ("now", shares[1])), unit=what, dashed=frozenset({0})),
         says=say("{}.", says),
         note=say("{} {}.", note, says),
-        table=Table(
-            title=title,
-            columns=(*names(what), *numbers("before", "now")),
-            rows=tuple((words[at], share(shares[0][at]), share(shares[1][at])) for at in range(len(span))),
+        table=table_of(
+            title,
+            list(zip(words, *shares, strict=True)),
+            column(what, itemgetter(0), kind="name"),
+            column("before", itemgetter(1), share),
+            column("now", itemgetter(2), share),
+            most=None,
             folded=True,
             noun="bin",
         ),

@@ -1,8 +1,6 @@
-"""The page of a manifest: head, verdict or what stands out, key figures, sections.
+"""``dataaudit report``: the page of a manifest (verdict or what stands out, key figures, sections) as one HTML file.
 
-``dataaudit report``: write one HTML file of a manifest, and say so in a line.
-
-What a report may be given beside the manifest: a verdict, a difference, a quarantine list.
+Beside the manifest a report may be given a verdict, a baseline, a quarantine list.
 """
 
 from __future__ import annotations
@@ -25,17 +23,17 @@ from dataaudit.decide.gate.run import judge, policy_of
 from dataaudit.decide.gate.verdict import Verdict
 from dataaudit.decide.gate.writers.blocks import area_tones, verdict_section, verdict_title
 from dataaudit.decide.quarantine.list import load_quarantine
-from dataaudit.decide.quarantine.released import held_against
+from dataaudit.decide.quarantine.released import compared_lists
 from dataaudit.decide.quarantine.selection import COLUMNS, digests_of, row_digests_of
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.outfiles import check_files, write_file
 from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.relations import load_consistent
-from dataaudit.metrics.volume.facts import Overview, overview
+from dataaudit.metrics.volume.definition import Overview, overview
+from dataaudit.present.report.highlights import highlights, odd_shards
 from dataaudit.present.report.overlays import overlays
 from dataaudit.present.report.shards import shard_section
 from dataaudit.present.report.show import areas
-from dataaudit.present.report.standouts import odd_shards, standouts
 
 if TYPE_CHECKING:
     from dataaudit.manifest.trust import Signer
@@ -74,19 +72,21 @@ def page_of(
     changes = no_baseline() if difference is None else change_section(difference)
     if difference is not None and baseline is not None and not difference.equal:
         changes = replace(changes, blocks=(*changes.blocks, *overlays(baseline, manifest)))
-    found = _findings(manifest, (changes, shards))
+    findings = _findings(manifest, (changes, shards))
     tones = {} if verdict is None else area_tones(verdict)
     if verdict is not None:
-        soft = [point.tone == "bad" and tones.get(point.section) != "bad" for point in found]
-        found = [replace(point, tone="warn") if is_soft else point for point, is_soft in zip(found, soft, strict=True)]
-    chief, others = (found, []) if verdict is None else ([], found)
+        findings = [
+            replace(point, tone="warn") if point.tone == "bad" and tones.get(point.section) != "bad" else point
+            for point in findings
+        ]
+    chief, others = (findings, []) if verdict is None else ([], findings)
     made = areas(manifest, _TITLES)
     order = (*_FIRST, *(name for name in made if name not in {*_FIRST, "coverage"}), "coverage")
     sections = (changes, *(made[name] for name in order), shards)
     if verdict is not None:
         rules, chief = verdict_section(verdict)
         sections = (rules, *(_judged(section, tones.get(section.id, "")) for section in sections))
-    headline, tone, subline = _headline(verdict, found, unchecked=unchecked)
+    headline, tone, subline = _headline(verdict, findings, unchecked=unchecked)
     built = view.built.replace("T", " ").replace("+00:00", " UTC")
     return Page(
         title=Name(view.dataset),
@@ -105,22 +105,25 @@ def page_of(
 
 def _findings(manifest: Manifest, own: Sequence[Section]) -> list[Point]:
     """Return what stands out, worst first, and what sections say that no part of a manifest does."""
-    found = [
+    points = [
         Point(tone=standout.kind.tone, text=say("{}.", standout.sentence()), section=standout.area)
-        for standout in standouts(manifest)
+        for standout in highlights(manifest)
     ]
-    said = {point.section for point in found}
-    loud = [section for section in own if section.tone in {"bad", "warn"} and section.id not in said]
-    found += [Point(tone=section.tone, text=section.lead, section=section.id) for section in loud]
-    return sorted(found, key=lambda item: item.tone != "bad")
+    known = {point.section for point in points}
+    points += [
+        Point(tone=section.tone, text=section.lead, section=section.id)
+        for section in own
+        if section.tone in {"bad", "warn"} and section.id not in known
+    ]
+    return sorted(points, key=lambda point: point.tone != "bad")
 
 
-def _judged(section: Section, held: Tone) -> Section:
-    """Return a section in the colour that the rules of its area leave it: red only where one of them fails."""
-    if held == "bad":
+def _judged(section: Section, verdict: Tone) -> Section:
+    """Return a section in the colour that the rules of its area leave it: red only where a rule fails."""
+    if verdict == "bad":
         return replace(section, tone="bad")
     soft = softened(section) if section.id != "shards" else replace(section, tone=softened(section).tone)
-    return replace(soft, tone=worst((held, soft.tone))) if held else soft
+    return replace(soft, tone=worst((verdict, soft.tone))) if verdict else soft
 
 
 def _headline(verdict: Verdict | None, findings: Sequence[Point], *, unchecked: bool) -> tuple[str, Tone, Line]:
@@ -131,10 +134,8 @@ def _headline(verdict: Verdict | None, findings: Sequence[Point], *, unchecked: 
         subline = say("Policy {} {}, {}.", Name(verdict.policy, 60), Name(verdict.policy_version, 40), baseline)
         if not unchecked:
             return headline, tone, subline
-        told = say(
-            "{} This is what gate.json says; it was not judged here. --policy POLICY.yaml has it judged.", subline
-        )
-        return f"Unchecked: {headline}", worst((tone, "warn")), told
+        text = "{} This is what gate.json says; it was not judged here. --policy POLICY.yaml has it judged."
+        return f"Unchecked: {headline}", worst((tone, "warn")), say(text, subline)
     hint = "No policy was given, so nothing is passed or stopped: --policy POLICY.yaml has it judged."
     if not findings:
         return "Nothing stands out", "good", hint
@@ -146,10 +147,10 @@ def _figures(view: Overview, lost: Tone) -> tuple[KeyFigure, ...]:
     unread = view.ledger["unread_bytes"]
     listed = view.ledger["listed_shards"]
     held_back = f", {t.count(listed)} held back by the list" if listed else ""
-    held_out = sum(volume.documents for volume in view.splits if volume.held_out)
+    held_out = sum(split["documents"] for split in view.splits if split["held_out"])
     return (
-        KeyFigure(label="documents", value=whole.documents, detail=f"{t.count(held_out)} held out"),
-        KeyFigure(label="tokens", value=whole.tokens, detail=f"{t.size(whole.bytes)} of text"),
+        KeyFigure(label="documents", value=whole["documents"], detail=f"{t.count(held_out)} held out"),
+        KeyFigure(label="tokens", value=whole["tokens"], detail=f"{t.size(whole['bytes'])} of text"),
         KeyFigure(
             label="shards read",
             value=f"{t.count(shards['read'])} of {t.count(shards['planned'])}",
@@ -158,7 +159,7 @@ def _figures(view: Overview, lost: Tone) -> tuple[KeyFigure, ...]:
         ),
         KeyFigure(
             label="bytes per token",
-            value=decimal(whole.bytes_per_token),
+            value=decimal(whole["bytes_per_token"]),
             detail=say("tokenizer {}", Name(view.tokenizer["name"], 40)),
         ),
     )
@@ -173,27 +174,15 @@ class Given:
     policy: Path | None = None
     """A policy to judge by."""
     verdict: Path | Verdict | None = None
-    """A verdict, or a ``gate.json``, instead; without either, the one in the manifest's folder is shown."""
+    """A verdict, or a ``gate.json``, instead; without either, that in the manifest's folder is shown."""
     quarantine: Path | None = None
     """A list of quarantined shards to mark."""
     signer: Signer | None = None
     """Who has to have signed manifest and baseline; a policy may ask for that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What was written."""
-
-    num_bytes: int
-    """Of the file."""
-    headline: str
-    """The verdict, or what stands in its place."""
-    findings: tuple[str, ...]
-    """What stands out."""
-
-
-def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
-    """Write the report of a loaded manifest."""
+def make_report(manifest: Manifest, out: Path, given: Given) -> tuple[Page, int]:
+    """Write the report of a loaded manifest; return its page, and the bytes of the file."""
     require("report", "report")
     read = {"--policy": given.policy, "--quarantine": given.quarantine}
     read["--verdict"] = None if isinstance(given.verdict, Verdict) else given.verdict
@@ -214,24 +203,18 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
     )
     data = render(page).encode("utf-8")
     write_file(out, data)
-    findings = tuple(spell(point.text, PERCENT).replace("\xa0", " ") for point in page.findings)
-    return Written(num_bytes=len(data), headline=page.headline, findings=findings)
+    return page, len(data)
 
 
 def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str:
     """Write the report and return what the command prints."""
     manifest = load_consistent(folder)
-    written = make_report(manifest, out, given)
-    if as_json:
-        value = {
-            "report": str(out),
-            "bytes": written.num_bytes,
-            "id": manifest.id,
-            "headline": written.headline,
-            "findings": list(written.findings),
-        }
-        return t.as_json(value)
-    return f"{t.clean(str(out))}: {t.size(written.num_bytes)}, {written.headline}\n"
+    page, num_bytes = make_report(manifest, out, given)
+    if not as_json:
+        return f"{t.clean(str(out))}: {t.size(num_bytes)}, {page.headline}\n"
+    findings = [spell(point.text, PERCENT).replace("\xa0", " ") for point in page.findings]
+    head = {"report": str(out), "bytes": num_bytes, "id": manifest.id}
+    return t.as_json(head | {"headline": page.headline, "findings": findings})
 
 
 VERDICT = "gate.json"
@@ -244,7 +227,7 @@ def verdict_of(
     given: Path | Verdict | None = None,
     signer: Signer | None = None,
 ) -> Verdict | None:
-    """Return the verdict of a policy, or one that the gate wrote; None without either."""
+    """Return the verdict of a policy, or of a file that the gate wrote; None without either."""
     if policy is not None and given is not None:
         raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
     if policy is not None:
@@ -254,7 +237,7 @@ def verdict_of(
 
             older = attested(older, signer)
         rules = policy_of(policy)
-        return judge(manifest, rules, baseline=older, lists=held_against(manifest, rules, baseline=older))
+        return judge(manifest, rules, baseline=older, lists=compared_lists(manifest, rules, baseline=older))
     if given is None and not (manifest.folder / VERDICT).exists():
         return None
     path = manifest.folder / VERDICT if given is None else given
@@ -271,7 +254,7 @@ def verdict_of(
 
 
 def difference_of(manifest: Manifest, baseline: Path | None) -> Difference | None:
-    """Return what changed since an older manifest; None without one."""
+    """Return what changed since an older manifest; None where none is given."""
     if baseline is None:
         return None
     return load_pair(baseline, manifest, hidden=hidden_records)
@@ -281,15 +264,14 @@ def quarantined_shards(manifest: Manifest, path: Path | None) -> dict[int, Line]
     """Return the shards that a quarantine list holds back, with reasons in words, by ordinal."""
     if path is None:
         return {}
-    held = load_quarantine(path)
-    found: dict[int, Line] = {}
+    quarantine, words = load_quarantine(path), dict[int, Line]()
     for row in manifest.table("shards", COLUMNS).to_pylist():
         if not (digests := digests_of(row)):
             continue
-        if entries := held.shard_entries(**digests):
+        if entries := quarantine.shard_entries(**digests):
             codes = join(", ", (Name(code, 60) for code in sorted({str(entry.reason) for entry in entries})))
             until = max((str(entry.until) for entry in entries if entry.until), default="")
-            found[row["shard"]] = say("on the quarantine list: {}{}", codes, f", until {until}" if until else "")
-        elif rows := held.rows(**row_digests_of(row)):
-            found[row["shard"]] = f"{t.plural(len(rows), 'document')} of it on the quarantine list"
-    return found
+            words[row["shard"]] = say("on the quarantine list: {}{}", codes, f", until {until}" if until else "")
+        elif rows := quarantine.rows(**row_digests_of(row)):
+            words[row["shard"]] = f"{t.plural(len(rows), 'document')} of it on the quarantine list"
+    return words

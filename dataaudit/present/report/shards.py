@@ -11,20 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import (
-    Block,
-    Figure,
-    Prose,
-    Scatter,
-    Section,
-    Shards,
-    Table,
-    names,
-    numbers,
-    rows_of,
-    texts,
-    toned,
-)
+from dataaudit.base.render.blocks import Block, Figure, Prose, Scatter, Section, Shards, column, table_of, toned
 from dataaudit.base.render.line import NAME_LIMIT, PERCENT, Line, Name, join, say, spell
 from dataaudit.base.text import clean
 from dataaudit.manifest.load import Manifest
@@ -32,7 +19,7 @@ from dataaudit.metrics.disclosure import BELOW, WITHHELD
 from dataaudit.metrics.pii.cells import pii_cells, shard_total
 from dataaudit.metrics.registry import SHARD_STATISTICS
 from dataaudit.metrics.shown import Floats, floats
-from dataaudit.present.report.standouts import LIMIT_SD, Odd, common, distances
+from dataaudit.present.report.highlights import LIMIT_SD, Odd, common, distances
 
 Indexes = npt.NDArray[np.int64]
 _ROWS = 30
@@ -47,39 +34,33 @@ _ACROSS, _UP = 120, 40
 
 def shard_section(manifest: Manifest, every: Sequence[Odd]) -> Section:
     """Return the shards, and what stands out of them; what most of them share is said once, and marks none."""
-    number = manifest.core.ledger.shards.planned
-    found = [odd for odd in every if odd.tone != "quiet"]
-    lead: Line = f"None of the {t.plural(number, 'shard')} stands out."
-    if found:
-        verb = "stands" if len(found) == 1 else "stand"
-        many = f"{t.count(len(found))} of {t.plural(number, 'shard')} {verb} out"
-        lead = say("{}; the worst is {}: {}.", many, Name(found[0].name), found[0].reasons[0])
-    blocks: list[Block] = [*_shared(manifest), *([_odd(found)] if found else [])]
-    if (figure := _distances(manifest)) is not None:
-        blocks.append(figure)
-    blocks.append(Shards(values=shard_values(manifest, every)))
-    tone = found[0].tone if found else "warn" if every else ""
-    return Section(id="shards", title="Shards", lead=lead, tone=tone, blocks=tuple(blocks))
-
-
-def _shared(manifest: Manifest) -> list[Block]:
-    """Return what most shards have, each in a sentence."""
     number = t.plural(manifest.core.ledger.shards.planned, "shard")
+    odd = [shard for shard in every if shard.tone != "quiet"]
     rest = "It is no mark of a shard: marked is only who has far more of it than the others."
-    return [
+    blocks: list[Block] = [
         Prose(text=say("In {} of {}: {}. {}", t.count(item.shards), number, item.text, rest), tone="quiet")
         for item in common(manifest)
     ]
-
-
-def _odd(found: Sequence[Odd]) -> Table:
-    return Table(
-        title="Shards that stand out, worst first",
-        columns=(*numbers("shard"), *names("split/uri"), *texts("why")),
-        **rows_of(found, lambda odd: (odd.shard, toned(Name(odd.name), odd.tone), join("; ", odd.reasons)), _ROWS),
-        noun="shard",
-        note='"dataaudit inspect DIR SHARD" says all that the manifest knows of one.',
-    )
+    lead: Line = f"None of the {number} stands out."
+    if odd:
+        many = f"{t.count(len(odd))} of {number} {'stands' if len(odd) == 1 else 'stand'} out"
+        lead = say("{}; the worst is {}: {}.", many, Name(odd[0].name), odd[0].reasons[0])
+        table = table_of(
+            "Shards that stand out, worst first",
+            odd,
+            column("shard"),
+            column("split/uri", lambda shard: toned(Name(shard.name), shard.tone), kind="name"),
+            column("why", lambda shard: join("; ", shard.reasons), kind="text"),
+            most=_ROWS,
+            noun="shard",
+            note='"dataaudit inspect DIR SHARD" says all that the manifest knows of one.',
+        )
+        blocks.append(table)
+    if (figure := _distances(manifest)) is not None:
+        blocks.append(figure)
+    blocks.append(Shards(values=shard_values(manifest, every)))
+    tone = odd[0].tone if odd else "warn" if every else ""
+    return Section(id="shards", title="Shards", lead=lead, tone=tone, blocks=tuple(blocks))
 
 
 def _distances(manifest: Manifest) -> Figure | None:
@@ -89,11 +70,11 @@ def _distances(manifest: Manifest) -> Figure | None:
         return None
     number = manifest.core.ledger.shards.planned
     best = np.full(number, np.nan)
-    column = np.full(number, -1)
+    column_of = np.full(number, -1)
     for index, item in enumerate(measured):
         shards, own = item.shards, item.deviations
         farther = ~(np.abs(best[shards]) >= np.abs(own))
-        best[shards[farther]], column[shards[farther]] = own[farther], index
+        best[shards[farther]], column_of[shards[farther]] = own[farther], index
     known = np.flatnonzero(np.isfinite(best))
     beyond = np.abs(best[known]) > LIMIT_SD
     loud = known[beyond][np.argsort(-np.abs(best[known][beyond]), kind="stable")][:_LOUD]
@@ -101,7 +82,7 @@ def _distances(manifest: Manifest) -> Figure | None:
     uris = manifest.table("shards", ["uri"])["uri"]
 
     def point(shard: int) -> tuple[float, float, Line]:
-        own, away = measured[column[shard]], float(best[shard])
+        own, away = measured[column_of[shard]], float(best[shard])
         name = Name(f"{own.split}/{uris[shard].as_py()}")
         words = say("{}: {}, {} robust sd", name, own.of.text, f"{away:+.1f}")
         return float(shard), max(-_FAR, min(_FAR, away)), words
@@ -114,10 +95,13 @@ def _distances(manifest: Manifest) -> Figure | None:
         boxes=() if len(quiet) <= _POINTS else _boxes(quiet, best[quiet], number),
         lines=((0.0, float(number - 1), 0.0, LIMIT_SD),),
     )
-    table = Table(
-        title="Shards beyond the limits",
-        columns=(*numbers("shard", "robust sd"), *names("in")),
-        **rows_of(loud.tolist(), lambda value: (value, f"{best[value]:+.1f}", measured[column[value]].of.text), _ROWS),
+    table = table_of(
+        "Shards beyond the limits",
+        loud.tolist(),
+        column("shard", int),
+        column("robust sd", lambda shard: f"{best[shard]:+.1f}"),
+        column("in", lambda shard: measured[column_of[shard]].of.text, kind="name"),
+        most=_ROWS,
         noun="shard",
         folded=True,
         empty="None.",
@@ -200,13 +184,13 @@ def _digits(kind: str, *, exact: bool) -> int:
 def _values(column: pa.ChunkedArray, digits: int) -> list[float | int | None]:
     """Return a column rounded to some significant digits; all of them when there are none to round to."""
     if not digits:
-        found: list[float | int | None] = column.to_pylist()
-        return found
-    held = floats(column)
-    some = np.isfinite(held) & (held != 0)
-    scale = np.ones(len(held))
-    scale[some] = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(held[some]))))
-    return [_short(value, digits) for value in (np.round(held * scale) / scale).tolist()]
+        exact: list[float | int | None] = column.to_pylist()
+        return exact
+    values = floats(column)
+    some = np.isfinite(values) & (values != 0)
+    scale = np.ones(len(values))
+    scale[some] = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(values[some]))))
+    return [_short(value, digits) for value in (np.round(values * scale) / scale).tolist()]
 
 
 def _short(value: float, digits: int) -> float | int | None:
@@ -217,13 +201,10 @@ def _short(value: float, digits: int) -> float | int | None:
 
 def _few(manifest: Manifest) -> list[float | int | None]:
     """Return personal data per million tokens; -1 and -2 stand for numbers that are not shown."""
-    sizes = manifest.table("shards", ["documents", "tokens"])
-    cells = pii_cells(manifest)
-    found: list[float | int | None] = [None] * sizes.num_rows
-    if cells is None:
-        return found
-    documents, tokens = sizes["documents"].to_pylist(), sizes["tokens"].to_pylist()
-    for shard in cells.shards:
-        count = shard_total(cells, shard, documents[shard], tokens[shard])
-        found[shard] = (-1 if count.fewer_than else -2) if count.suppressed else count.per_million
-    return found
+    sizes = manifest.table("shards", ["documents", "tokens"]).to_pylist()
+    shown: list[float | int | None] = [None] * len(sizes)
+    if (cells := pii_cells(manifest)) is not None:
+        for shard in cells.shards:
+            count = shard_total(cells, shard, **sizes[shard])
+            shown[shard] = (-1 if count.fewer_than else -2) if count.suppressed else count.per_million
+    return shown

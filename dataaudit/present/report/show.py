@@ -1,8 +1,6 @@
 """``dataaudit show``: a manifest on one screen, its whole text, one part of it, or every record of one metric.
 
-A manifest in parts that have names, as its families have them: what `show --section` prints, and a page's areas.
-
-The one screen that `show` and `build` print, and what a notebook shows: what a manifest is, and what stands out.
+Families name the parts (`show --section NAME`) and the areas of a page. A notebook shows what the screen does.
 """
 
 from __future__ import annotations
@@ -11,8 +9,8 @@ import difflib
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +23,11 @@ from dataaudit.base.render.blocks import (
     Points,
     Prose,
     Section,
-    Table,
+    column,
     merged,
-    names,
-    numbers,
-    words,
+    table_of,
 )
-from dataaudit.base.render.line import Line, Name, Number, Unit, cells, fold, join, say, shortened, spell, wrap
+from dataaudit.base.render.line import Line, Name, Number, cells, fold, join, say, shortened, spell, wrap
 from dataaudit.base.render.terminal import ROWS, facts, page, parts_of, prose, render, section, terminal_width
 from dataaudit.config import nearest
 from dataaudit.manifest.load import Manifest, load_manifest
@@ -40,9 +36,9 @@ from dataaudit.manifest.s3 import shown
 from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.registry import FAMILIES, all_shown
 from dataaudit.metrics.secrets.definition import secrets, warning
-from dataaudit.metrics.shown import Part, Standout, exit_text
-from dataaudit.metrics.volume.facts import Overview, identity, overview, shards_read, splits_table
-from dataaudit.present.report.standouts import by_turns, outlier_table, outliers, standout_facts, standouts
+from dataaudit.metrics.shown import Highlight, Part, exit_text
+from dataaudit.metrics.volume.definition import Overview, identity, overview, shards_read, splits_table
+from dataaudit.present.report.highlights import highlight_facts, highlights, outlier_table, outliers, round_robin
 
 _NOTES = 100
 
@@ -74,17 +70,17 @@ SECTIONS = (*dict.fromkeys(part.name for part in _PARTS if part.name and part.na
 
 def blocks_of(name: str, manifest: Manifest) -> list[Section | Block]:
     """Return the blocks of a part, without sections that only say that nothing was looked for."""
-    found = [block for part in _PARTS if part.name == name for block in part.blocks(manifest)]
-    return [item for item in found if not (isinstance(item, Section) and item.tone == "quiet" and not item.blocks)]
+    blocks = [block for part in _PARTS if part.name == name for block in part.blocks(manifest)]
+    return [item for item in blocks if not (isinstance(item, Section) and item.tone == "quiet" and not item.blocks)]
 
 
 def areas(manifest: Manifest, titles: dict[str, str]) -> dict[str, Section]:
-    """Return the sections of a page by id: those of an area as one, what stands beside them last."""
-    found: dict[str, list[Section | Block]] = {}
+    """Return the sections of a page by id: those of an area merged, what stands beside them last."""
+    made: dict[str, list[Section | Block]] = {}
     for part in _PARTS:
         if part.area:
-            found.setdefault(part.area, []).extend(part.blocks(manifest))
-    return {area: _area(area, blocks, titles) for area, blocks in found.items()}
+            made.setdefault(part.area, []).extend(part.blocks(manifest))
+    return {area: _area(area, blocks, titles) for area, blocks in made.items()}
 
 
 def _area(area: str, blocks: list[Section | Block], titles: dict[str, str]) -> Section:
@@ -95,16 +91,10 @@ def _area(area: str, blocks: list[Section | Block], titles: dict[str, str]) -> S
 
 
 def facts_of(manifest: Manifest, *, whole: bool = False) -> dict[str, Any]:
-    """Return what the families know as plain JSON values; ``whole`` adds what may be long."""
-    made = [(name, make) for shown in all_shown() for name, make in shown.facts.items()]
-    made += [(name, make) for shown in all_shown() for name, make in shown.long_facts.items()] if whole else []
-    return {name: _plain(make(manifest)) for name, make in made}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+    """Return what the families know, for JSON; ``whole`` adds what may be long."""
+    made = {name: make for shown in all_shown() for name, make in shown.facts.items()}
+    made |= {name: make for shown in all_shown() for name, make in shown.long_facts.items() if whole}
+    return {name: make(manifest) for name, make in made.items()}
 
 
 LINES = 24
@@ -125,21 +115,22 @@ def screen(manifest: Manifest, width: int, last: Sequence[str] = ()) -> str:
     """Return the screen: at most 24 lines of at most ``width`` cells."""
     view = overview(manifest)
     head = [shortened(f"{view.dataset} {view.version}", width), *_identity(view, width)]
-    absent = prose(told, width) if (told := not_looked_for(manifest)) else []
-    found = standouts(manifest)
-    commands = _commands(view, found, width)
+    absent = prose(not_looked_for(manifest), width)
+    every = highlights(manifest)
+    commands = _commands(view, every, width)
     blanks = 2 + bool(last)
     room = LINES - len(head) - len(absent) - len(last) - len(commands) - blanks - 1
     nothing = "Nothing stands out of what was looked for." if absent else "Nothing stands out."
-    lines = _listed(found, width, room) if found else prose(nothing, width)
-    title = "What stands out, worst first (`--section NAME` prints more of one)" if found else "What stands out"
+    lines = _listed(every, width, room) if every else prose(nothing, width)
+    title = "What stands out, worst first (`--section NAME` prints more of one)" if every else "What stands out"
     return page(head[0], head[1:], [*section(title, lines), *absent], last, commands)
 
 
 def _identity(view: Overview, width: int) -> list[str]:
     """Return id, size and splits, a line each; two for a size with very long numbers."""
     whole = view.totals
-    size = f"{t.plural(whole.documents, 'document')}, {t.size(whole.bytes)}, {t.plural(whole.tokens, 'token')}"
+    documents, tokens = t.plural(whole["documents"], "document"), t.plural(whole["tokens"], "token")
+    size = f"{documents}, {t.size(whole['bytes'])}, {tokens}"
     read = shards_read(view.ledger)
     name = " " * max(0, min(_INDENT, width - len(view.id))) + view.id
     tokenizer = f" ({shortened(view.tokenizer['name'], _NAME)})"
@@ -150,13 +141,13 @@ def _identity(view: Overview, width: int) -> list[str]:
 
 def _splits(view: Overview, width: int) -> list[str]:
     """Return the splits, as many as fit on a line."""
-    parts = [
-        f"{shortened(volume.name, _NAME)} {t.plural(volume.documents, 'document')}, {t.plural(volume.tokens, 'token')}"
-        if not index
-        else f"{shortened(volume.name, _NAME)} {t.count(volume.documents)}, {t.count(volume.tokens)}"
-        for index, volume in enumerate(view.splits)
-    ]
-    parts = [part + (" (held out)" if volume.held_out else "") for part, volume in zip(parts, view.splits, strict=True)]
+    parts = []
+    for index, split in enumerate(view.splits):
+        documents, tokens = t.count(split["documents"]), t.count(split["tokens"])
+        if not index:
+            documents, tokens = t.plural(split["documents"], "document"), t.plural(split["tokens"], "token")
+        held_out = " (held out)" if split["held_out"] else ""
+        parts.append(f"{shortened(split['name'], _NAME)} {documents}, {tokens}{held_out}")
     for number in range(min(len(parts), width // _LEAST), 0, -1):
         left = len(parts) - number
         line = "; ".join([*parts[:number], *([f"and {t.plural(left, 'more split')}"] if left else [])])
@@ -165,22 +156,18 @@ def _splits(view: Overview, width: int) -> list[str]:
     return prose(f"{t.plural(len(parts), 'split')}", width) if parts else []
 
 
-def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
+def _listed(every: Sequence[Highlight], width: int, room: int) -> list[str]:
     """Return as many as there is room for, and how many are left out."""
-    label = max(cells(standout.part) for standout in found) + 2
-    chosen: list[tuple[int, list[str]]] = []
-    used = 0
-    for index in by_turns(found):
-        lines = _lines(found[index], label, width)
-        if used + len(lines) > room - (len(chosen) + 1 < len(found)):
+    label = max(cells(standout.part) for standout in every) + 2
+    chosen: dict[int, list[str]] = {}
+    for index in round_robin(every):
+        lines = _lines(every[index], label, width)
+        room -= len(lines)
+        if room < (len(chosen) + 1 < len(every)):
             break
-        chosen.append((index, lines))
-        used += len(lines)
-    chosen.sort(key=lambda pair: pair[0])
-    kept = [line for _, lines in chosen for line in lines]
-    listed = {index for index, _ in chosen}
-    left = Counter(standout.part for index, standout in enumerate(found) if index not in listed)
-    return kept + (_left_out(left, width) if left else [])
+        chosen[index] = lines
+    left = Counter(standout.part for index, standout in enumerate(every) if index not in chosen)
+    return [line for index in sorted(chosen) for line in chosen[index]] + (_left_out(left, width) if left else [])
 
 
 def _left_out(parts: Counter[str], width: int) -> list[str]:
@@ -195,8 +182,8 @@ def _left_out(parts: Counter[str], width: int) -> list[str]:
     return prose(text, width)
 
 
-def _lines(standout: Standout, label: int, width: int) -> list[str]:
-    """Return the line of one thing, the name of its place shortened; two where it is too long even so."""
+def _lines(standout: Highlight, label: int, width: int) -> list[str]:
+    """Return the line of a thing, the name of its place shortened; two lines where that is too long."""
     column = width - _INDENT - label
     whole = spell(standout.sentence(column))
     if cells(whole) <= column:
@@ -225,22 +212,20 @@ def not_looked_for(manifest: Manifest) -> str:
         ("no split is held out", idle),
         ("the stages are off", [family for family in absent if family not in idle]),
     )
-    told = [f"as {why}: {', '.join(family.stage_name for family in ones)}" for why, ones in groups if ones]
-    return f"Not looked for, {'; '.join(told)}" if told else ""
+    parts = [f"as {why}: {', '.join(family.stage_name for family in own)}" for why, own in groups if own]
+    return f"Not looked for, {'; '.join(parts)}" if parts else ""
 
 
-def _commands(view: Overview, found: Sequence[Standout], width: int) -> list[str]:
+def _commands(view: Overview, every: Sequence[Highlight], width: int) -> list[str]:
     """Return the commands that print the rest; `DIR` stands for a folder whose name is too long for a line."""
-    shards = [
-        *(lost.shard for lost in view.unread[:1]),
-        *(standout.shard for standout in found if standout.shard is not None),
-        0,
-    ]
-    told = "why this shard was not read" if view.unread else "what is known of one shard"
+    shards = [lost["shard"] for lost in view.unread[:1]]
+    shards += [standout.shard for standout in every if standout.shard is not None]
+    shard = next(iter(shards), 0)
+    what = "why this shard was not read" if view.unread else "what is known of one shard"
     for folder in (t.clean(shlex.quote(view.manifest)), "DIR"):
         pairs = [
             (f"dataaudit show {folder} --all", "or --section NAME, --metric NAME, --json"),
-            (f"dataaudit inspect {folder} {shards[0]}", told),
+            (f"dataaudit inspect {folder} {shard}", what),
             (f"dataaudit report {folder} --out report.html", "the same in a browser"),
         ]
         if max(cells(command) for command, _ in pairs) + _INDENT <= width:
@@ -265,8 +250,8 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
             "parts_planned": result.planned,
             "parts_scanned": result.scanned,
         }
-        found = {**facts_of(manifest), "stands_out": standout_facts(manifest), "notes": manifest.run.notes}
-        return t.as_json({**asdict(overview(manifest)), **found, **run})
+        facts = {**facts_of(manifest), "stands_out": highlight_facts(manifest), "notes": manifest.run.notes}
+        return t.as_json({**asdict(overview(manifest)), **facts, **run})
     width, notes = terminal_width(), manifest.run.notes
     last = (
         [shortened(f"{t.plural(len(notes), 'note')} (--section notes), the first: {notes[0]}", width)] if notes else []
@@ -276,25 +261,25 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
 
 
 def manifest_blocks(manifest: Manifest) -> Section:
-    """Return what a notebook shows of a manifest; of a damaged one that it is."""
+    """Return what a notebook shows of a manifest; of a damaged manifest the damage."""
     core = manifest.core
     title = say("{} {}", Name(core.dataset.name, _TITLE), Name(core.dataset.version, _TITLE))
     try:
         view = overview(manifest)
-        found = standouts(manifest)
+        every = highlights(manifest)
     except DataAuditError as error:
         points = Points(items=(Point(tone="bad", text=str(error)),))
         return Section(id="manifest", title=title, tone="bad", blocks=(points,))
-    things = f"{t.plural(len(found), 'thing')} stand{'s' if len(found) == 1 else ''} out"
-    chosen = [found[index] for index in sorted(by_turns(found)[:_POINTS])]
-    left = f"{len(found) - len(chosen):,} more are not listed. " if len(chosen) < len(found) else ""
+    things = f"{t.plural(len(every), 'thing')} stand{'s' if len(every) == 1 else ''} out"
+    chosen = [every[index] for index in sorted(round_robin(every)[:_POINTS])]
+    left = f"{len(every) - len(chosen):,} more are not listed. " if len(chosen) < len(every) else ""
     ledger = core.ledger
     held_back = f", {t.count(ledger.listed_shards)} held back by the list" if ledger.listed_shards else ""
     read = ("shards read", f"{t.count(ledger.shards.read)} of {t.count(ledger.shards.planned)}{held_back}")
     return Section(
         id="manifest",
-        title=say("{}: {}", title, things if found else "nothing stands out"),
-        tone=found[0].kind.tone if found else "good",
+        title=say("{}: {}", title, things if every else "nothing stands out"),
+        tone=every[0].kind.tone if every else "good",
         blocks=(
             Points(items=tuple(Point(tone=standout.kind.tone, text=standout.sentence()) for standout in chosen)),
             Prose(text=left + not_looked_for(manifest)),
@@ -328,8 +313,8 @@ def show_manifest(
     view, width = overview(manifest), terminal_width()
     title = say("{} {}", Name(view.dataset), Name(view.version))
     if part is not None:
-        told = _text(part, manifest, width)
-        return page(title, *([], *told) if told else ([f"  Nothing of {part} is in this manifest."],))
+        lines = _text(part, manifest, width)
+        return page(title, *([], *lines) if lines else ([f"  Nothing of {part} is in this manifest."],))
     if whole:
         head = [*_warning(manifest, width), *facts(identity(view).pairs, width)]
         return page(title, head, *(lines for name in SECTIONS for lines in _text(name, manifest, width)))
@@ -342,9 +327,9 @@ def _text(part: str, manifest: Manifest, width: int) -> list[list[str]]:
 
 def _warning(manifest: Manifest, width: int) -> list[str]:
     """Return the line that stands above everything else when secrets are confirmed."""
-    found = warning(secrets(manifest))
-    text = say("WARNING: {}. Revoke them; the table `findings` has their places.", found)
-    return wrap(spell(text), width) if found else []
+    confirmed = warning(secrets(manifest))
+    text = say("WARNING: {}. Revoke them; the table `findings` has their places.", confirmed)
+    return wrap(spell(text), width) if confirmed else []
 
 
 def _facts(manifest: Manifest) -> str:
@@ -353,9 +338,9 @@ def _facts(manifest: Manifest) -> str:
         {
             **asdict(overview(manifest)),
             **facts_of(manifest, whole=True),
-            "outliers": [asdict(outlier) for outlier in outliers(manifest)],
+            "outliers": outliers(manifest),
             "metrics": metric_names(manifest),
-            "stands_out": standout_facts(manifest),
+            "stands_out": highlight_facts(manifest),
         }
     )
 
@@ -369,48 +354,50 @@ def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
     if as_json:
         value = [{**asdict(record), "scope": record.scope.as_dict()} for record in records]
         return t.as_json({"id": manifest.id, "metric": name, "records": value, "suppressed": len(hidden)})
-    rows = [_row_of_record(record) for record in records]
-    columns = (
-        *names("scope"),
-        *words("stat"),
-        *numbers("value"),
-        *words("unit"),
-        *numbers("from", "to", "confidence", "n"),
-        *words("method", "status"),
-    )
-    same = {index: cells[0] for index, cells in enumerate(zip(*rows, strict=True)) if len(set(map(spell, cells))) == 1}
-    kept = [index for index in range(len(columns)) if index not in same or index not in _MAY_BE_SAID_ONCE]
-    said = [
-        say("{} {}", columns[index].head, same[index])
-        for index in _MAY_BE_SAID_ONCE
-        if index in same and spell(same[index]) != t.NOTHING
-    ]
-    table = Table(
-        title="",
-        columns=tuple(columns[index] for index in kept),
-        rows=tuple(tuple(row[index] for index in kept) for row in rows),
+    table = table_of("", records, *_RECORD, most=None)
+    same = {
+        index: cells[0]
+        for index, cells in enumerate(zip(*table.rows, strict=True))
+        if index in _MAY_BE_SAID_ONCE and len(set(map(spell, cells))) == 1
+    }
+    kept = [index for index in range(len(_RECORD)) if index not in same]
+    parts = [say("{} {}", _RECORD[index].head, cell) for index, cell in same.items() if spell(cell) != t.NOTHING]
+    table = replace(
+        table,
+        columns=tuple(_RECORD[index] for index in kept),
+        rows=tuple(tuple(row[index] for index in kept) for row in table.rows),
     )
     note = _NOT_SHOWN.format(number=t.plural(len(hidden), "record")) if hidden else ""
-    once = Prose(text=say("every record: {}", join(", ", said)) if said else "")
+    once = Prose(text=say("every record: {}", join(", ", parts)) if parts else "")
     title = say("{}: {}", Name(name), t.plural(len(records) + len(hidden), "record"))
     return render(title, [once, table, Prose(text=note)], most=None)
 
 
-def _row_of_record(record: Metric) -> tuple[Line, ...]:
+def _scope(record: Metric) -> Line:
     scope = join(" ", (say("{}={}", name, Name(str(value), 60)) for name, value in record.scope.as_dict().items()))
-    unit: Unit = "share" if record.unit == "ratio" else "decimal"
-    return (
-        scope if scope.parts else "(all)",
-        Name(record.stat),
-        Number(record.value, unit),
-        Name(record.unit),
-        Number(record.low, unit),
-        Number(record.high, unit),
-        None if record.confidence is None else f"{record.confidence:g}",
-        record.n,
-        record.method,
-        record.status if record.status == "ok" else say("{}: {}", record.status, Name(record.reason)),
-    )
+    return scope if scope.parts else "(all)"
+
+
+def _number(field: str) -> Callable[[Metric], Line]:
+    return lambda record: Number(getattr(record, field), "share" if record.unit == "ratio" else "decimal")
+
+
+def _status(record: Metric) -> Line:
+    return record.status if record.status == "ok" else say("{}: {}", record.status, Name(record.reason))
+
+
+_RECORD = (
+    column("scope", _scope, kind="name"),
+    column("stat", shown=Name, kind="word"),
+    column("value", _number("value")),
+    column("unit", shown=Name, kind="word"),
+    column("from", _number("low")),
+    column("to", _number("high")),
+    column("confidence", lambda record: None if record.confidence is None else f"{record.confidence:g}"),
+    column("n"),
+    column("method", kind="word"),
+    column("status", _status, kind="word"),
+)
 
 
 def _order(record: Metric) -> tuple[Any, ...]:

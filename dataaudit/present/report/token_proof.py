@@ -8,7 +8,7 @@ from dataaudit.base import text as t
 from dataaudit.base.render.terminal import facts, page, section, terminal_width
 from dataaudit.manifest.token_proof import Case, ProvenFile, TokenProof
 
-_TOLD = {
+_FAULTS = {
     "held_out": "held out",
     "missing": "missing",
     "extra": "not audited",
@@ -30,12 +30,11 @@ def proof_json(proof: TokenProof) -> str:
 def proof_text(proof: TokenProof, record: Path) -> str:
     """Return the record for a terminal."""
     width = terminal_width()
-    names = ", ".join(t.clean(proven_file.name, 200) for proven_file in proof.files[:_SHOWN])
+    names = ", ".join(t.clean(file.name, 200) for file in proof.files[:_SHOWN])
     names += f" and {len(proof.files) - _SHOWN:,} more" if len(proof.files) > _SHOWN else ""
-    proven, held_out = proof.result == "proven", proof.faults.held_out.documents
-    found = "what was audited, and nothing else" if proven else "not what was audited"
-    if held_out:
-        found = f"{t.plural(held_out, 'held-out document')} in it"
+    holds = "what was audited, and nothing else" if proof.result == "proven" else "not what was audited"
+    if held_out := proof.faults.held_out.documents:
+        holds = f"{t.plural(held_out, 'held-out document')} in it"
     pairs = [
         ("manifest", proof.manifest),
         ("audited", f"{t.plural(proof.expected, 'document')} that nothing holds back"),
@@ -44,21 +43,21 @@ def proof_text(proof: TokenProof, record: Path) -> str:
     ]
     if not proof.matched:
         pairs.append(("", "none is the same: the files are of another corpus, tokenizer, type or end token"))
-    pairs += [("end token", said) for file in proof.files if (said := _ends(file, proof.end_token))][:_SHOWN]
+    pairs += [("end token", ends) for file in proof.files if (ends := _ends(file, proof.end_token))][:_SHOWN]
     if proof.unread_splits and proof.faults.extra.documents:
         absent = ", ".join(t.clean(split, 100) for split in proof.unread_splits)
         pairs.append(("not looked for", f"documents of {absent}: the shards cannot be read here; say --root"))
-    faults = [(name, getattr(proof.faults, name)) for name in _TOLD]
-    told = []
-    for name, fault in faults:
+    differs = []
+    for name, words in _FAULTS.items():
+        fault = getattr(proof.faults, name)
         if fault.documents:
             shown = "; ".join(_case(item) for item in fault.named[:_SHOWN])
             more = f"; and {fault.documents - _SHOWN:,} more" if fault.documents > _SHOWN else ""
-            told.append((_TOLD[name], f"{t.plural(fault.documents, 'document')}: {shown}{more}"))
+            differs.append((words, f"{t.plural(fault.documents, 'document')}: {shown}{more}"))
     return page(
-        f"{names}: {found}",
+        f"{names}: {holds}",
         facts([*pairs, ("record", t.clean(str(record)))], width),
-        section("What differs", facts(told, width)),
+        section("What differs", facts(differs, width)),
     )
 
 
@@ -73,5 +72,5 @@ def _ends(file: ProvenFile, token: int | None) -> str:
 
 
 def _case(case: Case) -> str:
-    place = "" if case.file is None else f"{t.clean(case.file, 100)} document {case.at:,}"
-    return " is ".join(part for part in (place, t.clean(case.document or "", 200)) if part)
+    position = "" if case.file is None else f"{t.clean(case.file, 100)} document {case.at:,}"
+    return " is ".join(part for part in (position, t.clean(case.document or "", 200)) if part)

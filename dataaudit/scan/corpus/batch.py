@@ -9,12 +9,14 @@ from typing import Generic, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.scan.corpus.segments import bounds_of, text_buffers
+
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation(Generic[Value]):
-    """The name of what an annotator says of every document, with the type of its answer."""
+    """The name of an annotator's answer for every document, with its type."""
 
     name: str
 
@@ -34,31 +36,27 @@ class DocBatch:
     digests: np.ndarray | None = None
     """uint8[n, 16] of :func:`dataaudit.scan.corpus.texts.text_digests`, once the scan has computed them."""
     annotations: Mapping[str, object] = field(default_factory=dict)
-    """What annotators say of the documents, by name; :meth:`get` returns one with its type."""
+    """Answers of annotators, by name; see :meth:`get`."""
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def byte_offsets(self) -> np.ndarray:
         """int64[n + 1] offsets of the documents in :meth:`byte_values`."""
-        if len(self.texts) == 0:
-            return np.zeros(1, dtype=np.int64)
-        return np.frombuffer(self.texts.buffers()[1], dtype=np.int64, count=len(self.texts) + 1)
+        return text_buffers(self.texts)[0]
 
     def byte_values(self) -> np.ndarray:
-        """uint8[bytes] of all documents, one after another; not a copy."""
-        values = self.texts.buffers()[2] if len(self.texts) else None
-        size = int(self.byte_offsets()[-1])
-        return np.zeros(0, dtype=np.uint8) if values is None else np.frombuffer(values, dtype=np.uint8, count=size)
+        """uint8[bytes] of all documents, concatenated; not a copy."""
+        return text_buffers(self.texts)[1]
 
     def num_bytes(self) -> np.ndarray:
         """int64[n] UTF-8 bytes of each document."""
         return np.diff(self.byte_offsets())
 
     def get(self, annotation: Annotation[Value]) -> Value:
-        """Return what an annotator says of the documents."""
+        """Return an annotator's answer for the documents."""
         if annotation.name not in self.annotations:
-            raise LookupError(f"whoever looks at {annotation.name} has to say so in `needs`")
+            raise LookupError(f"a reader of {annotation.name} has to declare it in `needs`")
         return cast("Value", self.annotations[annotation.name])
 
     def annotated(self, annotation: Annotation[Value], value: Value) -> DocBatch:
@@ -66,21 +64,21 @@ class DocBatch:
         return replace(self, annotations={**self.annotations, annotation.name: value})
 
     def identities(self) -> np.ndarray:
-        """uint64[n] of each document: the same for the same text, whatever batch it is in."""
+        """uint64[n]: equal for equal texts, in whatever batch."""
         assert self.digests is not None, "the scan computes the digests before it annotates"
         return np.ascontiguousarray(self.digests[:, :8]).view("<u8").reshape(-1)
 
-    def take(self, places: np.ndarray) -> DocBatch:
-        """Return some of the documents, in this order, as they were read: without digests and annotations."""
+    def take(self, chosen: np.ndarray) -> DocBatch:
+        """Return some of the documents, in this order, without digests and annotations."""
         return DocBatch(
-            texts=self.texts.take(pa.array(places, pa.int64())),
-            rows=self.rows[places],
-            source_codes=self.source_codes[places],
+            texts=self.texts.take(pa.array(chosen, pa.int64())),
+            rows=self.rows[chosen],
+            source_codes=self.source_codes[chosen],
             source_names=self.source_names,
         )
 
     def without(self, rows: frozenset[int]) -> DocBatch:
-        """Return the batch as if some records had not been there, as it was read: without digests and annotations."""
+        """Return the batch as if it had been read without some records: without digests and annotations."""
         if not rows or rows.isdisjoint(self.rows.tolist()):
             return self
         left = self.take(np.flatnonzero(~np.isin(self.rows, list(rows))))
@@ -95,12 +93,7 @@ class DocBatch:
 
 
 class BatchBuilder:
-    """Collects documents until a batch is full.
-
-    Args:
-        max_bytes: Text bytes after which a batch is full; one document may exceed it.
-        max_documents: Documents after which a batch is full.
-    """
+    """Collects documents until a batch is full; a single document may exceed ``max_bytes`` of text."""
 
     def __init__(self, max_bytes: int, max_documents: int = 65_536) -> None:
         self._max_bytes = max_bytes
@@ -140,6 +133,5 @@ class BatchBuilder:
 def _as_array(texts: list[str]) -> pa.LargeStringArray:
     """Return texts as an Arrow array; a third of the time that ``pa.array`` takes."""
     encoded = [text.encode() for text in texts]
-    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    offsets = bounds_of([len(text) for text in encoded])
     return pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))

@@ -1,11 +1,8 @@
-"""Which field of a record is the text and which the source: resolved once per shard.
+"""Resolves, once per shard, which field of a record is the text and which the source.
 
-A dotted path ``meta.text`` is tried as a column of that exact name first, then as a field inside a nested
-record. A source is a string; null or absent is the source :data:`NO_SOURCE`.
-
-Folders named ``key=value``, as Hive, Spark, DuckDB and Arrow write them: columns that stand in the path of a file.
-
-The files below have mostly no such column. Of a key that stands in a path twice the innermost folder counts.
+A dotted path ``meta.text`` is tried as a column of that exact name first, then as a field inside a nested record. A
+source is a string; null or absent is the source :data:`NO_SOURCE`. Folders named ``key=value``, as Hive, Spark, DuckDB
+and Arrow write them, are columns too; of a repeated key the innermost folder counts.
 """
 
 from __future__ import annotations
@@ -29,16 +26,13 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def partition_columns(uri: str) -> dict[str, str]:
-    """Return the columns that the folders of a URI give; null is an empty text.
-
-    Characters that a folder's name cannot hold are percent-encoded by those who write such folders.
-    """
-    found = {}
+    """Return the columns that the folders of a URI give, percent-encoding undone; null is an empty text."""
+    columns = {}
     for folder in decode_path(uri).split("/")[:-1]:
         key, sign, value = folder.encode("utf-8", "surrogateescape").decode("utf-8", "replace").partition("=")
         if key and sign:
-            found[unquote(key)] = "" if value == _NULL else unquote(value)
-    return found
+            columns[unquote(key)] = "" if value == _NULL else unquote(value)
+    return columns
 
 
 def source_key(folders: Collection[str]) -> str | None:
@@ -59,22 +53,19 @@ def plain_folder(folder: str) -> str | None:
 
 NO_SOURCE = "(none)"
 TEXT, MIXED, NOTHING = "text", "text and other values", "null"
-"""What a column of a file holds, as far as it was looked at; of others the name of their type."""
-_MISSING = object()
+"""Contents of a column, as far as it was peeked at; other contents are named by their type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldRule:
-    """What a reader needs to know of a shard's columns; part of the key of its partials."""
+    """How a reader reads a shard's columns; part of the key of its partials."""
 
     text: str
     """Column or dotted path of the text."""
     source_column: str | None
-    """Column or dotted path of the source, or None when it is the same for the whole shard."""
+    """Column or dotted path of the source; None where the whole shard has the source ``source_constant``."""
     source_constant: str
-    """The source when there is no column for it."""
     max_record_bytes: int
-    """Longest record that is read."""
     text_document: str = ""
     """What is a document in a file of plain text; empty for other formats."""
 
@@ -115,9 +106,8 @@ def recorded_rule(config: Mapping[str, Any], split: str, uri: str, format_: str)
 
 def look_up(record: dict[str, Any], path: str) -> Any:
     """Return the value at a dotted path, or None when it is absent."""
-    value = record.get(path, _MISSING)
-    if value is not _MISSING or "." not in path:
-        return None if value is _MISSING else value
+    if path in record or "." not in path:
+        return record.get(path)
     current: Any = record
     for name in path.split("."):
         if not isinstance(current, dict):

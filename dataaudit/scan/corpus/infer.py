@@ -1,7 +1,7 @@
 """Inference for builds without a config: splits from names, text and source from the first shard.
 
-Every case is listed in ``dataaudit explain inputs``, and what was inferred is printed. Nothing is guessed twice:
-what is ambiguous is an error that names the choices.
+Every case is listed in ``dataaudit explain inputs``, and the inference is printed. What is ambiguous is an error that
+names the choices.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dataaudit.scan.corpus.fields import MIXED, NOTHING, PLAIN_FOLDER, TEXT, pla
 from dataaudit.scan.corpus.loss import ShardUnreadable
 from dataaudit.scan.corpus.readers import reader_of
 from dataaudit.scan.corpus.shards import Shard, expand, remote_lister
-from dataaudit.scan.corpus.storage.address import Access, RemotePath, name_of, scheme_of_path
+from dataaudit.scan.corpus.storage.address import Access, RemotePath, name_of, scheme_of
 from dataaudit.scan.corpus.storage.saved import saved_split
 
 Columns = Mapping[str, str]
-"""What each column of a shard holds, as :mod:`dataaudit.scan.corpus.fields` names it."""
+"""Content of each column of a shard, as :mod:`dataaudit.scan.corpus.fields` names it."""
 
 TEXT_NAMES = ("text", "content", "raw_content", "document", "body")
 _DECIDING = TEXT_NAMES[:3]
@@ -37,15 +37,10 @@ _ABOUT_TEXT = re.compile(
 """Names of properties of a text: a lone column of such a name is not the text."""
 SOURCE_NAME = "source"
 _SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "dev": "val",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     "test": "test",
-    "heldout": "heldout",
-    "holdout": "heldout",
+    **dict.fromkeys(("heldout", "holdout"), "heldout"),
 }
 _FOLDER = r"(?:^|/)(?P<source>[^/]+)/[^/]+$"
 _SHOWN_COLUMNS = 20
@@ -56,11 +51,10 @@ _DATA = re.compile(r"@|[0-9]{5}|://")
 
 
 def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = None) -> dict[str, Split]:
-    """Sort files into splits by the last word of their path that names one; without any, ``train``.
+    """Sort files into splits by the last word of their path that names a split; without any, ``train``.
 
-    The words that count are those a user sees as names of the data: of the path relative to ``cwd`` for a
-    file below it, else of the path below the deepest folder that holds all files. Of the folders above, only
-    the deepest one's whole name may name a split: ``/home/dev/web/a.jsonl`` is no validation data.
+    Only words of the path below ``cwd`` count, or below the deepest folder above all files. Of the folders above,
+    only the whole name of the deepest may name a split: ``/home/dev/web/a.jsonl`` is no validation data.
     """
     files: list[str] = []
     remote = remote_lister(Access())
@@ -70,29 +64,27 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
         if left_out is not None:
             left_out += ignored
     here = os.path.abspath(cwd)
-    found: dict[str, list[str]] = {}
+    by_split: dict[str, list[str]] = {}
     known: dict[str, tuple[str, ...]] = {}
-    for kind in dict.fromkeys(map(scheme_of_path, files)):
-        own = {path: f"/{name_of(path)}" if kind else path for path in files if scheme_of_path(path) == kind}
-        top = os.path.commonpath([os.path.dirname(name.rstrip("/")) for name in own.values()])
-        for path in files:
-            if path in own and scheme_of_path(path) == kind:
-                saved = saved_split(path, known)
-                split = _split_of(own[path], here, top) if saved is None else saved[1]
-                found.setdefault(split, []).append(path)
+    for kind in dict.fromkeys(map(scheme_of, files)):
+        own = [(path, f"/{name_of(path)}" if kind else path) for path in files if scheme_of(path) == kind]
+        top = os.path.commonpath([os.path.dirname(name.rstrip("/")) for _, name in own])
+        for path, name in own:
+            saved = saved_split(path, known)
+            by_split.setdefault(_split_of(name, here, top) if saved is None else saved[1], []).append(path)
     return {
         name: Split(paths=tuple(map(_as_text, listed)), held_out=_last_word(_words(name)) != "train")
-        for name, listed in sorted(found.items())
+        for name, listed in sorted(by_split.items())
     }
 
 
 def is_held_out_name(split: str) -> bool:
-    """Tell whether a split's name says that it is held out."""
+    """Tell whether a split is held out, by its name."""
     return _SPLIT_WORDS.get(split.lower(), "train") != "train"
 
 
 def _last_word(words: Sequence[str]) -> str:
-    """Return the split that the last word names that names one; without any, ``train``."""
+    """Return the split that a word names, the last of several; without any, ``train``."""
     return next((_SPLIT_WORDS[word] for word in reversed(words) if word in _SPLIT_WORDS), "train")
 
 
@@ -101,10 +93,7 @@ def _words(text: str) -> list[str]:
 
 
 def _as_text(path: str) -> str:
-    """Return a path in a form that is Unicode: a config cannot hold a name that is none, but its address.
-
-    That of a remote file is the one that opens it.
-    """
+    """Return a path as Unicode, which a config needs: of a remote file the full address."""
     if isinstance(path, RemotePath):
         return path.full
     try:
@@ -123,9 +112,9 @@ def _split_of(path: str, cwd: str, top: str) -> str:
 
 
 def named_text(seen: Sequence[Columns], others: Sequence[str] = ()) -> str | None:
-    """Return the column that holds the text by its name, in whatever shard it holds any; None when none does."""
-    found = (name for name in (*others, *TEXT_NAMES) if any(shard.get(name) in {TEXT, MIXED} for shard in seen))
-    return next(found, None)
+    """Return the column with the name of a text that holds text in any shard, or None."""
+    named = (name for name in (*others, *TEXT_NAMES) if any(shard.get(name) in {TEXT, MIXED} for shard in seen))
+    return next(named, None)
 
 
 def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) -> str:
@@ -169,7 +158,7 @@ def _is_null(name: str, seen: Sequence[Columns]) -> bool:
 
 
 def _names(columns: Collection[str]) -> str:
-    """Return the names of columns, not all of hundreds, and none that is data."""
+    """Return the names of columns, at most 20, and none that is data."""
     names = [encode_path(name) for name in sorted(columns) if is_plain_name(name)]
     shown = ", ".join(names[:_SHOWN_COLUMNS]) + (", ..." if len(names) > _SHOWN_COLUMNS else "")
     if len(names) < len(columns):
@@ -201,7 +190,7 @@ def infer_source(shards: Iterable[Shard], columns: Columns) -> SourceRule:
 
 
 def peek(shard: Shard) -> dict[str, str] | None:
-    """Return what the columns of a shard hold, or None when it cannot be read or is empty."""
+    """Return the contents of a shard's columns, or None when it cannot be read or is empty."""
     try:
         return reader_of(shard.format).peek_columns(shard.path)
     except (ShardUnreadable, LookupError, FileNotFoundError, PermissionError, UnicodeDecodeError):

@@ -1,7 +1,6 @@
-"""What was not read: reason codes and the log that counts every loss with its place.
+"""Reason codes of what was not read, and the log that counts every loss with its place.
 
-A loss is a value, never an exception that ends a build: it is counted in the ledger and everything else
-is audited.
+A loss is a value, never an exception that ends a build: the ledger counts it, and everything else is audited.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ class Reason(StrEnum):
     INVALID_UTF8 = "invalid_utf8"
     """A record's bytes are not UTF-8."""
     INVALID_JSON = "invalid_json"
-    """A line is not one JSON value: lone surrogates are not JSON; nesting beyond 1,024 levels and numbers beyond the
-    range of a double are not read."""
+    """A line is no JSON value: lone surrogates are no JSON; nesting beyond 1,024 levels and numbers beyond the range of
+    a double are not read."""
     NOT_AN_OBJECT = "not_an_object"
     """A line is valid JSON but no object."""
     DUPLICATE_KEY = "duplicate_key"
@@ -98,20 +97,19 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Records lost for one reason at one place (or at places that are no longer listed)."""
+    """Records lost for a reason at a place, or at all places that are no longer listed."""
 
     reason: Reason
-    """Why."""
     place: str
-    """Where: ``record 17``, ``row group 3``, empty for a whole shard."""
+    """``record 17``, ``row group 3``, empty for a whole shard."""
     records: int
-    """Records lost; -1 when it cannot be known."""
+    """-1 when it cannot be known."""
     num_bytes: int
-    """Bytes lost: decoded ones of a record, stored ones of a whole shard."""
+    """Decoded bytes of a record, stored bytes of a whole shard."""
 
 
 class ShardUnreadable(Exception):
-    """Raised by a reader when nothing of a shard can be trusted; the shard is quarantined."""
+    """A reader can trust nothing of a shard, which is quarantined."""
 
     def __init__(self, reason: Reason, place: str = "") -> None:
         super().__init__(reason, place)
@@ -121,19 +119,17 @@ class ShardUnreadable(Exception):
 
 @dataclass(slots=True)
 class LossLog:
-    """Counts the bad records of one sub-shard; keeps the first places of each reason."""
+    """Counts the bad records of a sub-shard by reason, and their decoded bytes."""
 
     records: dict[Reason, int] = field(default_factory=dict)
-    """Bad records by reason."""
     num_bytes: dict[Reason, int] = field(default_factory=dict)
-    """Their decoded bytes by reason."""
     places: dict[Reason, list[tuple[int, int]]] = field(default_factory=dict)
     """(record number, bytes) of the first :data:`MAX_PLACES` of each reason."""
     remarks: dict[Reason, tuple[int, int]] = field(default_factory=dict)
-    """(records, number of the first of them) of those that were read and have something to be said of, by reason."""
+    """(records, number of the first) of records that were read with a remark, by reason."""
 
     def add(self, reason: Reason, row: int, num_bytes: int) -> None:
-        """Count one bad record, ``row`` being its number in the sub-shard."""
+        """Count a bad record, ``row`` being its number in the sub-shard."""
         self.records[reason] = self.records.get(reason, 0) + 1
         self.num_bytes[reason] = self.num_bytes.get(reason, 0) + num_bytes
         listed = self.places.setdefault(reason, [])
@@ -141,6 +137,6 @@ class LossLog:
             listed.append((row, num_bytes))
 
     def remark(self, reason: Reason, row: int) -> None:
-        """Count one record that is read all the same, ``row`` being its number in the sub-shard."""
+        """Count a record that is read all the same, ``row`` being its number in the sub-shard."""
         number, first = self.remarks.get(reason, (0, row))
         self.remarks[reason] = (number + 1, first)

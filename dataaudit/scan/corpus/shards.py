@@ -1,4 +1,4 @@
-"""Discovery: patterns to shards, in an order and with names that no machine and no listing can change."""
+"""Discovery: patterns to shards, whose order and names do not depend on machine or listing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from dataaudit.scan.corpus.storage.address import (
     check_queries,
     find_tops,
     parse_address,
-    relative_to_top,
+    relative_name,
     scheme_of,
-    scheme_of_path,
     shown_folder,
 )
 from dataaudit.scan.corpus.storage.hub import RowsPath, find_rows, root_of, uri_of
@@ -36,13 +35,7 @@ from dataaudit.scan.corpus.storage.saved import check_one_split
 
 Compression = Literal["none", "gzip", "zstd", "bzip2", "xz"]
 _FORMATS = {suffix: row for row in FORMATS.values() for suffix in row.suffixes}
-_COMPRESSIONS: dict[str, Compression] = {
-    ".gz": "gzip",
-    ".zst": "zstd",
-    ".zstd": "zstd",
-    ".bz2": "bzip2",
-    ".xz": "xz",
-}
+_COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 _SNAPSHOT = re.compile(r"(?P<repo>/.*)/snapshots/[0-9a-f]{40}(?:/.*)?", re.DOTALL)
 _BLOB = re.compile(r"/blobs/(?:[0-9a-f]{40}|[0-9a-f]{64})")
 _FILE = re.compile(r"(?:file|local)://(?:localhost)?(?P<path>/.*)", re.DOTALL | re.IGNORECASE)
@@ -50,20 +43,19 @@ _FILE = re.compile(r"(?:file|local)://(?:localhost)?(?P<path>/.*)", re.DOTALL | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One file as one split lists it."""
+    """A file as a split lists it."""
 
     ordinal: int
-    """Row in the manifest's table of shards: its place in the order by (split, uri)."""
+    """Row in the manifest's table of shards: its number in the order by (split, uri)."""
     split: str
-    """Name of its split."""
     uri: str
     """Name of its file, relative to the root."""
     path: str
-    """Where the file is: on this machine, or a :class:`dataaudit.scan.corpus.storage.address.RemotePath`."""
+    """A local path, :class:`dataaudit.scan.corpus.storage.address.RemotePath` or
+    :class:`dataaudit.scan.corpus.storage.hub.RowsPath`."""
     format: str
-    """How its records are stored: a name of :data:`dataaudit.manifest.formats.FORMATS`, or ``unknown``."""
+    """A name of :data:`dataaudit.manifest.formats.FORMATS`, or ``unknown``."""
     compression: Compression
-    """How its bytes are compressed."""
     skip: Reason | None
     """Why it is not read at all."""
     size: int
@@ -75,13 +67,12 @@ class Discovery:
     """All shards of a build."""
 
     roots: Mapping[str, str]
-    """By split, the folder (or address, without its secrets) that URIs are relative to; one for all splits, unless
-    some are local and some are not."""
+    """By split, the folder (or public address) that URIs are relative to: the same for all files of a kind of store."""
     shards: tuple[Shard, ...]
     """By (split, uri)."""
     left_out: tuple[str, ...]
-    """What listed folders hold and was not taken (README.md, hidden files, links to folders), relative to its
-    root; folders with ``/`` at the end."""
+    """Omitted names in listed folders (README.md, hidden files, links to folders), relative to the root; folders with
+    ``/`` at the end."""
 
 
 def discover(
@@ -100,7 +91,7 @@ def discover(
         far = parse_address(root, "root")
     elif root is not None:
         base = base / os.path.expanduser(_local(root))
-    found: list[tuple[str, str]] = []
+    listed: list[tuple[str, str]] = []
     left_out: list[tuple[str, str]] = []
     roots: dict[str, str] = {}
     named: list[tuple[str, str, str]] = []
@@ -113,24 +104,24 @@ def discover(
         where = f"splits.{name}.paths"
         for pattern in split.paths:
             given = pattern
-            if far is not None and not scheme_of(pattern) and not _is_absolute(pattern):
+            if far is not None and not scheme_of(pattern) and not os.path.isabs(os.path.expanduser(_local(pattern))):
                 given = far.below(pattern).full
             files, ignored = expand(given, base, where=where, follow_symlinks=follow_symlinks, remote=remote)
             check_one_split(files, where=where)
-            found += [(name, path) for path in files]
+            listed += [(name, path) for path in files]
             left_out += [(name, path) for path in ignored]
-    check_queries(path for _, path in found)
-    tops = find_tops(found, base if root_at_base else None, far)
+    check_queries(path for _, path in listed)
+    tops = find_tops(listed, base if root_at_base else None, far)
     real_root = None if follow_symlinks else os.path.realpath(tops[""]) if "" in tops else None
-    for (split_name, path), listings in Counter(found).items():
-        uri = encode_path(relative_to_top(path, tops, scheme_of_path(path)))
+    for (split_name, path), listings in Counter(listed).items():
+        uri = encode_path(relative_name(path, tops[scheme_of(path)]))
         named += [(split_name, with_copy(uri, copy), path) for copy in range(1, listings + 1)]
     named.sort(key=lambda item: (item[0].encode(), item[1].encode()))
-    kinds = {name: scheme_of_path(path) for name, path in found}
+    kinds = {name: scheme_of(path) for name, path in listed}
     return Discovery(
-        roots=roots | {name: shown_folder(tops[kind]) if kind else tops[kind] for name, kind in kinds.items()},
+        roots=roots | {name: shown_folder(tops[kind]) for name, kind in kinds.items()},
         shards=tuple(_shard(ordinal, *item, real_root) for ordinal, item in enumerate(named)),
-        left_out=tuple(sorted({encode_path(relative_to_top(path, tops, kinds[name])) for name, path in left_out})),
+        left_out=tuple(sorted({encode_path(relative_name(path, tops[kinds[name]])) for name, path in left_out})),
     )
 
 
@@ -140,7 +131,9 @@ def remote_lister(access: Access) -> RemoteLister:
 
 
 def format_of(path: str) -> tuple[str, Compression]:
-    """Return format and compression by the suffixes of a file's name."""
+    """Return format and compression by the suffixes of a file's name; rows of a dataset have a format of their own."""
+    if isinstance(path, RowsPath):
+        return "datasets", "none"
     stem, suffix = os.path.splitext(os.path.basename(path).lower())
     compression = _COMPRESSIONS.get(suffix, "none")
     if compression != "none":
@@ -154,10 +147,9 @@ def format_of(path: str) -> tuple[str, Compression]:
 def expand(
     pattern: str, base: Path, *, where: str, follow_symlinks: bool = False, remote: RemoteLister | None = None
 ) -> tuple[list[str], list[str]]:
-    """Return (files, what was seen and left out) of one pattern, both sorted.
+    """Return the files of a pattern, and the names that were left out, both sorted.
 
-    A folder that cannot be listed is among the files, with ``/`` at its end. Remote files are
-    :class:`dataaudit.scan.corpus.storage.address.RemotePath`.
+    A folder that cannot be listed is among the files, with ``/`` at its end.
     """
     if scheme_of(pattern):
         far, ignored = (remote or remote_lister(Access())).expand(pattern, where)
@@ -190,10 +182,6 @@ def _local(pattern: str) -> str:
     return os.fsdecode(unquote_to_bytes(match["path"])) if match else pattern
 
 
-def _is_absolute(pattern: str) -> bool:
-    return os.path.isabs(os.path.expanduser(_local(pattern)))
-
-
 def _split_start(start: str, given: str) -> tuple[str, list[str]]:
     """Return the folder that a pattern starts from, and the components of what is to be matched below it."""
     if given.startswith("/"):
@@ -220,45 +208,31 @@ def _suggest(full: str) -> str:
     while not os.path.isdir(parent):
         parent = os.path.dirname(parent)
     try:
-        held = sorted(os.listdir(parent))[:5]
+        names = sorted(os.listdir(parent))[:5]
     except OSError:
         return f"The folder {encode_path(parent)} cannot be listed."
-    return f"{encode_path(parent)} holds: {', '.join(map(encode_path, held)) or 'nothing'}"
+    return f"{encode_path(parent)} holds: {', '.join(map(encode_path, names)) or 'nothing'}"
 
 
 def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None) -> Shard:
+    is_local = not isinstance(path, RemotePath | RowsPath)
     format_, compression = format_of(path)
-    size = 0
-    skip = Reason.PERMISSION if path.endswith("/") else None
-    if isinstance(path, RowsPath):
-        return Shard(
-            ordinal=ordinal, split=split, uri=uri, path=path, format="datasets", compression="none", skip=None, size=0
-        )
-    if isinstance(path, RemotePath):
-        size = path.seen.size if path.seen else 0
-        skip = skip or (Reason.UNKNOWN_FORMAT if format_ == UNKNOWN else None)
-        return Shard(
-            ordinal=ordinal,
-            split=split,
-            uri=uri,
-            path=path,
-            format=format_,
-            compression=compression,
-            skip=skip,
-            size=size,
-        )
-    try:
-        found = os.stat(path)
-    except OSError:
-        pass  # the probe finds out why and says so
-    else:
-        if stat.S_ISREG(found.st_mode):
-            size = found.st_size
+    size, skip = 0, Reason.PERMISSION if path.endswith("/") else None
+    if isinstance(path, RemotePath) and path.seen:
+        size = path.seen.size
+    if is_local:
+        try:
+            found = os.stat(path)
+        except OSError:
+            pass  # the probe finds out why and reports it
         else:
-            skip = skip or Reason.NOT_A_FILE
+            if stat.S_ISREG(found.st_mode):
+                size = found.st_size
+            else:
+                skip = skip or Reason.NOT_A_FILE
     if skip is None and format_ == UNKNOWN:
         skip = Reason.UNKNOWN_FORMAT
-    if real_root is not None and not _is_inside(path, real_root):
+    if is_local and real_root is not None and not _is_inside(path, real_root):
         skip = Reason.OUTSIDE_ROOT
     return Shard(
         ordinal=ordinal,
@@ -273,7 +247,7 @@ def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None)
 
 
 def _is_inside(path: str, real_root: str) -> bool:
-    """Tell whether a file lies in the root, or is a link of the hub's cache there: what that leads to is beside it.
+    """Tell whether a file lies in the root, or is a link of a hub's cache there, whose target is beside the root.
 
     Such a link is ``REPO/snapshots/COMMIT/NAME``, and leads to ``REPO/blobs/DIGEST``, which is no link.
     """

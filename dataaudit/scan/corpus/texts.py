@@ -1,37 +1,25 @@
-"""Texts as kernels take them, the buffers of an Arrow array, and their normal forms.
+"""Digests of texts, as they are and in normal form.
 
-Normal forms of text, each named and versioned, for comparing documents.
-
-``nfc_space`` (version 1): Unicode NFC, then every run of white space (as ``str.split`` knows it) becomes one
-space, and none is left at either end. Case and punctuation stay: two documents that differ in them are not
-*exact* duplicates.
+The normal form ``nfc_space`` (version 1): Unicode NFC, every run of white space (as ``str.split`` knows it) a single
+space, none at either end. Case and punctuation stay: documents that differ in them are no *exact* duplicates.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from itertools import pairwise
+from typing import TYPE_CHECKING
 from unicodedata import is_normalized
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.kernels.normal import collapse_spaces, normalized
 
-Offsets = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-
-
-def text_buffers(texts: pa.LargeStringArray) -> tuple[Offsets, Bytes]:
-    """View int64[n + 1] offsets (from 0) and uint8[offsets[n]] bytes of an array without nulls, slices included."""
-    if len(texts) == 0:
-        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64, count=len(texts) + 1, offset=8 * texts.offset)
-    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else np.zeros(0, dtype=np.uint8)
-    return offsets - offsets[0], data[offsets[0] : offsets[-1]]
-
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 NORMAL_FORM = "nfc_space"
 NORMAL_FORM_VERSION = "1"
@@ -46,38 +34,33 @@ def normal_form(text: str) -> str:
 def normal_digests(texts: pa.LargeStringArray) -> np.ndarray:
     """Return uint8[n, 16]: the first 16 bytes of the sha256 of each normal form.
 
-    128 bits keep the chance of one false duplicate among 10^10 documents below 10^-18. A compiled kernel
-    collapses the white space of all documents at once; only those that are not in NFC are taken one by one.
+    128 bits keep the chance of a false duplicate among 10^10 documents below 10^-18. A compiled kernel collapses the
+    white space of all documents at once; only those that are not in NFC are normalized in Python.
     """
     offsets, data, suspect = collapse_spaces(*text_buffers(texts))
-    changed = {row: text for row in np.flatnonzero(suspect).tolist() if (text := _not_in_nfc(texts, row)) is not None}
+    doubtful = ((row, texts[row].as_py()) for row in np.flatnonzero(suspect).tolist())
+    changed = {row: text for row, text in doubtful if not is_normalized("NFC", text)}
     values, bounds = data.data, offsets.tolist()
     forms = (
         normal_form(changed[row]).encode() if row in changed else values[start:stop]
         for row, (start, stop) in enumerate(pairwise(bounds))
     )
-    sha256 = hashlib.sha256
-    digests = b"".join(sha256(form).digest()[:DIGEST_BYTES] for form in forms)
-    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
-
-
-def _not_in_nfc(texts: pa.LargeStringArray, row: int) -> str | None:
-    """Return a text that NFC changes, None for one that it does not."""
-    text: str = texts[row].as_py()
-    return None if is_normalized("NFC", text) else text
+    return _digests(forms)
 
 
 def text_digests(texts: pa.LargeStringArray) -> np.ndarray:
-    """Return uint8[n, 16]: the first 16 bytes of the sha256 of each text's UTF-8, as it stands."""
-    sha256 = hashlib.sha256
-    values = texts.cast(pa.large_binary())
-    digests = b"".join(sha256(text.as_buffer()).digest()[:DIGEST_BYTES] for text in values)
-    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+    """Return uint8[n, 16]: the first 16 bytes of the sha256 of each text's UTF-8, as it is."""
+    return _digests(text.as_buffer() for text in texts.cast(pa.large_binary()))
 
 
 def row_digests(texts: np.ndarray, source_codes: np.ndarray, source_names: tuple[str, ...]) -> np.ndarray:
     """Return uint8[n, 16]: the digest of each decoded row, its text and its source."""
-    named = b"".join(hashlib.sha256(b"source\0" + name.encode()).digest()[:DIGEST_BYTES] for name in source_names)
-    sources: np.ndarray = np.frombuffer(named, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+    sources = _digests(b"source\0" + name.encode() for name in source_names)
     rows: np.ndarray = np.bitwise_xor(texts, sources[source_codes])
     return rows
+
+
+def _digests(values: Iterable[Buffer]) -> np.ndarray:
+    sha256 = hashlib.sha256
+    digests = b"".join(sha256(value).digest()[:DIGEST_BYTES] for value in values)
+    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST_BYTES)

@@ -1,18 +1,13 @@
-"""Token files that anybody wrote, cut into documents: by Megatron's index, or flat ones by their end tokens.
+"""Token files as trainers read them: Megatron's ``.bin``/``.idx`` or flat ones, and the map of their documents.
 
-Megatron's index (``.idx``): how the tokens of a ``.bin`` are cut into sequences, and these into documents.
+Megatron's index (``.idx``) cuts the tokens of a ``.bin`` into sequences, and these into documents; a flat file is cut
+at its end tokens. The index is little-endian, without gaps: 9 bytes of magic, the version 1 (uint64), a code of the
+tokens' type (uint8), the number S of sequences and D of document borders (uint64 each); then int32[S] tokens of each
+sequence, int64[S] the byte of the ``.bin`` at which it begins, int64[D] the sequence at which each document begins and
+S at the end. Multimodal files have int8[S] modes behind that; they are no text and are refused.
 
-Little-endian, without gaps: 9 bytes of magic, the version 1 (uint64), a code of the tokens' type (uint8), the number S
-of sequences and D of document borders (uint64 each); then int32[S] tokens of each sequence, int64[S] the byte of the
-``.bin`` at which it begins, int64[D] the sequence at which each document begins, with S at the end. Multimodal files
-have int8[S] modes behind that; they are no text and are refused.
-
-The map of a token file: which document of which shard each of its tokens is from.
-
-``FILE.map.parquet`` has a row for each document, in the file's order. What manifest, tokenizer and type of tokens it is
-of stands in the metadata of its schema, so that a file and a manifest that do not belong together are refused.
-
-Token files as trainers read them: Megatron's ``.bin``/``.idx``, flat ones; the map of whose tokens they hold.
+The map ``FILE.map.parquet`` has a row for each document, in the file's order. The metadata of its schema names the
+manifest, tokenizer and type of tokens, so that a file and a manifest that do not belong together are refused.
 """
 
 from __future__ import annotations
@@ -30,21 +25,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import open_regular, replacing
+from dataaudit.base.files import open_safely, replacing
 
 MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_VERSION = 1
-TYPES: Mapping[int, str] = {
-    1: "uint8",
-    2: "int8",
-    3: "int16",
-    4: "int32",
-    5: "int64",
-    6: "float64",
-    7: "float32",
-    8: "uint16",
-}
-"""Types by the code that stands for them."""
+TYPES: Mapping[int, str] = dict(
+    enumerate(("uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"), start=1)
+)
+"""Types of tokens by their code in an index."""
 _CODES = {name: code for code, name in TYPES.items()}
 _HEAD = struct.Struct("<9sQBQQ")
 _BLOCK = 1 << 20
@@ -52,21 +40,21 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """What an index says."""
+    """An index that was read."""
 
     dtype: np.dtype[Any]
     """Of the tokens, little-endian."""
     starts: np.ndarray
-    """int64[D] token of the ``.bin`` at which each document begins, and where the last one ends."""
+    """int64[D] token of the ``.bin`` at which each document begins, then the end of the last."""
 
 
 def index_path(path: Path) -> Path:
-    """Return where the index of a ``.bin`` lies."""
+    """Return the path of a ``.bin``'s index."""
     return path.with_suffix(".idx")
 
 
 def write_index(file: BinaryIO, dtype: np.dtype[Any], lengths: Sequence[np.ndarray]) -> None:
-    """Write an index of documents of one sequence each."""
+    """Write an index in which each document is a sequence."""
     total = sum(map(len, lengths))
     file.write(_HEAD.pack(MAGIC, MEGATRON_VERSION, _CODES[dtype.name], total, total + 1))
     file.writelines(piece.astype("<i4").tobytes() for piece in lengths)
@@ -80,12 +68,8 @@ def write_index(file: BinaryIO, dtype: np.dtype[Any], lengths: Sequence[np.ndarr
 
 
 def read_index(path: Path, size: int) -> Index:
-    """Read an index and hold it against the size of its ``.bin``."""
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            head, there = file.read(_HEAD.size), os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    """Read an index and check it against the size of its ``.bin``."""
+    head, there = _head_and_size(path, _HEAD.size)
     if len(head) < _HEAD.size or head[: len(MAGIC)] != MAGIC:
         raise ConfigError(f"{path} is no index of Megatron: expected {MAGIC!r} at its beginning")
     _, version, code, sequences, borders = _HEAD.unpack(head)
@@ -117,28 +101,29 @@ def read_index(path: Path, size: int) -> Index:
     return Index(dtype=dtype, starts=stops[documents])
 
 
-DIGEST_BYTES = 16
+def _head_and_size(path: Path, num_bytes: int) -> tuple[bytes, int]:
+    try:
+        with open(path, "rb", opener=open_safely) as file:
+            return file.read(num_bytes), os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFileHead:
-    """What is known of a token file before its tokens are read."""
+    """Type and size of a token file, known before its tokens are read."""
 
     path: Path
     format: Literal["megatron", "flat"]
     dtype: np.dtype[Any]
     tokens: int
     starts: np.ndarray | None
-    """int64[D + 1] of an index: token at which each document begins, and the end; None of a flat file."""
+    """int64[D + 1] token at which each document begins, then the end; None of a flat file."""
 
 
 def open_token_file(path: Path, dtype: str) -> TokenFileHead:
-    """Look at a token file: Megatron's where an index lies beside it, else a flat one."""
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    """Return the head of a token file: Megatron's where an index lies beside it, else a flat file's."""
+    _, size = _head_and_size(path, 0)
     if path.suffix == ".idx":
         raise ConfigError(f"{path} is an index", f"Name the tokens: {path.with_suffix('.bin')}.")
     if not size:
@@ -160,7 +145,7 @@ def open_token_file(path: Path, dtype: str) -> TokenFileHead:
 
 
 def flat_borders(tokens: np.ndarray, start: int, stop: int, end: int) -> np.ndarray:
-    """Return where the documents that begin in a range of a flat file begin, and where the last of them ends."""
+    """Return the starts of the documents that begin in a range of a flat file, then the end of the last."""
     first = start
     if start and tokens[start - 1] != end:
         first = _after(tokens, start, end)
@@ -172,16 +157,16 @@ def flat_borders(tokens: np.ndarray, start: int, stop: int, end: int) -> np.ndar
 
 
 def _after(tokens: np.ndarray, at: int, end: int) -> int:
-    """Return the place behind the next end token from a place on; the file's end when there is none."""
+    """Return the position behind the next end token; the file's end when there is none."""
     for begin in range(at, len(tokens), _BLOCK):
-        found = np.flatnonzero(tokens[begin : begin + _BLOCK] == end)
-        if len(found):
-            return begin + int(found[0]) + 1
+        ends = np.flatnonzero(tokens[begin : begin + _BLOCK] == end)
+        if len(ends):
+            return begin + int(ends[0]) + 1
     return len(tokens)
 
 
 def inner(tokens: np.ndarray, ends: Collection[int], begins: Collection[int]) -> tuple[int, int]:
-    """Return where a document's own tokens begin and end: without end tokens behind and begin tokens before them."""
+    """Return the bounds of a document's own tokens, without end tokens behind and begin tokens before them."""
     start, stop = 0, len(tokens)
     while stop and int(tokens[stop - 1]) in ends:
         stop -= 1
@@ -191,13 +176,12 @@ def inner(tokens: np.ndarray, ends: Collection[int], begins: Collection[int]) ->
 
 
 def token_digest(tokens: np.ndarray) -> bytes:
-    """Return 16 bytes that stand for tokens, of whatever type: blake2b of them as little-endian uint32."""
-    return blake2b(np.ascontiguousarray(tokens, dtype="<u4").data, digest_size=DIGEST_BYTES).digest()
+    """Return 16 bytes of blake2b of tokens of any type, as little-endian uint32."""
+    return blake2b(np.ascontiguousarray(tokens, dtype="<u4").data, digest_size=16).digest()
 
 
-MAP_SUFFIX = ".map.parquet"
 MAP_VERSION = "1"
-"""Of the form of a map. Maps without one are of this form, too."""
+"""Of the form of a map; maps without a version are of this form, too."""
 SCHEMA = pa.schema(
     [
         pa.field("start", pa.int64(), nullable=False),
@@ -207,26 +191,26 @@ SCHEMA = pa.schema(
         pa.field("source", pa.int32(), nullable=False),
     ]
 )
-"""First token of a document in the file, the one after its last; ordinal of its shard in the manifest; record of the
-shard, bad ones counted; place of its source among the manifest's, -1 for any other."""
-_SAID = {"manifest", "dtype", "tokens"}
+"""First token of a document in the file, then the token after its last; ordinal of its shard in the manifest; record of
+the shard, bad records counted; number of its source in the manifest, -1 for any other."""
+_METADATA = {"manifest", "dtype", "tokens"}
 
 
 def map_path(path: Path) -> Path:
-    """Return where the map of a file lies."""
-    return path.with_name(path.name + MAP_SUFFIX)
+    """Return the path of a file's map."""
+    return path.with_name(f"{path.name}.map.parquet")
 
 
-def write_map(path: Path, tables: Iterable[pa.Table], said: Mapping[str, str]) -> None:
-    """Write the map of a token file; it is there whole or not at all."""
-    schema = SCHEMA.with_metadata({**said, "version": MAP_VERSION})
+def write_map(path: Path, tables: Iterable[pa.Table], metadata: Mapping[str, str]) -> None:
+    """Write the map of a token file; it appears whole or not at all."""
+    schema = SCHEMA.with_metadata({**metadata, "version": MAP_VERSION})
     with replacing(map_path(path)) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table in tables:
             writer.write_table(table.replace_schema_metadata(schema.metadata))
 
 
-def said_of(path: Path) -> dict[str, str]:
-    """Return what the map of a token file says of it."""
+def map_metadata(path: Path) -> dict[str, str]:
+    """Return the metadata of a token file's map."""
     where = map_path(path)
     try:
         schema = pq.read_schema(where)
@@ -235,24 +219,21 @@ def said_of(path: Path) -> dict[str, str]:
         raise ConfigError(
             f"{where} cannot be read: {reason}", "`dataaudit tokenize` and `write_tokens` write it beside the file."
         ) from None
-    said = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
-    if (
-        said.get("version", MAP_VERSION) != MAP_VERSION
-        or _SAID - set(said)
-        or not schema.remove_metadata().equals(SCHEMA)
-    ):
+    metadata = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
+    is_known = metadata.get("version", MAP_VERSION) == MAP_VERSION and metadata.keys() >= _METADATA
+    if not is_known or not schema.remove_metadata().equals(SCHEMA):
         raise ConfigError(
             f"{where} is no map of a token file, or one of a newer version",
             "`dataaudit tokenize` and `write_tokens` write one.",
         )
-    return said
+    return metadata
 
 
 def read_map(path: Path) -> tuple[pa.Table, dict[str, str]]:
-    """Return the map of a token file, and what it says of the file."""
-    said = said_of(path)
+    """Return the map of a token file, and its metadata."""
+    metadata = map_metadata(path)
     try:
-        return pq.read_table(map_path(path)), said
+        return pq.read_table(map_path(path)), metadata
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{map_path(path)} cannot be read: {reason}", "Write the file anew.") from None

@@ -1,4 +1,4 @@
-"""What looks at the content of every document, and the judges of a sample: found before a scan starts."""
+"""Detectors of every document's content, and the judges of a sample: resolved before a scan starts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from dataaudit.scan.detectors.toxicity.judge_model import NAMED, JudgeModel, Jud
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentModels:
-    """What stages and judges need; what nobody asked for is None."""
+    """Detectors that stages need and judges that the config requests; None without a request."""
 
     screen: DetectorModel | None = None
-    """The toxicity screen."""
+    """Of toxicity."""
     patterns: Registry | None = None
-    """What all pattern detectors look for, in one pass."""
+    """Entities of all pattern detectors, for one pass."""
     registries: Mapping[str, Registry] = field(default_factory=dict)
     """The same by detector."""
     judge: JudgeModel | Unavailable | None = None
@@ -38,12 +38,12 @@ class ContentModels:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should be told: judges that were asked for and cannot be had."""
-        found = (self.judge, self.analyzer)
-        return [f"{item.message}: {item.hint}" for item in found if isinstance(item, Unavailable)]
+        """Messages for the user: judges that were requested and are absent."""
+        judges = (self.judge, self.analyzer)
+        return [f"{judge.message}: {judge.hint}" for judge in judges if isinstance(judge, Unavailable)]
 
     def records(self) -> list[DetectorRecord]:
-        """Return what the manifest says of each detector and judge."""
+        """Return the manifest's record of each detector and judge."""
         records = []
         if self.screen is not None:
             records.append(_record(self.screen.name, self.screen, self.screen.languages))
@@ -64,7 +64,7 @@ def _record(name: str, model: DetectorModel | JudgeModel | AnalyzerModel, langua
 
 
 def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detectors: frozenset[str]) -> ContentModels:
-    """Find what stages need, and the judges that the config asks for."""
+    """Find the detectors that stages need, and the judges that the config requests."""
     registries = {}
     if "pii" in detectors:
         entities = config.pii.entities
@@ -77,23 +77,27 @@ def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detect
     patterns = join_registries(*registries.values()) if registries else None
     if patterns is not None:
         compile_database(patterns)
+    analyzer = None
+    if "pii" in registries and config.pii.analyzer is not None:
+        settings = AnalyzerSettings(model=config.pii.model, language=config.pii.language, seed=config.seed)
+        analyzer = resolve_analyzer(settings, registries["pii"], base_dir)
     return ContentModels(
         screen=find_screen() if screen else None,
         patterns=patterns,
         registries=registries,
         judge=_judge(config, base_dir) if screen else None,
-        analyzer=_analyzer(config, base_dir, registries["pii"]) if "pii" in registries else None,
+        analyzer=analyzer,
     )
 
 
 @lru_cache(maxsize=1)
 def shipped_patterns() -> Registry:
-    """Return what is shipped of personal data and secrets, whatever a config says: for masking."""
+    """Return the shipped entities of personal data and secrets, whatever a config says: for masking."""
     return join_registries(load_pii(), load_secrets())
 
 
 def key_id(key: bytes | None) -> str | None:
-    """Return what names a key and tells nothing of it; None without one."""
+    """Return a name of a key that reveals nothing of it; None without a key."""
     return None if key is None else hmac.new(key, b"dataaudit key id", hashlib.sha256).hexdigest()[:16]
 
 
@@ -103,19 +107,11 @@ def _judge(config: AuditConfig, base_dir: Path) -> JudgeModel | Unavailable | No
         return None
     name = settings.judge if settings.judge in NAMED else str(Path(settings.judge).expanduser())
     folder = settings.config_path
-    wanted = JudgeSettings(
+    requested = JudgeSettings(
         judge=name,
         device=settings.device,
         languages=settings.languages,
         seed=config.seed,
         config_path=None if folder is None else str(Path(folder).expanduser()),
     )
-    return resolve_judge(wanted, base_dir)
-
-
-def _analyzer(config: AuditConfig, base_dir: Path, registry: Registry) -> AnalyzerModel | Unavailable | None:
-    settings = config.pii
-    if settings.analyzer is None:
-        return None
-    wanted = AnalyzerSettings(model=settings.model, language=settings.language, seed=config.seed)
-    return resolve_analyzer(wanted, registry, base_dir)
+    return resolve_judge(requested, base_dir)

@@ -1,4 +1,4 @@
-"""What judges share: why one cannot be had here, and how its libraries are kept quiet.
+"""Shared by the judges of samples: absence as a value, drawing of windows, and libraries that stay quiet.
 
 An absent judge is a value, not an exception. Libraries are silenced that would write text of a document, or bars and
 advice, to the console or a log.
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
 from typing import TextIO
 
 from dataaudit.base.extras import absent, install_line
@@ -24,67 +25,59 @@ class Absence(StrEnum):
     """Why a judge cannot work; the codes stand in the manifest beside ``not_evaluated``."""
 
     NOT_INSTALLED = "not_installed"
-    """A library that it needs is not installed."""
     WEIGHTS_ABSENT = "weights_absent"
     """Its weights are not on this machine and cannot be fetched."""
     CONFIG_ABSENT = "config_absent"
     """The settings or the vocabulary that belong to the weights are not on this machine and cannot be fetched."""
     BROKEN_CHECKPOINT = "broken_checkpoint"
-    """The file is not a whole checkpoint of a form that is known, or does not fit its settings."""
+    """The file is not a whole checkpoint of a known form, or does not fit its settings."""
     UNSAFE_CHECKPOINT = "unsafe_checkpoint"
     """The file asks to run code while it is read."""
     NO_DEVICE = "no_device"
-    """The device that the config names is not here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
-    """A judge that cannot be had: what depends on it is not evaluated, and never zero."""
+    """A judge that is not here: metrics that depend on it are not evaluated, and never zero."""
 
     reason: Absence
-    """Stable code."""
     message: str
-    """What was looked for, where, and what was found; never text of a document."""
+    """Never holds text of a document."""
     hint: str
-    """What to do about it."""
 
 
 def not_installed(judge: str, extra: str) -> Unavailable | None:
-    """Return what a judge lacks of the packages of its extra, none of which is imported; None when all are here."""
+    """Return the absence of a judge when packages of its extra are missing; none is imported."""
     missing = absent(extra)
     if not missing:
         return None
-    return Unavailable(
-        reason=Absence.NOT_INSTALLED,
-        message=f"{judge} needs {', '.join(missing)}",
-        hint=f"Run `{install_line(extra)}`.",
+    message = f"{judge} needs {', '.join(missing)}"
+    return Unavailable(reason=Absence.NOT_INSTALLED, message=message, hint=f"Run `{install_line(extra)}`.")
+
+
+def draw(text: str, among: int, number: int, seed: int) -> list[int]:
+    """Draw ``number`` of the first ``among`` integers from 0 on by a hash of a text: the smallest hashes, ascending.
+
+    The draw depends on the text and the seed alone, so it is the same wherever a document lies.
+    """
+    key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=seed.to_bytes(8, "little")).digest()
+    ranks = sorted(
+        (blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), index) for index in range(among)
     )
+    return sorted(index for _, index in ranks[:number])
 
 
-_LOUD = (
-    "decision_process",
-    "filelock",
-    "httpx",
-    "huggingface_hub",
-    "presidio-analyzer",
-    "presidio_analyzer",
-    "requests",
-    "spacy",
-    "tldextract",
-    "torch",
-    "transformers",
-    "urllib3",
+_LOUD_LIST = (
+    "decision_process filelock httpx huggingface_hub presidio-analyzer presidio_analyzer requests spacy tldextract "
+    "torch transformers urllib3"
 )
-"""Their loggers. presidio's tells words of the text at the level of debugging."""
+_LOUD = _LOUD_LIST.split()
+"""Their loggers. At the level of debugging, presidio's logs words of the text."""
 _SILENT = logging.CRITICAL + 1
 
 
 class _Others(io.TextIOBase):
-    """Forgets what one thread writes, and hands on what the others do.
-
-    Args:
-        stream: Where the others write.
-    """
+    """Drops the text that the creating thread writes; that of others goes to the stream."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream, self._silent = stream, threading.get_ident()
@@ -96,7 +89,7 @@ class _Others(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Hand on what is left."""
+        """Flush the stream."""
         if self._stream is not None:
             self._stream.flush()
 
@@ -107,7 +100,7 @@ class _Others(io.TextIOBase):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let no library print, log or warn in this thread; other threads and other loggers of the process go on."""
+    """Let no library print, log or warn in this thread; other threads and other loggers are not affected."""
     printed = redirect_stdout(_Others(sys.stdout)), redirect_stderr(_Others(sys.stderr))
     with silenced, warnings.catch_warnings(), printed[0], printed[1]:
         warnings.simplefilter("ignore")
@@ -115,20 +108,20 @@ def quiet() -> Iterator[None]:
 
 
 class _Silenced:
-    """Keeps libraries from logging as long as anybody asks: a change of a level empties the caches of all loggers.
+    """Keeps libraries from logging while any block is entered: a change of a level empties the caches of all loggers.
 
-    Whoever asks later silences what has set its own level meanwhile, as some do when they are imported; that level, and
-    one that was set last, stay in the end.
+    A later block also silences a logger that has set its own level meanwhile, as some do when they are imported. That
+    level is restored in the end; a level that was set last stays.
     """
 
     def __init__(self) -> None:
         self._levels: dict[str, int] = {}
-        self._asking = 0
+        self._entered = 0
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
         with self._lock:
-            self._asking += 1
+            self._entered += 1
             for logger in map(logging.getLogger, _LOUD):
                 if logger.level != _SILENT:
                     self._levels[logger.name] = logger.level
@@ -136,8 +129,8 @@ class _Silenced:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._asking -= 1
-            if self._asking == 0:
+            self._entered -= 1
+            if self._entered == 0:
                 for name, level in self._levels.items():
                     if (logger := logging.getLogger(name)).level == _SILENT:
                         logger.setLevel(level)

@@ -1,4 +1,4 @@
-"""The language of every document: one detector decides, another one looks at a sample of what it decided."""
+"""The language of every document: a detector decides, and a second detector checks a sample."""
 
 from __future__ import annotations
 
@@ -11,36 +11,35 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataaudit.base.errors import DetectorError
-from dataaudit.base.extras import install_line
 from dataaudit.config import LanguageConfig
 from dataaudit.scan.corpus.tokens.encoder import sample_mask
 from dataaudit.scan.detectors import language_detectors
-from dataaudit.scan.detectors.base import DetectorModel, LanguageBatch, LanguageDetector
+from dataaudit.scan.detectors.base import Codes, Confidence, DetectorModel, LanguageBatch, LanguageDetector
 
 LEAST_WORDS = 4
-"""Of fewer words no language is said: "data" and most names are words of many, and detectors are sure all the same."""
+"""A shorter text is ``und``: "data" and most names are words of many languages, and detectors are sure all the same."""
 SAMPLE_ONE_IN = 64
-"""About one document in so many is looked at by both detectors."""
+"""Both detectors see about 1 document in so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageModels:
-    """What decides the languages of a build."""
+    """The detectors of a build."""
 
     chosen: DetectorModel
-    """The detector whose answer counts."""
+    """Its answer counts."""
     second: DetectorModel
-    """Another one, for a sample."""
+    """For a sample."""
     min_confidence: float
     """Below it a language is ``und``, for both."""
 
     @property
     def named(self) -> tuple[DetectorModel, ...]:
-        """What the manifest names: both, and the parts of the chosen one that are neither."""
+        """Detectors that the manifest names: both, and the parts of the chosen detector that are neither."""
         return tuple(dict.fromkeys((self.chosen, self.second, *self.chosen.parts)))
 
     def key_value(self, *, seed: int) -> dict[str, Any]:
-        """Return all of it that decides a number, as plain JSON values."""
+        """Return all that decides languages, as plain JSON values."""
         models = {"chosen": self.chosen.identity(), "second": self.second.identity()}
         limits = {"min_confidence": self.min_confidence, "least_words": LEAST_WORDS}
         return {**models, **limits, "sample_one_in": SAMPLE_ONE_IN, "seed": seed}
@@ -57,7 +56,7 @@ def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Pa
             f"a language model cannot be copied to {cache_dir} ({error.strerror})",
             "Name another one: --state DIR, in Python state=DIR.",
         ) from None
-    first = find_cld2()
+    first = language_detectors.find_cld2()
     chosen = {
         language_detectors.CLD2: first,
         lid.name: lid,
@@ -65,14 +64,6 @@ def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Pa
     }[settings.detector]
     second = first if chosen is lid else lid
     return LanguageModels(chosen=chosen, second=second, min_confidence=settings.min_confidence)
-
-
-def find_cld2() -> DetectorModel:
-    """Return what names the installed CLD2."""
-    try:
-        return language_detectors.find_cld2()
-    except ImportError as error:
-        raise DetectorError(f"language: pycld2 cannot be loaded ({error})", f"Run `{install_line('build')}`.") from None
 
 
 class LanguageIdentifier:
@@ -92,7 +83,9 @@ class LanguageIdentifier:
         self._min_confidence = min_confidence
         self._sample_one_in = sample_one_in
         self._seed = seed
-        self._places = {name: code for code, name in enumerate(chosen.model.languages)}
+        codes = {name: code for code, name in enumerate(chosen.model.languages)}
+        self._same = np.array([codes.get(name, -1) for name in second.model.languages], dtype=np.int32)
+        """Code of the chosen detector for each of the second's."""
 
     def identify(
         self, texts: pa.LargeStringArray, keys: npt.NDArray[np.uint64], num_words: npt.NDArray[np.int64]
@@ -105,13 +98,12 @@ class LanguageIdentifier:
         agreeing = np.zeros(len(texts), dtype=np.bool_)
         if sampled.any():
             others, _ = self._detect(self._second, texts.filter(pa.array(sampled)), enough[sampled])
-            same = np.array([self._places.get(name, -1) for name in self._second.model.languages], dtype=np.int32)
-            agreeing[sampled] = same[others] == codes[sampled]
+            agreeing[sampled] = self._same[others] == codes[sampled]
         return LanguageBatch(names=names, codes=codes, confidence=confidence, sampled=sampled, agreeing=agreeing)
 
     def _detect(
         self, detector: LanguageDetector, texts: pa.LargeStringArray, enough: npt.NDArray[np.bool_]
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    ) -> tuple[Codes, Confidence]:
         """Return codes, 0 (``und``) where the detector is not sure enough or has too few words, and its confidence."""
         codes, confidence = detector.detect(texts)
         sure = enough & (confidence >= np.float32(self._min_confidence))
@@ -119,26 +111,24 @@ class LanguageIdentifier:
 
 
 def load_detector(model: DetectorModel) -> LanguageDetector:
-    """Load one detector."""
+    """Load a detector."""
     if model.name == language_detectors.LID176:
         return language_detectors.FastTextDetector(model)
-    named, found = (model.parts[0] if model.parts else model), find_cld2()
-    if found != named:
-        raise DetectorError(
-            f"expected pycld2 {named.version} with the digest {named.sha256[:12]}, found {found.version} with"
-            f" {found.sha256[:12]}",
-            "Install the same version on every worker.",
-        )
+    _expect(model.parts[0] if model.parts else model, language_detectors.find_cld2())
     if not model.parts:
         return language_detectors.Cld2Detector(model)
-    detector, made = language_detectors.CombinedDetector(model), language_detectors.combine(*model.parts)
-    if made != model:
+    detector = language_detectors.CombinedDetector(model)
+    _expect(model, language_detectors.combine(*model.parts))
+    return detector
+
+
+def _expect(named: DetectorModel, installed: DetectorModel) -> None:
+    if installed != named:
         raise DetectorError(
-            f"expected {model.name} {model.version} with the digest {model.sha256[:12]}, found {made.version} with"
-            f" {made.sha256[:12]}",
+            f"expected {named.name} {named.version} with the digest {named.sha256[:12]}, found {installed.version} with"
+            f" {installed.sha256[:12]}",
             "Install the same version on every worker.",
         )
-    return detector
 
 
 def load_languages(models: LanguageModels, *, seed: int) -> LanguageIdentifier:
@@ -147,9 +137,5 @@ def load_languages(models: LanguageModels, *, seed: int) -> LanguageIdentifier:
     loaded = chosen.second if isinstance(chosen, language_detectors.CombinedDetector) else None
     second = loaded if loaded and loaded.model == models.second else load_detector(models.second)
     return LanguageIdentifier(
-        chosen,
-        second,
-        min_confidence=models.min_confidence,
-        sample_one_in=SAMPLE_ONE_IN,
-        seed=seed,
+        chosen, second, min_confidence=models.min_confidence, sample_one_in=SAMPLE_ONE_IN, seed=seed
     )

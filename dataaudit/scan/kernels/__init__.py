@@ -1,1 +1,1 @@
-"""Numeric kernels: pure functions on arrays. Each has a slow twin in ``tests/twins`` or in its test."""
+"""Numeric kernels: pure functions on arrays. Each has a slow reference in ``tests/reference`` or its test."""

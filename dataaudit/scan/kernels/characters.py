@@ -4,9 +4,7 @@ The Unicode version is part of every key and of the manifest (``unicode`` among 
 terminals are a list of our own: the property Sentence_Terminal of Unicode 15.1 (PropList.txt), which ``unicodedata``
 does not have, and the ideographic full stop with its forms.
 
-Which documents hold a code point of a set: one pass over the bytes, eight at a time where they are ASCII.
-
-How many names a document may hold: capitalised words within sentences. A cheap screen for named entities.
+Two kernels use no table: documents with a code point of a set, and names, a cheap screen for named entities.
 """
 
 from __future__ import annotations
@@ -20,16 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.cache import kept
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, Int, compiled, helper
 
 SPACE = 1
 """``str.isspace``."""
 LETTER = 2
 """``str.isalpha``."""
 UPPER = 4
-"""A letter that ``str.isupper`` says yes to."""
+"""A letter for which ``str.isupper`` is true."""
 LOWER = 8
-"""A letter that ``str.islower`` says yes to."""
+"""A letter for which ``str.islower`` is true."""
 DIGIT = 16
 """0 to 9."""
 FRONT = 32
@@ -43,13 +41,13 @@ PLAIN = 256
 TERMINAL = 512
 """Ends a sentence."""
 QUOTE = 1024
-"""Quotation mark; a comma and a back quote count as one, as they do in spaCy's classes."""
+"""Quotation mark; a comma and a back quote count too, as they do in spaCy's classes."""
 BREAK = 2048
 """Ends a line, as in ``str.splitlines``."""
 WORDY = 4096
 """Any category but P."""
 SPECIAL = 8192
-"""A piece with such a character is looked at in detail; without one it is a word."""
+"""A piece with such a character is split; without it a piece is a word."""
 
 MARK = 16384
 """The hash sign, the curly bracket, the full stop and the ellipsis, which are counted."""
@@ -69,102 +67,25 @@ _ELLIPSIS = "\u2026"
 _LOW_QUOTES = frozenset("\u201a\u201e")
 _BACK_CATEGORIES = frozenset({"Ps", "Pe", "Pi", "Pf", "Po", "So"})
 _SENTENCE_TERMINAL = (
-    (0x21, 0x21),
-    (0x2E, 0x2E),
-    (0x3F, 0x3F),
-    (0x589, 0x589),
-    (0x61D, 0x61F),
-    (0x6D4, 0x6D4),
-    (0x700, 0x702),
-    (0x7F9, 0x7F9),
-    (0x837, 0x837),
-    (0x839, 0x839),
-    (0x83D, 0x83E),
-    (0x964, 0x965),
-    (0x104A, 0x104B),
-    (0x1362, 0x1362),
-    (0x1367, 0x1368),
-    (0x166E, 0x166E),
-    (0x1735, 0x1736),
-    (0x17D4, 0x17D5),
-    (0x1803, 0x1803),
-    (0x1809, 0x1809),
-    (0x1944, 0x1945),
-    (0x1AA8, 0x1AAB),
-    (0x1B5A, 0x1B5B),
-    (0x1B5E, 0x1B5F),
-    (0x1B7D, 0x1B7E),
-    (0x1C3B, 0x1C3C),
-    (0x1C7E, 0x1C7F),
-    (0x203C, 0x203D),
-    (0x2047, 0x2049),
-    (0x2E2E, 0x2E2E),
-    (0x2E3C, 0x2E3C),
-    (0x2E53, 0x2E54),
-    (0x3002, 0x3002),
-    (0xA4FF, 0xA4FF),
-    (0xA60E, 0xA60F),
-    (0xA6F3, 0xA6F3),
-    (0xA6F7, 0xA6F7),
-    (0xA876, 0xA877),
-    (0xA8CE, 0xA8CF),
-    (0xA92F, 0xA92F),
-    (0xA9C8, 0xA9C9),
-    (0xAA5D, 0xAA5F),
-    (0xAAF0, 0xAAF1),
-    (0xABEB, 0xABEB),
-    (0xFE52, 0xFE52),
-    (0xFE56, 0xFE57),
-    (0xFF01, 0xFF01),
-    (0xFF0E, 0xFF0E),
-    (0xFF1F, 0xFF1F),
-    (0xFF61, 0xFF61),
-    (0x10A56, 0x10A57),
-    (0x10F55, 0x10F59),
-    (0x10F86, 0x10F89),
-    (0x11047, 0x11048),
-    (0x110BE, 0x110C1),
-    (0x11141, 0x11143),
-    (0x111C5, 0x111C6),
-    (0x111CD, 0x111CD),
-    (0x111DE, 0x111DF),
-    (0x11238, 0x11239),
-    (0x1123B, 0x1123C),
-    (0x112A9, 0x112A9),
-    (0x1144B, 0x1144C),
-    (0x115C2, 0x115C3),
-    (0x115C9, 0x115D7),
-    (0x11641, 0x11642),
-    (0x1173C, 0x1173E),
-    (0x11944, 0x11944),
-    (0x11946, 0x11946),
-    (0x11A42, 0x11A43),
-    (0x11A9B, 0x11A9C),
-    (0x11C41, 0x11C42),
-    (0x11EF7, 0x11EF8),
-    (0x11F43, 0x11F44),
-    (0x16A6E, 0x16A6F),
-    (0x16AF5, 0x16AF5),
-    (0x16B37, 0x16B38),
-    (0x16B44, 0x16B44),
-    (0x16E98, 0x16E98),
-    (0x1BC9F, 0x1BC9F),
-    (0x1DA88, 0x1DA88),
+    "21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E 1735-1736 17D4-17D5 "
+    "1803 1809 1944-1945 1AA8-1AAB 1B5A-1B5B 1B5E-1B5F 1B7D-1B7E 1C3B-1C3C 1C7E-1C7F 203C-203D 2047-2049 2E2E 2E3C "
+    "2E53-2E54 3002 A4FF A60E-A60F A6F3 A6F7 A876-A877 A8CE-A8CF A92F A9C8-A9C9 AA5D-AA5F AAF0-AAF1 ABEB FE52 "
+    "FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-11048 110BE-110C1 11141-11143 "
+    "111C5-111C6 111CD 111DE-111DF 11238-11239 1123B-1123C 112A9 1144B-1144C 115C2-115C3 115C9-115D7 11641-11642 "
+    "1173C-1173E 11944 11946 11A42-11A43 11A9B-11A9C 11C41-11C42 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5 "
+    "16B37-16B38 16B44 16E98 1BC9F 1DA88"
 )
 
 
 @cache
-def character_classes() -> np.ndarray:
+def character_classes() -> Array:
     """Return uint16[NUM_CLASSIFIED]: the bits of every code point; nobody can write to it."""
     inputs = [Path(__file__).read_bytes(), unicodedata.unidata_version.encode()]
-    return kept("characters", inputs, lambda: build_character_classes().tobytes(), _read)
+    make = build_character_classes
+    return kept("characters", inputs, lambda: make().tobytes(), lambda data: np.frombuffer(data, dtype=np.uint16))
 
 
-def _read(held: bytes) -> np.ndarray:
-    return np.frombuffer(held, dtype=np.uint16)
-
-
-def build_character_classes() -> np.ndarray:
+def build_character_classes() -> Array:
     """Return the same, made of ``unicodedata`` in a sixth of a second."""
     everything = [chr(point) for point in range(NUM_CLASSIFIED)]
     categories = np.array([unicodedata.category(character) for character in everything])
@@ -198,23 +119,24 @@ def build_character_classes() -> np.ndarray:
     ):
         for character in characters:
             classes[ord(character)] |= bits
-    for first, last in _SENTENCE_TERMINAL:
-        classes[first : last + 1] |= TERMINAL
+    for span in _SENTENCE_TERMINAL.split():
+        first, _, last = span.partition("-")
+        classes[int(first, 16) : int(last or first, 16) + 1] |= TERMINAL
     classes[(classes & (FRONT | BACK | ICON)) != 0] |= SPECIAL
     return classes
 
 
-def _flags(test: object, everything: list[str]) -> np.ndarray:
+def _flags(test: object, everything: list[str]) -> Array:
     assert callable(test)
     return np.fromiter(map(test, everything), dtype=bool, count=len(everything))
 
 
-def _in(categories: np.ndarray, major: str) -> np.ndarray:
+def _in(categories: Array, major: str) -> Array:
     return np.char.startswith(categories, major)
 
 
 @helper
-def read_character(data: np.ndarray, pos: Integer, classes: np.ndarray) -> tuple[Integer, Integer, Integer]:
+def read_character(data: Array, pos: Int, classes: Array) -> tuple[Int, Int, Int]:
     """Return (class, bytes, code point) of the character that starts at ``pos`` of valid UTF-8."""
     lead = np.int64(data[pos])
     if lead < 0x80:
@@ -231,14 +153,14 @@ def read_character(data: np.ndarray, pos: Integer, classes: np.ndarray) -> tuple
 
 
 @helper
-def class_and_width(data: np.ndarray, pos: Integer, classes: np.ndarray) -> tuple[Integer, Integer]:
+def class_and_width(data: Array, pos: Int, classes: Array) -> tuple[Int, Int]:
     """Return (class, bytes) of the character that starts at ``pos`` of valid UTF-8."""
     kind, width, _ = read_character(data, pos, classes)
     return kind, width
 
 
 @helper
-def start_before(data: np.ndarray, pos: Integer) -> Integer:
+def start_before(data: Array, pos: Int) -> Int:
     """Return where the character that ends at ``pos`` starts."""
     start = pos - 1
     while np.int64(data[start]) & 0xC0 == 0x80:
@@ -312,7 +234,7 @@ def _search(offsets: Offsets, data: Bytes, bits: Bytes, in_ascii: bool, found: M
             place += np.uintp(size)
 
 
-def count_names(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def count_names(values: Array, offsets: Array) -> Array:
     """Return int64[n]: ASCII capitals before a small letter, after a space that follows a small letter or a comma.
 
     Args:
@@ -325,7 +247,7 @@ def count_names(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 @compiled(f"void({READ_BYTES}, {READ_OFFSETS}, int64[::1])")
-def _count(values: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> None:
+def _count(values: Array, offsets: Array, counts: Array) -> None:
     for document in range(len(counts)):
         found = 0
         for place in range(offsets[document] + 2, offsets[document + 1] - 1):

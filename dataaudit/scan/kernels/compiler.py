@@ -46,7 +46,7 @@ class _Types(Context):
         return shared
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
-        """Return the signature of a call, None where there is none; of a helper for numbers in place of literals."""
+        """Return the signature of a call, or None; of a helper for numbers instead of literals."""
         if isinstance(func, Dispatcher):
             return super().resolve_function_type(func, tuple(map(unliteral, args)), kws)
         key = func, tuple(args), tuple(dict(kws).items())

@@ -83,7 +83,7 @@ def _add_sorted(keys: np.ndarray, columns: Sequence[np.ndarray]) -> tuple[np.nda
 def _add_runs(
     starts: np.ndarray, groups: np.ndarray, values: np.ndarray, columns: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Add ascending runs of one group each into an array with a place for every value.
+    """Add ascending runs, each of a group, into an array with a cell for every value.
 
     Values of a run are distinct, so plain indexing adds every one of them.
     """
@@ -95,10 +95,10 @@ def _add_runs(
     found: list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]] = []
     for position, run in enumerate(order):
         rows = slice(starts[run], starts[run + 1])
-        held = values[rows]
-        seen[held] = True
+        own = values[rows]
+        seen[own] = True
         for total, column in zip(sums, columns, strict=True):
-            total[held] += column[rows]
+            total[own] += column[rows]
         last = position + 1 == len(order) or run_groups[order[position + 1]] != run_groups[run]
         if last:
             present = np.flatnonzero(seen)

@@ -1,12 +1,11 @@
 """Text in characters that a wrong decoder made of it: UTF-8 in some code page, or text of a code page in Latin-1.
 
-UTF-8 in the wrong characters gives itself away: taken as bytes of the code page that it was read in, they are valid
-UTF-8. Of Windows-1252 a single sequence may stand there by right (a German sharp s before a closing quote), so it
-counts by itself only where no text has it; two side by side always count. Of other code pages it takes three, or a
-sequence that no text has. What was never UTF-8 has no such form: there letters count that stand side
-by side in no text.
+UTF-8 in the wrong characters gives itself away: as bytes of the code page in which it was read, they are valid UTF-8.
+Of Windows-1252 a single sequence may be legitimate (a German sharp s before a closing quote), so it counts by itself
+only where no text has it; two side by side always count. Of other code pages it takes three, or a sequence that no text
+has. Text of a code page in Latin-1 has no such form: there letters count that stand side by side in no text.
 
-Characters that nobody sees, where no script and no emoji has them.
+Invisible characters count where no script and no emoji has them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from functools import cache
 import numpy as np
 
 from dataaudit.scan.kernels.fault_escapes import in_string
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Int, cold, helper
 
 CODE_PAGES = (
     *("cp1250", "cp1251", "cp1253", "cp1255", "cp1256", "cp1257", "cp874", "koi8-r"),
@@ -26,7 +25,7 @@ CODE_PAGES = (
 POINTS = 0x2600
 """Code points of all their characters are below."""
 _LEADS = b"\xc2\xc3\xc4\xc5\xce\xcf\xd0\xd1\xd7\xd8\xd9" + bytes(range(0xE0, 0xF0))
-"""First bytes of the scripts that are looked for: Latin, Greek, Cyrillic, Hebrew, Arabic, and all of three bytes."""
+"""First bytes of known scripts: Latin, Greek, Cyrillic, Hebrew, Arabic, and all of three bytes."""
 _CHAIN = 3
 """Sequences side by side of the same code page."""
 _RUN, _TURNS = 6, 2
@@ -39,12 +38,12 @@ _ROLES = {
     _BEHIND_EF: b"\xbb\xbc\xbf",
     _BEHIND_UNIT: b"\x85\x92\x94\x95\x96\x97\xa0\xb7",
 }
-"""Signs of Windows-1252 that may follow a capital letter (quotes, dashes, a space), or one that stands for a unit or a
+"""Signs of Windows-1252 that may follow a capital letter (quotes, dashes, a space), or a letter that is a unit or a
 name; second bytes of three whose characters stand side by side in no text; signs that may follow an Angstrom."""
 
 
 @cache
-def role_table() -> np.ndarray:
+def role_table() -> Array:
     """Return uint8[256]: what of :data:`_ROLES` a byte of Windows-1252 is."""
     roles = np.zeros(256, dtype=np.uint8)
     for role, some in _ROLES.items():
@@ -53,7 +52,7 @@ def role_table() -> np.ndarray:
 
 
 @cache
-def page_tables() -> tuple[np.ndarray, np.ndarray]:
+def page_tables() -> tuple[Array, Array]:
     """Return uint8[pages + 1, points], uint16[2, points]: bytes that characters are, and a bit for each page.
 
     Row 0 is Windows-1252, with Latin-1 where it has none. Bits are of the others: whether a character continues a
@@ -75,19 +74,8 @@ def page_tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 @cold
-def page_chain(
-    data: np.ndarray, done: Integer, pos: Integer, end: Integer, pages: np.ndarray, masks: np.ndarray
-) -> tuple[Integer, Integer]:
-    """Return where a chain of sequences around the character at ``pos`` begins and ends; ``pos`` twice where none is.
-
-    Args:
-        data: uint8[m] valid UTF-8.
-        done: Byte before which nothing is looked at; it begins a character.
-        pos: Place of a character that continues a sequence, if there is one.
-        end: Byte after the document.
-        pages: uint8[pages + 1, points] of :func:`page_tables`.
-        masks: uint16[2, points] of the same.
-    """
+def page_chain(data: Array, done: Int, pos: Int, end: Int, pages: Array, masks: Array) -> tuple[Int, Int]:
+    """Return the bounds of the chain of sequences around the character at ``pos``; ``pos`` twice without any."""
     first, after = pos, pos
     if pos == done or data[pos - 1] < 0x80:
         return first, after
@@ -106,7 +94,7 @@ def page_chain(
 
 
 @cold
-def _chain(data: np.ndarray, done: Integer, pos: Integer, end: Integer, page: np.ndarray) -> tuple[Integer, Integer]:
+def _chain(data: Array, done: Int, pos: Int, end: Int, page: Array) -> tuple[Int, Int]:
     """Return the chain of sequences of a code page around a character, or ``pos`` twice."""
     lead = pos
     for _ in range(2):
@@ -142,8 +130,8 @@ def _chain(data: np.ndarray, done: Integer, pos: Integer, end: Integer, page: np
 
 
 @helper
-def back(data: np.ndarray, done: Integer, pos: Integer) -> Integer:
-    """Return the first byte of the character before a place; the place itself where it is the first."""
+def back(data: Array, done: Int, pos: Int) -> Int:
+    """Return the first byte of the character before ``pos``; ``pos`` where it is the first."""
     while pos > done:
         pos -= 1
         if data[pos] & 0xC0 != 0x80:
@@ -152,8 +140,8 @@ def back(data: np.ndarray, done: Integer, pos: Integer) -> Integer:
 
 
 @helper
-def point_at(data: np.ndarray, pos: Integer) -> Integer:
-    """Return the code point of the character at a place."""
+def point_at(data: Array, pos: Int) -> Int:
+    """Return the code point of the character at ``pos``."""
     first = np.int64(data[pos])
     if first < 0x80:
         return first
@@ -164,9 +152,7 @@ def point_at(data: np.ndarray, pos: Integer) -> Integer:
 
 
 @cold
-def letters_end(
-    data: np.ndarray, start: Integer, line: Integer, pos: Integer, end: Integer, walk: np.ndarray
-) -> tuple[Integer, Integer]:
+def letters_end(data: Array, start: Int, line: Int, pos: Int, end: Int, walk: Array) -> tuple[Int, Int]:
     """Return the byte after text of a code page in Latin-1 that begins at ``pos``, and its bytes that count.
 
     It is runs of U+00A1 to U+00FF, the first of two and more, with one or two characters of ASCII in between. They
@@ -194,8 +180,8 @@ def letters_end(
 
 
 @cold
-def kana_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
-    """Return the byte after Kana of Shift-JIS in Windows-1252 (each second character one of two), or ``pos``."""
+def kana_end(data: Array, pos: Int, end: Int) -> Int:
+    """Return the byte after Kana of Shift-JIS in Windows-1252 (each second character is of two kinds), or ``pos``."""
     at, number = pos, 0
     while at < end:
         step = at
@@ -212,7 +198,7 @@ def kana_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
 
 
 @helper
-def splits_word(data: np.ndarray, start: Integer, pos: Integer, end: Integer, width: Integer) -> bool:
+def splits_word(data: Array, start: Int, pos: Int, end: Int, width: Int) -> bool:
     """Tell whether a sign that no word has stands between two small letters on each side."""
     if pos - start < 2 or end - pos - width < 2:
         return False
@@ -226,10 +212,8 @@ def splits_word(data: np.ndarray, start: Integer, pos: Integer, end: Integer, wi
 
 
 @cold
-def mojibake_end(
-    data: np.ndarray, start: Integer, pos: Integer, end: Integer, cp1252: np.ndarray, roles: np.ndarray
-) -> Integer:
-    """Return the byte after the sequences that begin at ``pos``; ``pos`` where none does, or one that text may have."""
+def mojibake_end(data: Array, start: Int, pos: Int, end: Int, cp1252: Array, roles: Array) -> Int:
+    """Return the byte after the sequences that begin at ``pos``; ``pos`` where none does, or where text may have it."""
     at, number = pos, 0
     while True:
         after = _sequence_end(data, at, end, cp1252)
@@ -243,8 +227,8 @@ def mojibake_end(
 
 
 @helper
-def _sequence_end(data: np.ndarray, pos: Integer, end: Integer, page: np.ndarray) -> Integer:
-    """Return the byte after the characters that are one sequence of UTF-8 in a code page, or ``pos``."""
+def _sequence_end(data: Array, pos: Int, end: Int, page: Array) -> Int:
+    """Return the byte after the characters that are a sequence of UTF-8 in a code page, or ``pos``."""
     lead, width = _byte_at(data, pos, end, page)
     if lead < 0xC2 or lead > 0xF4:
         return pos
@@ -269,13 +253,13 @@ def _sequence_end(data: np.ndarray, pos: Integer, end: Integer, page: np.ndarray
 
 
 @helper
-def _is_box(data: np.ndarray, pos: Integer) -> bool:
+def _is_box(data: Array, pos: Int) -> bool:
     """Tell whether a character draws a box (U+2500 to U+25BF)."""
     return bool(data[pos] == 0xE2 and 0x94 <= data[pos + 1] <= 0x96)
 
 
 @helper
-def _byte_at(data: np.ndarray, pos: Integer, end: Integer, page: np.ndarray) -> tuple[Integer, Integer]:
+def _byte_at(data: Array, pos: Int, end: Int, page: Array) -> tuple[Int, Int]:
     """Return the byte that a character is in a code page, 0 for none, and its own bytes."""
     if pos >= end or data[pos] < 0xC2 or data[pos] >= 0xF0:
         return np.int64(0), 1
@@ -284,16 +268,8 @@ def _byte_at(data: np.ndarray, pos: Integer, end: Integer, page: np.ndarray) -> 
 
 
 @helper
-def _stands_alone(
-    data: np.ndarray,
-    start: Integer,
-    pos: Integer,
-    after: Integer,
-    end: Integer,
-    cp1252: np.ndarray,
-    roles: np.ndarray,
-) -> bool:
-    """Tell whether a single sequence is one that no text has."""
+def _stands_alone(data: Array, start: Int, pos: Int, after: Int, end: Int, cp1252: Array, roles: Array) -> bool:
+    """Tell whether no text has a single sequence."""
     lead = 0xC0 | (data[pos + 1] & 0x3F)
     second, width = _byte_at(data, pos + 2, end, cp1252)
     role, into_word = roles[second], after < end and 97 <= data[after] <= 122
@@ -314,20 +290,12 @@ def _stands_alone(
 
 
 LEAST_SOFT, SOFT_ONE_IN = 5, 256
-"""Soft hyphens from which on they count: so many of a document, and one in so many bytes."""
+"""Soft hyphens from which on they count: so many of a document, and 1 in so many bytes."""
 
 
 @cold
-def is_invisible(data: np.ndarray, start: Integer, pos: Integer, after: Integer, end: Integer) -> Integer:
-    """Return 1 where a character is not seen and belongs to nothing, 2 where only right-to-left text has it; else 0.
-
-    Args:
-        data: uint8[m] valid UTF-8.
-        start: First byte of the document.
-        pos: First byte of the character.
-        after: Byte after it.
-        end: Byte after the document.
-    """
+def is_invisible(data: Array, start: Int, pos: Int, after: Int, end: Int) -> Int:
+    """Return 1 where a character is not seen and belongs to nothing, 2 where only right-to-left text has it; else 0."""
     point = point_at(data, pos)
     if 0x200E <= point <= 0x200F or 0x202A <= point <= 0x202E or 0x2066 <= point <= 0x2069:
         return 2
@@ -349,7 +317,7 @@ def is_invisible(data: np.ndarray, start: Integer, pos: Integer, after: Integer,
 
 
 @cold
-def flag_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
+def flag_end(data: Array, pos: Int, end: Int) -> Int:
     """Return the byte after a character of four bytes, and after its tags where it is the flag that has some."""
     after = pos + 4
     if point_at(data, pos) == 0x1F3F4:
@@ -359,7 +327,7 @@ def flag_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
 
 
 @cold
-def is_right_to_left(data: np.ndarray, start: Integer, end: Integer) -> bool:
+def is_right_to_left(data: Array, start: Int, end: Int) -> bool:
     """Tell whether a document has a letter of U+0580 to U+07FF: Hebrew, Arabic, Syriac, Thaana or N'Ko."""
     at = start
     while at < end and not 0xD6 <= data[at] < 0xE0:

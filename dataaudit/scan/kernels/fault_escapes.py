@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dataaudit.scan.kernels.fault_markup import is_digit, is_letter, is_space
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Int, cold, helper
 
 LINE, WALKED, QUOTE, TOKEN_END, IN_ADDRESS = range(5)
 """Where ``walk`` keeps what is known: a line, how far it was walked, the quote that is open there; the end of a token
@@ -20,19 +20,8 @@ _UTF7_LIMIT = 256
 
 
 @cold
-def escape_end(
-    data: np.ndarray, start: Integer, line: Integer, pos: Integer, end: Integer, walk: np.ndarray
-) -> Integer:
-    r"""Return the byte after the escapes that begin with the ``\``, ``=``, ``%`` or ``+`` at ``pos``, or ``pos``.
-
-    Args:
-        data: uint8[m] valid UTF-8.
-        start: First byte of the document.
-        line: First byte of the line.
-        pos: Place of the sign.
-        end: Byte after the document.
-        walk: int64[5] of the document, -1 at its start.
-    """
+def escape_end(data: Array, start: Int, line: Int, pos: Int, end: Int, walk: Array) -> Int:
+    r"""Return the byte after the escapes that begin with the ``\``, ``=``, ``%`` or ``+`` at ``pos``, or ``pos``."""
     sign = data[pos]
     if sign == _BACKSLASH:
         after = _backslash_end(data, start, pos, end)
@@ -46,8 +35,8 @@ def escape_end(
 
 
 @helper
-def in_string(data: np.ndarray, start: Integer, line: Integer, pos: Integer, walk: np.ndarray) -> bool:
-    """Tell whether a quote is open at a place; each byte of a line is walked over once."""
+def in_string(data: Array, start: Int, line: Int, pos: Int, walk: Array) -> bool:
+    """Tell whether a quote is open at ``pos``; each byte of a line is walked over once."""
     if walk[LINE] != line:
         walk[LINE], walk[WALKED], walk[QUOTE] = line, line, 0
         if line == start:
@@ -68,7 +57,7 @@ def in_string(data: np.ndarray, start: Integer, line: Integer, pos: Integer, wal
 
 
 @helper
-def _is_apostrophe(data: np.ndarray, line: Integer, pos: Integer) -> bool:
+def _is_apostrophe(data: Array, line: Int, pos: Int) -> bool:
     """Tell whether ``'`` stands behind a letter or digit, but for the prefix of a string: ``u'...'``."""
     if pos == line or not _in_word(data[pos - 1]):
         return False
@@ -76,7 +65,7 @@ def _is_apostrophe(data: np.ndarray, line: Integer, pos: Integer) -> bool:
 
 
 @helper
-def _backslash_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer) -> Integer:
+def _backslash_end(data: Array, start: Int, pos: Int, end: Int) -> Int:
     before = data[pos - 1] if pos > start else np.uint8(10)
     at, digits, point = _backslashed(data, pos, end)
     if digits < 0 or before == _BACKSLASH:
@@ -93,15 +82,15 @@ def _backslash_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer)
 
 
 @helper
-def _of_pattern(byte: Integer) -> bool:
+def _of_pattern(byte: Int) -> bool:
     """Tell whether a byte is a sign of regular expressions: ``( ) - / [ ] ^ |``."""
     return bool(byte in (40, 41, 45, 47, 91, 93, 94, 124))
 
 
 @helper
-def _points_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, before: Integer) -> Integer:
+def _points_end(data: Array, start: Int, pos: Int, end: Int, before: Int) -> Int:
     r"""Return the byte after a run of ``\uXXXX`` and ``\UXXXXXXXX``, or ``pos`` where text may have it."""
-    for size in (4, 8):  # a run is looked at from its head
+    for size in (4, 8):  # a run is read from its head
         first = pos - size - 2
         is_escape = first >= start and data[first] == _BACKSLASH and data[first + 1] | 32 == 117
         if is_escape and _hex_value(data, first + 2, pos, size) >= 0:
@@ -120,7 +109,7 @@ def _points_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, be
 
 
 @helper
-def _backslashed(data: np.ndarray, pos: Integer, end: Integer) -> tuple[Integer, Integer, Integer]:
+def _backslashed(data: Array, pos: Int, end: Int) -> tuple[Int, Int, Int]:
     r"""Return the byte after an escape, its digits (0 for ``\n``, ``\r`` and ``\t``, -1 for none), its value."""
     at = pos
     while at < end and data[at] == _BACKSLASH:
@@ -138,7 +127,7 @@ def _backslashed(data: np.ndarray, pos: Integer, end: Integer) -> tuple[Integer,
 
 
 @helper
-def _hex_value(data: np.ndarray, pos: Integer, end: Integer, digits: Integer) -> Integer:
+def _hex_value(data: Array, pos: Int, end: Int, digits: Int) -> Int:
     """Return the number that hexadecimal digits are, or -1."""
     if digits < 0 or end - pos < digits:
         return np.int64(-1)
@@ -154,7 +143,7 @@ def _hex_value(data: np.ndarray, pos: Integer, end: Integer, digits: Integer) ->
 
 
 @helper
-def _breaks_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, before: Integer) -> Integer:
+def _breaks_end(data: Array, start: Int, pos: Int, end: Int, before: Int) -> Int:
     r"""Return the byte after a run of ``\n``, ``\r`` and ``\t`` behind a sentence or word, before another."""
     behind = data[pos - 2] if pos - start > 1 else np.uint8(10)
     is_end = _in_word(behind) and before in (33, 34, 41, 44, 46, 58, 63)  # ! " ) , . : ?
@@ -174,7 +163,7 @@ def _breaks_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, be
 
 
 @helper
-def _quoted_end(data: np.ndarray, start: Integer, line: Integer, pos: Integer, end: Integer) -> Integer:
+def _quoted_end(data: Array, start: Int, line: Int, pos: Int, end: Int) -> Int:
     """Return the byte after what is left of quoted-printable, or ``pos``."""
     at = pos + 1
     before = data[pos - 1] if pos > start else np.uint8(10)
@@ -196,7 +185,7 @@ def _quoted_end(data: np.ndarray, start: Integer, line: Integer, pos: Integer, e
 
 
 @helper
-def _has_space(data: np.ndarray, line: Integer, pos: Integer) -> bool:
+def _has_space(data: Array, line: Int, pos: Int) -> bool:
     found = False
     for at in range(line, pos):
         found |= bool(data[at] == 32)
@@ -204,7 +193,7 @@ def _has_space(data: np.ndarray, line: Integer, pos: Integer) -> bool:
 
 
 @helper
-def _capital_byte(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
+def _capital_byte(data: Array, pos: Int, end: Int) -> Int:
     """Return the byte that two digits stand for, none of them a small letter; or -1."""
     if end - pos < 2 or data[pos] >= 97 or data[pos + 1] >= 97:
         return np.int64(-1)
@@ -212,13 +201,13 @@ def _capital_byte(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
 
 
 @helper
-def _is_single(value: Integer, before: Integer, data: np.ndarray, after: Integer, end: Integer) -> bool:
+def _is_single(value: Int, before: Int, data: Array, after: Int, end: Int) -> bool:
     """Tell whether a byte is a letter of Latin-1 between two small letters, written with a digit."""
     return bool(value >= 0xE0 and (value & 15) < 10 and _is_small(before) and after < end and _is_small(data[after]))
 
 
 @helper
-def _percent_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, walk: np.ndarray) -> Integer:
+def _percent_end(data: Array, start: Int, pos: Int, end: Int, walk: Array) -> Int:
     """Return the byte after a byte or character written with ``%`` in prose, or ``pos``: addresses have them."""
     value = _hex_value(data, pos + 1, end, np.int64(2))
     if value < 0:
@@ -237,8 +226,8 @@ def _percent_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, w
 
 
 @helper
-def _in_address(data: np.ndarray, start: Integer, pos: Integer, end: Integer, walk: np.ndarray) -> bool:
-    """Tell whether the token around a place may be an address, a name of a file or code; each is looked at once."""
+def _in_address(data: Array, start: Int, pos: Int, end: Int, walk: Array) -> bool:
+    """Tell whether the token around ``pos`` may be an address, a name of a file or code; each is read once."""
     if pos < walk[TOKEN_END]:
         return bool(walk[IN_ADDRESS])
     first = pos
@@ -255,15 +244,15 @@ def _in_address(data: np.ndarray, start: Integer, pos: Integer, end: Integer, wa
 
 
 @helper
-def _ends_token(byte: Integer) -> bool:
+def _ends_token(byte: Int) -> bool:
     return bool(is_space(byte) or byte in (34, 39, 40, 41, 60, 62, 91, 93, 96, 123, 124, 125))
 
 
 @helper
-def _utf7_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
+def _utf7_end(data: Array, pos: Int, end: Int) -> Int:
     """Return the byte after ``+...`` that is letters or quotes in UTF-7, with the ``-`` that ends it, or ``pos``."""
     at, stop = pos + 1, min(end, pos + _UTF7_LIMIT)
-    bits, held, is_east, classes = np.int64(0), 0, False, 0
+    bits, num_bits, is_east, classes = np.int64(0), 0, False, 0
     while at < stop:
         byte = data[at]
         if 65 <= byte <= 90:
@@ -276,10 +265,10 @@ def _utf7_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
             value = 62 + np.int64(byte == 47)
         else:
             break
-        bits, held = (bits << 6 | np.int64(value)) & 0x3FFFFF, held + 6
-        if held >= 16:
-            held -= 16
-            point = bits >> held & 0xFFFF
+        bits, num_bits = (bits << 6 | np.int64(value)) & 0x3FFFFF, num_bits + 6
+        if num_bits >= 16:
+            num_bits -= 16
+            point = bits >> num_bits & 0xFFFF
             is_near = 0xA0 <= point < 0x250 or 0x370 <= point < 0xE80 or 0x2010 <= point < 0x203B
             is_far = 0x3040 <= point < 0x3100 or 0x4E00 <= point < 0xA000 or 0xAC00 <= point < 0xD7A4
             if not (is_near or is_far):
@@ -288,27 +277,27 @@ def _utf7_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
         at += 1
     size = at - pos - 1
     is_closed = at < end and data[at] == 45
-    is_whole = at < stop and size > 2 and held < 6 and bits & ((1 << held) - 1) == 0
+    is_whole = at < stop and size > 2 and num_bits < 6 and bits & ((1 << num_bits) - 1) == 0
     is_sure = (is_closed and not is_east) or (size > 7 and classes == 7)
     return at + np.int64(is_closed) if is_whole and is_sure else pos
 
 
 @helper
-def _is_lead(value: Integer) -> bool:
+def _is_lead(value: Int) -> bool:
     return bool(0xC2 <= value <= 0xF4)
 
 
 @helper
-def _is_small(byte: Integer) -> bool:
+def _is_small(byte: Int) -> bool:
     return bool(97 <= byte <= 122)
 
 
 @helper
-def _is_wordy(byte: Integer) -> bool:
-    """Tell whether a byte is a letter, or of one beyond ASCII; those of signs of Latin-1 and of quotes are none."""
+def _is_wordy(byte: Int) -> bool:
+    """Tell whether a byte is a letter, or part of a letter beyond ASCII, but of no sign of Latin-1 and no quote."""
     return bool(is_letter(byte) or (byte >= 0x80 and byte not in (0xC2, 0xE2)))
 
 
 @helper
-def _in_word(byte: Integer) -> bool:
+def _in_word(byte: Int) -> bool:
     return bool(is_letter(byte) or is_digit(byte) or byte >= 0x80)

@@ -1,4 +1,4 @@
-"""Entities and tags of HTML or XML in text: where one begins, its bytes."""
+"""Entities and tags of HTML or XML in text, with their bytes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Int, cold, helper
 
-READ_DIGESTS = "Array(uint64, 1, 'C', readonly=True)"
-"""uint64[n], sorted, may be read-only."""
 _LIMIT = 1024
 """Bytes of the longest tag."""
 _NAME = 32
@@ -30,7 +28,7 @@ OPEN_ENTITIES = " ".join(
 )
 """Those that count without a semicolon, whatever letter follows: no variable has such a name."""
 OPEN_ESCAPES = "amp lt gt quot"
-"""Those that count without one as a word of a sentence."""
+"""Those that count without a semicolon as a word of a sentence."""
 BARE_TAGS = (
     "p br hr b i u em strong div span ul ol li dl dt dd td tr th tbody thead tfoot h1 h2 h3 h4 h5 h6 pre blockquote"
     " html sup sub tt strike ins wbr nobr figcaption noscript colgroup"
@@ -47,13 +45,13 @@ PLAIN_ATTRIBUTES = (
 """Elements whose attributes may stand without quotes; ``template<class T=int>`` is no tag."""
 
 
-Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Tables = tuple[Array, Array, Array, Array, Array, Array]
 _SEED, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 
 @cache
 def name_tables() -> Tables:
-    """Return uint64[k], sorted: digests of entities, of open ones, escapes, of bare, glued, plainly written tags."""
+    """Return uint64[k], sorted: digests of entities, open entities, escapes, bare, glued and plainly written tags."""
     lists = (ENTITIES, OPEN_ENTITIES, OPEN_ESCAPES, BARE_TAGS, GLUED_TAGS, PLAIN_ATTRIBUTES)
     made = [np.array(sorted(map(_digest, names.split())), dtype=np.uint64) for names in lists]
     entities, opened, escapes, bare, glued, plain = made
@@ -68,18 +66,10 @@ def _digest(name: str) -> int:
 
 
 @cold
-def entity_end(
-    data: np.ndarray,
-    start: Integer,
-    pos: Integer,
-    end: Integer,
-    entities: np.ndarray,
-    opened: np.ndarray,
-    escapes: np.ndarray,
-) -> Integer:
+def entity_end(data: Array, start: Int, pos: Int, end: Int, entities: Array, opened: Array, escapes: Array) -> Int:
     """Return the byte after the entity whose ``&`` stands at ``pos``, or ``pos`` where there is none.
 
-    Without a semicolon it is one by two to five digits, by a name of ``opened`` whatever letter follows, or by one of
+    Without a semicolon it needs two to five digits, a name of ``opened`` before any letter, or a name of
     ``escapes`` before white space, behind a word or the space behind one; never before ``=``.
     """
     at = pos + 1
@@ -111,22 +101,14 @@ def entity_end(
 
 
 @helper
-def _ends_word(byte: Integer) -> bool:
+def _ends_word(byte: Int) -> bool:
     """Tell whether a byte is of a word, or a sign behind one: ``.``, ``!``, ``?``, ``)``."""
     return bool(is_letter(byte) or is_digit(byte) or byte >= 128 or byte in (33, 41, 46, 63))
 
 
 @cold
-def is_address(data: np.ndarray, line: Integer, pos: Integer, after: Integer, end: Integer) -> bool:
-    """Tell whether an entity ends a statement that takes the address of a variable: ``p = &copy;``, ``return &para;``.
-
-    Args:
-        data: uint8[m] valid UTF-8.
-        line: First byte of its line.
-        pos: Place of the ``&``.
-        after: Byte after the ``;``.
-        end: Byte after the document.
-    """
+def is_address(data: Array, line: Int, pos: Int, after: Int, end: Int) -> bool:
+    """Tell whether an entity ends a statement with the address of a variable: ``p = &copy;``, ``return &para;``."""
     if data[pos + 1] == 35 or _begins(data, pos + 1, end, (b"amp;", b"lt;", b"gt;", b"quot;", b"apos;", b"nbsp;")):
         return False
     while pos > line and is_space(data[pos - 1]):
@@ -140,14 +122,8 @@ def is_address(data: np.ndarray, line: Integer, pos: Integer, after: Integer, en
 
 
 @cold
-def is_comment(data: np.ndarray, line: Integer, end: Integer) -> bool:
-    """Tell whether a line is a comment of code, whose tags and entities document it (``///``, ``/**``, ``'''``).
-
-    Args:
-        data: uint8[m] valid UTF-8.
-        line: First byte of the line.
-        end: Byte after what is looked at.
-    """
+def is_comment(data: Array, line: Int, end: Int) -> bool:
+    """Tell whether a line is a comment of code, whose tags and entities document it (``///``, ``/**``, ``'''``)."""
     at = line
     while at < end and data[at] != 10 and is_space(data[at]):
         at += 1
@@ -155,7 +131,7 @@ def is_comment(data: np.ndarray, line: Integer, end: Integer) -> bool:
 
 
 @cold
-def begins_line(data: np.ndarray, pos: Integer, after: Integer, end: Integer) -> bool:
+def begins_line(data: Array, pos: Int, after: Int, end: Int) -> bool:
     """Tell whether a tag at the head of a line is more than the name of an element: what follows belongs to it."""
     if not _is_bare(data, pos, after) or after == end:
         return True
@@ -168,7 +144,7 @@ def begins_line(data: np.ndarray, pos: Integer, after: Integer, end: Integer) ->
 
 
 @cold
-def ends_line(data: np.ndarray, start: Integer, pos: Integer, after: Integer) -> bool:
+def ends_line(data: Array, start: Int, pos: Int, after: Int) -> bool:
     """Tell whether a tag, if it ends a line, is more than the name of an element: it stands close to what is before."""
     if not _is_bare(data, pos, after):
         return True
@@ -178,7 +154,7 @@ def ends_line(data: np.ndarray, start: Integer, pos: Integer, after: Integer) ->
 
 
 @helper
-def _is_bare(data: np.ndarray, pos: Integer, after: Integer) -> bool:
+def _is_bare(data: Array, pos: Int, after: Int) -> bool:
     """Tell whether a tag opens an element and has no attribute."""
     at = pos + 1
     while at < after and _in_name(data[at]):
@@ -187,26 +163,8 @@ def _is_bare(data: np.ndarray, pos: Integer, after: Integer) -> bool:
 
 
 @cold
-def tag_end(
-    data: np.ndarray,
-    start: Integer,
-    pos: Integer,
-    end: Integer,
-    bare: np.ndarray,
-    glued: np.ndarray,
-    plain: np.ndarray,
-) -> Integer:
-    """Return the byte after the tag, or the sign of a comment, whose ``<`` stands at ``pos``; ``pos`` where none does.
-
-    Args:
-        data: uint8[m] valid UTF-8.
-        start: First byte of the document.
-        pos: Place of the ``<``.
-        end: Byte after the document.
-        bare: Digests of elements that need no attribute.
-        glued: Digests of elements that may follow a letter.
-        plain: Digests of elements whose attributes need no quotes.
-    """
+def tag_end(data: Array, start: Int, pos: Int, end: Int, bare: Array, glued: Array, plain: Array) -> Int:
+    """Return the byte after the tag, or the sign of a comment, with its ``<`` at ``pos``; ``pos`` without any."""
     at = pos + 1
     if at < end and (data[at] == 33 or data[at] == 63):
         return _declaration_end(data, pos, end)
@@ -234,7 +192,7 @@ def tag_end(
 
 
 @helper
-def _is_link(data: np.ndarray, start: Integer, pos: Integer) -> bool:
+def _is_link(data: Array, start: Int, pos: Int) -> bool:
     """Tell whether ``</`` goes on from an ``L`` that stands alone: a link of Perl's documentation, ``L</new>``."""
     if pos == start or data[pos - 1] != 76:
         return False
@@ -242,7 +200,7 @@ def _is_link(data: np.ndarray, start: Integer, pos: Integer) -> bool:
 
 
 @helper
-def _end_of_attributes(data: np.ndarray, pos: Integer, at: Integer, end: Integer, is_plain: bool) -> Integer:
+def _end_of_attributes(data: Array, pos: Int, at: Int, end: Int, is_plain: bool) -> Int:
     """Return the byte after a tag from its first attribute on, or ``pos`` where that is none."""
     stop = min(end, pos + _LIMIT)
     first = at
@@ -258,7 +216,7 @@ def _end_of_attributes(data: np.ndarray, pos: Integer, at: Integer, end: Integer
 
 
 @helper
-def _declaration_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
+def _declaration_end(data: Array, pos: Int, end: Int) -> Int:
     """Return the byte after ``<!--``, ``<!doctype``, ``<![CDATA[`` or ``<?xml``, or ``pos``."""
     for sign in (b"<!--", b"<!doctype", b"<![cdata[", b"<?xml"):
         if _begins(data, pos, end, (sign,)):
@@ -267,8 +225,8 @@ def _declaration_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
 
 
 @helper
-def _begins(data: np.ndarray, pos: Integer, end: Integer, signs: tuple[bytes, ...]) -> bool:
-    """Tell whether one of some texts of small letters stands at a place, in capitals or not."""
+def _begins(data: Array, pos: Int, end: Int, signs: tuple[bytes, ...]) -> bool:
+    """Tell whether any of some texts of small letters stands at ``pos``, in capitals or not."""
     for sign in signs:
         same = end - pos >= len(sign)
         for index in range(len(sign) if same else 0):
@@ -280,7 +238,7 @@ def _begins(data: np.ndarray, pos: Integer, end: Integer, signs: tuple[bytes, ..
 
 
 @helper
-def _holds(table: np.ndarray, digest: np.uint64) -> bool:
+def _holds(table: Array, digest: np.uint64) -> bool:
     """Tell whether a sorted table has a digest."""
     low, high = 0, len(table)
     while low < high:
@@ -293,24 +251,24 @@ def _holds(table: np.ndarray, digest: np.uint64) -> bool:
 
 
 @helper
-def is_letter(byte: Integer) -> bool:
-    """Tell whether a byte is one of A to Z, a to z."""
+def is_letter(byte: Int) -> bool:
+    """Tell whether a byte is A to Z or a to z."""
     return bool(97 <= byte | 32 <= 122)
 
 
 @helper
-def is_digit(byte: Integer) -> bool:
-    """Tell whether a byte is one of 0 to 9."""
+def is_digit(byte: Int) -> bool:
+    """Tell whether a byte is 0 to 9."""
     return bool(48 <= byte <= 57)
 
 
 @helper
-def is_space(byte: Integer) -> bool:
+def is_space(byte: Int) -> bool:
     """Tell whether a byte is white space of ASCII."""
     return bool(byte == 32 or 9 <= byte <= 13)
 
 
 @helper
-def _in_name(byte: Integer) -> bool:
-    """Tell whether a byte is a letter, a digit, or one of ``-.:``."""
+def _in_name(byte: Int) -> bool:
+    """Tell whether a byte is a letter, a digit, or in ``-.:``."""
     return bool(97 <= byte | 32 <= 122 or 45 <= byte <= 46 or 48 <= byte <= 58)

@@ -1,4 +1,4 @@
-"""Counts what a wrong decoder or a careless extractor leaves in text: one pass over the bytes of each document."""
+"""Faults that a wrong decoder or a careless extractor leaves in text, counted in one pass over a document's bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from dataaudit.scan.kernels.fault_decoders import (
 )
 from dataaudit.scan.kernels.fault_escapes import WALK_SIZE, escape_end
 from dataaudit.scan.kernels.fault_markup import (
-    READ_DIGESTS,
     begins_line,
     ends_line,
     entity_end,
@@ -31,7 +30,7 @@ from dataaudit.scan.kernels.fault_markup import (
     name_tables,
     tag_end,
 )
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_HASHES, READ_OFFSETS, Array, Int, cold, compiled, helper
 
 KINDS = ("mojibake", "replacement", "control", "invisible", "escapes", "entities", "tags", "base64")
 """What is counted, in the order of the columns."""
@@ -60,8 +59,8 @@ _DIGESTS = (64, 96, 128)
 
 
 @cache
-def _actions() -> np.ndarray:
-    """Return uint8[256]: what is looked at where a byte stands."""
+def _actions() -> Array:
+    """Return uint8[256]: the action at each byte."""
     actions = np.zeros(256, dtype=np.uint8)
     actions[:32], actions[127] = _CONTROL, _CONTROL
     actions[list(b"\t\f\r")] = 0
@@ -73,7 +72,7 @@ def _actions() -> np.ndarray:
 
 
 @cache
-def _gates() -> np.ndarray:
+def _gates() -> Array:
     """Return uint8[2, 256]: bits of a byte, and of the byte behind it; what has none in common is passed over."""
     gates = np.zeros((2, 256), dtype=np.uint8)
     gates[0, _actions() > 0], gates[1] = _ALWAYS, _ALWAYS
@@ -84,14 +83,14 @@ def _gates() -> np.ndarray:
 
 
 @cache
-def _alphabet() -> np.ndarray:
+def _alphabet() -> Array:
     """Return uint8[256]: the class of each character of base64, 0 of all others."""
     classes = np.zeros(256, dtype=np.uint8)
     classes[65:91], classes[97:123], classes[48:58], classes[list(b"+/")] = _UPPER, _LOWER, _DIGIT, _SIGN
     return classes
 
 
-def count_faults(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def count_faults(data: Array, offsets: Array) -> Array:
     """Return int64[n, 10] of each document: the bytes of each of :data:`KINDS`, its lines, those that are markup.
 
     Lines without a character that is seen are none. A line is markup when it begins or ends with a tag, unless it is
@@ -109,25 +108,25 @@ def count_faults(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 @compiled(
     f"void({READ_BYTES}, {READ_OFFSETS}, uint8[::1], uint8[:, ::1], uint8[:, ::1], uint16[:, ::1], uint8[::1],"
-    f" uint8[::1], {', '.join([READ_DIGESTS] * 6)}, int64[::1], int64[:, ::1])"
+    f" uint8[::1], {', '.join([READ_HASHES] * 6)}, int64[::1], int64[:, ::1])"
 )
 def _count(
-    data: np.ndarray,
-    offsets: np.ndarray,
-    actions: np.ndarray,
-    gates: np.ndarray,
-    pages: np.ndarray,
-    masks: np.ndarray,
-    roles: np.ndarray,
-    alphabet: np.ndarray,
-    entities: np.ndarray,
-    opened: np.ndarray,
-    escapes: np.ndarray,
-    bare: np.ndarray,
-    glued: np.ndarray,
-    plain: np.ndarray,
-    state: np.ndarray,
-    counts: np.ndarray,
+    data: Array,
+    offsets: Array,
+    actions: Array,
+    gates: Array,
+    pages: Array,
+    masks: Array,
+    roles: Array,
+    alphabet: Array,
+    entities: Array,
+    opened: Array,
+    escapes: Array,
+    bare: Array,
+    glued: Array,
+    plain: Array,
+    state: Array,
+    counts: Array,
 ) -> None:
     """Fill ``counts``."""
     here, behind = gates[0], gates[1]
@@ -184,7 +183,7 @@ def _count(
 
 
 @helper
-def _passed_over(data: np.ndarray, pos: Integer, last: Integer, here: np.ndarray, behind: np.ndarray) -> Integer:
+def _passed_over(data: Array, pos: Int, last: Int, here: Array, behind: Array) -> Int:
     """Return the first byte from ``pos`` on that may begin something, or ``last``."""
     at, stop, item = np.uintp(pos), np.uintp(last), np.uintp(1)  # unsigned: no index wraps around
     while at < stop and here[data[at]] & behind[data[at + item]] == 0:
@@ -193,8 +192,8 @@ def _passed_over(data: np.ndarray, pos: Integer, last: Integer, here: np.ndarray
 
 
 @helper
-def _is_usual(data: np.ndarray, start: Integer, pos: Integer, end: Integer) -> bool:
-    """Tell whether a character is a letter of Latin-1 or a sign as most are, beside ASCII: it need not be looked at."""
+def _is_usual(data: Array, start: Int, pos: Int, end: Int) -> bool:
+    """Tell whether a character is a letter of Latin-1 or a sign as most are, beside ASCII: it is no fault."""
     if pos > start and data[pos - 1] >= 0x80:
         return False
     lead, second = data[pos], data[pos + 1]
@@ -206,17 +205,17 @@ def _is_usual(data: np.ndarray, start: Integer, pos: Integer, end: Integer) -> b
 
 @cold
 def _letter_end(
-    data: np.ndarray,
-    start: Integer,
-    line: Integer,
-    pos: Integer,
-    end: Integer,
-    pages: np.ndarray,
-    masks: np.ndarray,
-    roles: np.ndarray,
-    state: np.ndarray,
-    counts: np.ndarray,
-) -> Integer:
+    data: Array,
+    start: Int,
+    line: Int,
+    pos: Int,
+    end: Int,
+    pages: Array,
+    masks: Array,
+    roles: Array,
+    state: Array,
+    counts: Array,
+) -> Int:
     """Count what begins with a character of Latin-1 or of U+2000 on, or lies around it; return the byte after."""
     lead, second = data[pos], data[pos + 1]
     first, after, width = pos, pos, 3 if lead == 0xE2 else 2
@@ -247,10 +246,8 @@ def _letter_end(
 
 
 @cold
-def _sign_end(
-    data: np.ndarray, start: Integer, pos: Integer, end: Integer, action: Integer, counts: np.ndarray
-) -> Integer:
-    """Count a character that no text should have, if one stands at ``pos``; return the byte after."""
+def _sign_end(data: Array, start: Int, pos: Int, end: Int, action: Int, counts: Array) -> Int:
+    """Count a character at ``pos`` that no text should have; return the byte after."""
     if action == _CONTROL:
         counts[CONTROL] += 1
         return pos + 1
@@ -269,9 +266,7 @@ def _sign_end(
 
 
 @helper
-def _end_line(
-    data: np.ndarray, line: Integer, end: Integer, last_tag: Integer, in_tag: bool, counts: np.ndarray
-) -> None:
+def _end_line(data: Array, line: Int, end: Int, last_tag: Int, in_tag: bool, counts: Array) -> None:
     """Count the line from ``line`` to ``end``, unless it is blank."""
     while end > line and (data[end - 1] == 32 or 9 <= data[end - 1] <= 13) and end != last_tag:
         end -= 1
@@ -281,15 +276,15 @@ def _end_line(
 
 
 @helper
-def _is_blank(data: np.ndarray, first: Integer, last: Integer) -> bool:
+def _is_blank(data: Array, first: Int, last: Int) -> bool:
     while last > first and (data[last - 1] == 32 or 9 <= data[last - 1] <= 13):
         last -= 1
     return bool(last == first)
 
 
 @helper
-def _base64_bytes(data: np.ndarray, start: Integer, end: Integer, alphabet: np.ndarray) -> Integer:
-    """Return the bytes of all runs of base64 or hexadecimal digits but digests: one byte in 64 of each is looked at."""
+def _base64_bytes(data: Array, start: Int, end: Int, alphabet: Array) -> Int:
+    """Return the bytes of all runs of base64 or hexadecimal digits but digests; between runs 1 byte in 64 is read."""
     found, done, pos = 0, start, start + RUN - 1
     while pos < end:
         if alphabet[data[pos]] == 0:
@@ -307,7 +302,7 @@ def _base64_bytes(data: np.ndarray, start: Integer, end: Integer, alphabet: np.n
 
 
 @cold
-def _is_random(data: np.ndarray, start: Integer, first: Integer, last: Integer, alphabet: np.ndarray) -> bool:
+def _is_random(data: Array, start: Int, first: Int, last: Int, alphabet: Array) -> bool:
     """Tell whether characters change their class as often as in base64, or in hexadecimal digits that are no digest."""
     if data[first] == 48 and data[first + 1] | 32 == 120:  # 0x
         first += 2
@@ -330,7 +325,7 @@ def _is_random(data: np.ndarray, start: Integer, first: Integer, last: Integer, 
 
 
 @helper
-def _is_named_digest(data: np.ndarray, start: Integer, first: Integer) -> bool:
+def _is_named_digest(data: Array, start: Int, first: Int) -> bool:
     """Tell whether ``sha384-`` or ``sha512-``, or the same with ``:`` or ``=``, stands before a run."""
     if first - start < 7 or data[first - 1] not in (45, 58, 61):
         return False

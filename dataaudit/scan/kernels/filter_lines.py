@@ -1,10 +1,8 @@
-"""What is known at the end of a line: its kind, its sentences for C4, its place among equal lines and paragraphs.
-
-Repeated n-grams of words: each length looks only at what the length before found repeated.
+"""The end of a line for the quality rules, and repeated lines, paragraphs and n-grams of words.
 
 An n-gram occurs twice only where both (n-1)-grams in it do. So pairs of words are counted all, triples only where two
-repeated pairs meet, and so on: in natural text little is left from five words on. What is left is a list of (position,
-number of the n-gram), in order, which shrinks in place.
+repeated pairs meet, and so on: in natural text little is left from five words on. A list of (position, number of the
+n-gram), in order, shrinks in place.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dataaudit.scan.kernels.characters import TERMINAL, class_and_width, start_before
-from dataaudit.scan.kernels.filter_tables import (
+from dataaudit.scan.kernels.filter_words import (
     BULLET_LINES,
     CONTENT_LINES,
     DUPLICATE_5_GRAM_CHARS,
@@ -44,7 +42,7 @@ from dataaudit.scan.kernels.filter_tables import (
     find_or_add,
     shift_for,
 )
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Int, cold, helper
 
 JAVASCRIPT = 1
 """Bit of a line that holds this word."""
@@ -56,40 +54,26 @@ _CITATIONS = (b"[edit]", b"[citation needed]")
 
 @helper
 def end_content_line(
-    data: np.ndarray,
-    first: Integer,
-    last: Integer,
-    stop: Integer,
-    chars: Integer,
+    data: Array,
+    first: Int,
+    last: Int,
+    stop: Int,
+    chars: Int,
     digest: np.uint64,
-    pieces: Integer,
-    longest: Integer,
-    found: Integer,
-    classes: np.ndarray,
-    limits: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    pieces: Int,
+    longest: Int,
+    found: Int,
+    classes: Array,
+    limits: Array,
+    words: Array,
+    ends: Array,
+    state: Array,
     paragraph: np.uint64,
 ) -> np.uint64:
     """Count a line that has a piece of text; return the digest of its paragraph so far.
 
-    Args:
-        data: The bytes.
-        first: Start of the first piece.
-        last: End of the last piece.
-        stop: End of the line, before its break.
-        chars: Characters of the line, white space at its ends included, its break not.
-        digest: Of the same characters.
-        pieces: Pieces between white space.
-        longest: Characters of the longest piece.
-        found: ``JAVASCRIPT`` and ``POLICY``.
-        classes: Of the characters.
-        limits: int64[3]: most characters of a short line, least pieces, most characters of a piece.
-        words: Lines and paragraphs are put at its end.
-        ends: Their characters, at its end; paragraphs below 0.
-        state: Counts and state.
-        paragraph: Digest of the paragraph before this line.
+    ``limits`` are the most characters of a short line, the least pieces and the most characters of a piece. Digests of
+    lines and paragraphs go to the end of ``words``, their characters to that of ``ends``, a paragraph's below 0.
     """
     state[CONTENT_LINES] += 1
     state[SHORT_LINES] += np.int64(chars <= limits[0])
@@ -115,7 +99,7 @@ def end_content_line(
 
 
 @helper
-def end_paragraph(words: np.ndarray, ends: np.ndarray, state: np.ndarray, paragraph: np.uint64) -> None:
+def end_paragraph(words: Array, ends: Array, state: Array, paragraph: np.uint64) -> None:
     """Count the paragraph that a blank line or the end closes."""
     if state[PARAGRAPH_CHARS] >= 0:
         state[PARAGRAPHS] += 1
@@ -124,7 +108,7 @@ def end_paragraph(words: np.ndarray, ends: np.ndarray, state: np.ndarray, paragr
 
 
 @helper
-def _keep(words: np.ndarray, ends: np.ndarray, state: np.ndarray, digest: np.uint64, chars: Integer) -> None:
+def _keep(words: Array, ends: Array, state: Array, digest: np.uint64, chars: Int) -> None:
     state[ENTRIES] += 1
     place = len(words) - state[ENTRIES]
     words[place] = digest
@@ -132,14 +116,14 @@ def _keep(words: np.ndarray, ends: np.ndarray, state: np.ndarray, digest: np.uin
 
 
 @helper
-def _is_bullet(data: np.ndarray, first: Integer, last: Integer) -> bool:
+def _is_bullet(data: Array, first: Int, last: Int) -> bool:
     if data[first] == 45:
         return True
     return bool(last - first >= 3 and data[first] == 0xE2 and data[first + 1] == 0x80 and data[first + 2] == 0xA2)
 
 
 @helper
-def _last_three(data: np.ndarray, first: Integer, last: Integer) -> tuple[Integer, Integer, Integer]:
+def _last_three(data: Array, first: Int, last: Int) -> tuple[Int, Int, Int]:
     """Return the last bytes, the very last first; 0 for what is not there."""
     size = last - first
     end = np.int64(data[last - 1])
@@ -148,9 +132,7 @@ def _last_three(data: np.ndarray, first: Integer, last: Integer) -> tuple[Intege
 
 
 @helper
-def _count_sentences(
-    ended: bool, pieces: Integer, longest: Integer, found: Integer, limits: np.ndarray, state: np.ndarray
-) -> None:
+def _count_sentences(ended: bool, pieces: Int, longest: Int, found: Int, limits: Array, state: Array) -> None:
     """Add the line's sentences to what each of C4's rules on lines leaves."""
     sentences = state[LINE_SENTENCES] + 1
     state[LINE_SENTENCES] = 0
@@ -168,7 +150,7 @@ def _count_sentences(
 
 
 @cold
-def _ends_before_citation(data: np.ndarray, first: Integer, last: Integer) -> bool:
+def _ends_before_citation(data: Array, first: Int, last: Int) -> bool:
     """Tell whether C4 keeps a line that ends with ``]``: its end without citations is a mark and no ellipsis."""
     while last > first and data[last - 1] == 93:
         size = citation_before(data, first, last)
@@ -182,7 +164,7 @@ def _ends_before_citation(data: np.ndarray, first: Integer, last: Integer) -> bo
 
 
 @cold
-def citation_before(data: np.ndarray, first: Integer, last: Integer) -> Integer:
+def citation_before(data: Array, first: Int, last: Int) -> Int:
     """Return the bytes of ``[12]``, ``[]``, ``[edit]`` or ``[citation needed]`` that ends at ``last``, else 0."""
     pos = last - 2
     while pos >= first and 48 <= data[pos] <= 57:
@@ -202,10 +184,8 @@ def citation_before(data: np.ndarray, first: Integer, last: Integer) -> Integer:
 
 
 @cold
-def count_repeats(
-    words: np.ndarray, ends: np.ndarray, state: np.ndarray, slots: np.ndarray, fresh: np.uint64
-) -> np.uint64:
-    """Count lines and paragraphs that are equal to an earlier one; return the next unused number."""
+def count_repeats(words: Array, ends: Array, state: Array, slots: Array, fresh: np.uint64) -> np.uint64:
+    """Count lines and paragraphs that occurred before; return the next unused number."""
     entries = state[ENTRIES]
     shift = shift_for(entries, len(slots))
     base = fresh
@@ -235,28 +215,19 @@ MARKS = 1 << 18
 
 @cold
 def count_grams(
-    words: np.ndarray,
-    ends: np.ndarray,
-    numbers: np.ndarray,
-    times: np.ndarray,
-    places: np.ndarray,
-    marks: np.ndarray,
-    state: np.ndarray,
-    slots: np.ndarray,
+    words: Array,
+    ends: Array,
+    numbers: Array,
+    times: Array,
+    places: Array,
+    marks: Array,
+    state: Array,
+    slots: Array,
     fresh: np.uint64,
 ) -> np.uint64:
-    """Fill the n-gram counts of one document; return the next unused number of the table.
+    """Fill the n-gram counts of a document; return the next unused number of the table.
 
-    Args:
-        words: uint64[words]: digests; becomes the list of repeated n-grams.
-        ends: int32[words + 1]: characters of the words up to each.
-        numbers: int32[words] scratch: the number of the n-gram at each entry of the list.
-        times: int32[words] scratch: how often each n-gram occurs.
-        places: int32[words] scratch: where pairs begin that may be repeated.
-        marks: uint64 scratch, a power of two of them.
-        state: Counts.
-        slots: The table.
-        fresh: Its first unused number.
+    ``words`` become the list of repeated n-grams; ``numbers``, ``times``, ``places`` and ``marks`` are scratch.
     """
     num_words = state[WORDS]
     listed = 0
@@ -281,7 +252,7 @@ def count_grams(
 
 
 @helper
-def _find_candidates(words: np.ndarray, num_pairs: Integer, places: np.ndarray, marks: np.ndarray) -> Integer:
+def _find_candidates(words: Array, num_pairs: Int, places: Array, marks: Array) -> Int:
     """List where pairs begin that may occur twice, nearly all of them do; return how many.
 
     Two bits for each hash, "seen" and "seen again", tell without a guess of the processor and mostly from its
@@ -303,7 +274,7 @@ def _find_candidates(words: np.ndarray, num_pairs: Integer, places: np.ndarray, 
         seen = marks[cell]
         marks[half + cell] |= seen & bit
         marks[cell] = seen | bit
-    found: Integer = 0
+    found: Int = 0
     for index in range(num_pairs):
         spot = (((words[index] * _MIX) ^ words[index + 1]) * _SPREAD) >> bits
         places[found] = index
@@ -313,17 +284,11 @@ def _find_candidates(words: np.ndarray, num_pairs: Integer, places: np.ndarray, 
 
 @helper
 def _count_key(
-    key: np.uint64,
-    times: np.ndarray,
-    slots: np.ndarray,
-    shift: np.uint64,
-    base: np.uint64,
-    first: np.uint64,
-    fresh: np.uint64,
-) -> tuple[Integer, np.uint64]:
-    """Count one n-gram; return its number, from 0 on, and the table's next unused number."""
+    key: np.uint64, times: Array, slots: Array, shift: np.uint64, base: np.uint64, first: np.uint64, fresh: np.uint64
+) -> tuple[Int, np.uint64]:
+    """Count an n-gram; return its number, from 0 on, and the table's next unused number."""
     found = find_or_add(slots, shift, base, key, fresh)
-    number: Integer = np.int64(found - first)
+    number: Int = np.int64(found - first)
     new = found == fresh
     times[number] = times[number] * (1 - np.int64(new)) + 1
     return number, fresh + np.uint64(new)
@@ -331,15 +296,9 @@ def _count_key(
 
 @helper
 def _number_pairs(
-    words: np.ndarray,
-    places: np.ndarray,
-    length: Integer,
-    numbers: np.ndarray,
-    times: np.ndarray,
-    slots: np.ndarray,
-    fresh: np.uint64,
-) -> tuple[Integer, np.uint64]:
-    """Number the pairs of neighbours at these places; return how many kinds there are, and the next unused number."""
+    words: Array, places: Array, length: Int, numbers: Array, times: Array, slots: Array, fresh: np.uint64
+) -> tuple[Int, np.uint64]:
+    """Number the pairs of neighbours at ``places``; return how many kinds there are, and the next unused number."""
     parts = 1 + length // MAX_KEYS
     shift = shift_for(min(length, MAX_KEYS), len(slots))
     first = fresh
@@ -356,8 +315,8 @@ def _number_pairs(
 
 @helper
 def _number_longer(
-    listed: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray, slots: np.ndarray, fresh: np.uint64
-) -> tuple[Integer, np.uint64]:
+    listed: Array, length: Int, numbers: Array, times: Array, slots: Array, fresh: np.uint64
+) -> tuple[Int, np.uint64]:
     """Number the n-grams where two listed neighbours meet; -1 where they do not."""
     parts = 1 + length // MAX_KEYS
     shift = shift_for(min(length, MAX_KEYS), len(slots))
@@ -379,12 +338,12 @@ def _number_longer(
 
 @helper
 def _keep_repeated_pairs(
-    words: np.ndarray, places: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray
-) -> tuple[Integer, Integer, Integer]:
+    words: Array, places: Array, length: Int, numbers: Array, times: Array
+) -> tuple[Int, Int, Int]:
     """Turn the words into the list of repeated pairs; return its length, the most occurrences and where they begin."""
-    kept: Integer = 0
-    best: Integer = 1
-    where: Integer = 0
+    kept: Int = 0
+    best: Int = 1
+    where: Int = 0
     for index in range(length):
         number = numbers[index]
         count = np.int64(times[number])
@@ -396,15 +355,13 @@ def _keep_repeated_pairs(
 
 
 @helper
-def _keep_repeated(
-    listed: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray
-) -> tuple[Integer, Integer, Integer]:
+def _keep_repeated(listed: Array, length: Int, numbers: Array, times: Array) -> tuple[Int, Int, Int]:
     """Shrink the list to the repeated n-grams; as :func:`_keep_repeated_pairs`."""
-    kept: Integer = 0
-    best: Integer = 1
-    where: Integer = 0
+    kept: Int = 0
+    best: Int = 1
+    where: Int = 0
     for index in range(length):
-        number: Integer = max(np.int64(numbers[index]), 0)
+        number: Int = max(np.int64(numbers[index]), 0)
         count = np.int64(times[number]) * np.int64(numbers[index] >= 0)
         position = listed[index] >> _HALF
         listed[kept] = position << _HALF | np.uint64(number)
@@ -415,14 +372,12 @@ def _keep_repeated(
 
 
 @helper
-def _duplicate_chars(
-    listed: np.ndarray, length: Integer, ends: np.ndarray, times: np.ndarray, kinds: Integer, size: Integer
-) -> Integer:
+def _duplicate_chars(listed: Array, length: Int, ends: Array, times: Array, kinds: Int, size: Int) -> Int:
     """Return the characters of n-grams that came before, no character twice: after one, its words are skipped."""
     for kind in range(kinds):
         times[kind] = 0
-    chars: Integer = 0
-    free_from: Integer = 0
+    chars: Int = 0
+    free_from: Int = 0
     for index in range(length):
         position = np.int64(listed[index] >> _HALF)
         if position < free_from:

@@ -1,4 +1,4 @@
-"""Cuts a piece of text between white space into words, on UTF-8 bytes.
+"""Words of text between white space for the quality rules: how a piece is cut, and the counts of each word.
 
 A piece without a special character is a word. Otherwise, as spaCy's rules for English do in the main:
 
@@ -9,12 +9,13 @@ A piece without a special character is a word. Otherwise, as spaCy's rules for E
    letter that is not upper case, a sign of BACK or one of ``% + -`` and superscript two, or after two letters that
    are not lower case - but not the one of an abbreviation, after a single ASCII letter that starts the piece or
    follows a full stop.
-3. What is left is one word when it is a web or mail address (see :func:`is_address`). Else words of their own are
+3. The rest is one word when it is a web or mail address (see :func:`is_address`). Else words of their own are
    in it: symbols of category So and ellipses; ``+ - * ^`` between digits (or before a minus sign); a full stop
    between a letter that is not upper case and one that is not lower case; a comma between letters; hyphens and
    dashes between a letter or digit and a letter; ``: < > = /`` likewise.
 
-Web and mail addresses: pieces of text that stay one word, whatever signs they hold.
+Beside them stand the columns of counts, and an open-addressing table of 64-bit keys that is never cleared: numbers
+grow, and a smaller number marks a free slot.
 """
 
 from __future__ import annotations
@@ -28,14 +29,160 @@ from dataaudit.scan.kernels.characters import (
     ICON,
     LETTER,
     LOWER,
+    PLAIN,
     QUOTE,
     SPECIAL,
+    TERMINAL,
     UPPER,
+    WORDY,
     class_and_width,
+    read_character,
     start_before,
 )
-from dataaudit.scan.kernels.filter_tables import add_bytes
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Int, cold, helper
+
+_COUNTS_LIST = (
+    "chars break_chars breaks lines bullet_lines ellipsis_lines content_lines terminal_lines short_lines "
+    "duplicate_lines duplicate_line_chars paragraphs duplicate_paragraphs duplicate_paragraph_chars words "
+    "plain_words plain_chars letter_words stop_words hashes ellipses lorem_ipsum curly_brackets sentences "
+    "sentences_terminal sentences_long_enough sentences_short_words sentences_no_javascript sentences_no_policy "
+    "sentences_left top_2_gram_chars top_3_gram_chars top_4_gram_chars duplicate_5_gram_chars "
+    "duplicate_6_gram_chars duplicate_7_gram_chars duplicate_8_gram_chars duplicate_9_gram_chars "
+    "duplicate_10_gram_chars"
+)
+COUNTS = tuple(_COUNTS_LIST.split())
+"""Names of the columns, in order; ``dataaudit explain quality-rules`` describes each."""
+
+NUM_COUNTS = len(COUNTS)
+
+CHARS, BREAK_CHARS, BREAKS, LINES, BULLET_LINES, ELLIPSIS_LINES = range(6)
+CONTENT_LINES, TERMINAL_LINES, SHORT_LINES, DUPLICATE_LINES, DUPLICATE_LINE_CHARS = range(6, 11)
+PARAGRAPHS, DUPLICATE_PARAGRAPHS, DUPLICATE_PARAGRAPH_CHARS = range(11, 14)
+WORDS, PLAIN_WORDS, PLAIN_CHARS, LETTER_WORDS, STOP_WORDS, HASHES, ELLIPSES = range(14, 21)
+LOREM_IPSUM, CURLY_BRACKETS, SENTENCES, SENTENCES_TERMINAL, SENTENCES_LONG_ENOUGH = range(21, 26)
+SENTENCES_SHORT_WORDS, SENTENCES_NO_JAVASCRIPT, SENTENCES_NO_POLICY, SENTENCES_LEFT = range(26, 30)
+TOP_2_GRAM_CHARS = 30
+DUPLICATE_5_GRAM_CHARS = 33
+
+SENTENCE_OPEN = NUM_COUNTS
+"""State: 1 after a word that ends a sentence."""
+LINE_SENTENCES = NUM_COUNTS + 1
+"""State: sentences that began in this line after its first."""
+STOP_BITS = NUM_COUNTS + 2
+"""State: a bit for each stop word that was met."""
+ENTRIES = NUM_COUNTS + 3
+"""State: lines and paragraphs that are kept for the search of duplicates."""
+PARAGRAPH_CHARS = NUM_COUNTS + 4
+"""State: characters of the paragraph so far, breaks within it included; -1 outside of paragraphs."""
+GAP_CHARS = NUM_COUNTS + 5
+"""State: characters of the last line break."""
+NUM_STATE = NUM_COUNTS + 6
+
+
+SEED = np.uint64(0xCBF29CE484222325)
+PRIME = np.uint64(0x100000001B3)
+"""Offset and prime of FNV-1a, 64 bits."""
+ENGLISH_STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+"""Of Rae et al. 2021, appendix A.1.1; compared as written, in lower case."""
+
+
+def _stop_table() -> tuple[int, Array]:
+    """Return a shift that tells the stop words' digests apart by five bits, and the digests by these bits."""
+    digests = []
+    for word in ENGLISH_STOP_WORDS:
+        digest = int(SEED)
+        for point in word.encode():
+            digest = (digest ^ point) * int(PRIME) % 2**64
+        digests.append(digest)
+    shift = next(s for s in range(61) if len({digest >> s & _STOP_MASK for digest in digests}) == len(digests))
+    table = np.zeros(_STOP_MASK + 1, dtype=np.uint64)
+    for digest in digests:
+        table[digest >> shift & _STOP_MASK] = digest
+    return shift, table
+
+
+_STOP_MASK = 31
+_SHIFT, _STOP_TABLE = _stop_table()
+_STOP_SHIFT = np.uint64(_SHIFT)
+
+
+@helper
+def add_word(digest: np.uint64, chars: Int, either: Int, words: Array, ends: Array, state: Array) -> None:
+    """Count a word; ``either`` holds the classes of all its characters. Without branches where a guess would fail."""
+    index = state[WORDS]
+    words[index] = digest
+    ends[index + 1] = ends[index] + chars
+    state[WORDS] = index + 1
+    plain = either // PLAIN & 1
+    state[LETTER_WORDS] += either // LETTER & 1
+    state[PLAIN_WORDS] += plain
+    state[PLAIN_CHARS] += plain * chars
+    slot = np.int64(digest >> _STOP_SHIFT) & _STOP_MASK
+    state[STOP_BITS] |= np.int64(_STOP_TABLE[slot] == digest) << slot
+    if state[SENTENCE_OPEN] | either & TERMINAL:
+        if chars == 1 and either & TERMINAL:
+            state[SENTENCE_OPEN] = 1
+        elif state[SENTENCE_OPEN] and either & WORDY:
+            state[LINE_SENTENCES] += 1
+            state[SENTENCE_OPEN] = 0
+
+
+@helper
+def add_bytes(data: Array, start: Int, stop: Int, classes: Array, words: Array, ends: Array, state: Array) -> None:
+    """Count the word from ``start`` to ``stop``."""
+    digest, chars, either = SEED, 0, 0
+    pos = start
+    while pos < stop:
+        kind, width, point = read_character(data, pos, classes)
+        digest = (digest ^ np.uint64(point)) * PRIME
+        either |= kind
+        chars += 1
+        pos += width
+    add_word(digest, chars, either, words, ends, state)
+
+
+MAX_KEYS = 7 << 18
+"""Keys of a pass at most: 1.8 million, in 2^21 slots of 16 bytes."""
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_ONE = np.uint64(1)
+
+
+@helper
+def shift_for(num_keys: Int, num_numbers: Int) -> np.uint64:
+    """Return 64 - log2(slots) such that slots are filled to seven eighths at most."""
+    slots = 16
+    while slots * 7 < num_keys * 8 and slots * 2 < num_numbers:
+        slots *= 2
+    shift = 64
+    while slots > 1:
+        slots //= 2
+        shift -= 1
+    return np.uint64(shift)
+
+
+@helper
+def find_or_add(slots: Array, shift: np.uint64, base: np.uint64, key: np.uint64, fresh: np.uint64) -> np.uint64:
+    """Return the number of a key, ``fresh`` if it is new; slots, key and number in turn, are free below ``base``."""
+    mask = (_ONE << (np.uint64(64) - shift)) - _ONE
+    index = (key * _SPREAD) >> shift
+    place = np.int64(index) * 2
+    while (slots[place + 1] >= base) & (slots[place] != key):  # a single test: apart, each would be a guess
+        index = (index + _ONE) & mask
+        place = np.int64(index) * 2
+    number = slots[place + 1]
+    number = number if number >= base else fresh
+    slots[place] = key
+    slots[place + 1] = number
+    return number
+
+
+def table_for(most_keys: int) -> Array:
+    """Return an empty table for up to ``most_keys`` keys a use, or the largest table."""
+    slots = 16
+    while slots * 7 < min(most_keys, MAX_KEYS) * 8:
+        slots *= 2
+    return np.zeros(2 * slots, dtype=np.uint64)
+
 
 _DOT, _PLUS, _MINUS, _APOSTROPHE, _SMALL_N, _SMALL_T = 46, 43, 45, 39, 110, 116
 _NOT_UPPER = LETTER | UPPER
@@ -43,7 +190,7 @@ _NOT_LOWER = LETTER | LOWER
 
 
 @helper
-def stop_is_cut(data: np.ndarray, low: Integer, dot: Integer, classes: np.ndarray) -> bool:
+def stop_is_cut(data: Array, low: Int, dot: Int, classes: Array) -> bool:
     """Tell whether a single full stop at ``dot``, the end of a piece from ``low``, is a word of its own."""
     if dot == low:
         return False
@@ -63,15 +210,7 @@ def stop_is_cut(data: np.ndarray, low: Integer, dot: Integer, classes: np.ndarra
 
 
 @cold
-def split_piece(
-    data: np.ndarray,
-    start: Integer,
-    stop: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
-) -> None:
+def split_piece(data: Array, start: Int, stop: Int, classes: Array, words: Array, ends: Array, state: Array) -> None:
     """Count the words of a piece with special characters."""
     low = _add_front(data, start, stop, classes, words, ends, state)
     high = stop
@@ -89,15 +228,7 @@ def split_piece(
 
 
 @helper
-def _add_front(
-    data: np.ndarray,
-    start: Integer,
-    stop: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
-) -> Integer:
+def _add_front(data: Array, start: Int, stop: Int, classes: Array, words: Array, ends: Array, state: Array) -> Int:
     """Count the words that are cut from the front; return where they end."""
     low = start
     while low < stop:
@@ -114,16 +245,8 @@ def _add_front(
 
 
 @helper
-def _add_back(
-    data: np.ndarray,
-    high: Integer,
-    stop: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
-) -> None:
-    """Count the words that were cut from the back, forwards: each is told by its first character."""
+def _add_back(data: Array, high: Int, stop: Int, classes: Array, words: Array, ends: Array, state: Array) -> None:
+    """Count the words that were cut from the back, forwards: the first character decides each."""
     while high < stop:
         size = _width_at_back(data, high, stop, classes)
         add_bytes(data, high, high + size, classes, words, ends, state)
@@ -131,7 +254,7 @@ def _add_back(
 
 
 @helper
-def _width_at_back(data: np.ndarray, high: Integer, stop: Integer, classes: np.ndarray) -> Integer:
+def _width_at_back(data: Array, high: Int, stop: Int, classes: Array) -> Int:
     """Return the bytes of the word at ``high``: full stops, a contraction, or a single character."""
     if data[high] == _DOT:
         return _dots_from(data, high, stop)
@@ -147,7 +270,7 @@ def _width_at_back(data: np.ndarray, high: Integer, stop: Integer, classes: np.n
 
 
 @helper
-def _dots_from(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
+def _dots_from(data: Array, pos: Int, stop: Int) -> Int:
     last = pos
     while last < stop and data[last] == _DOT:
         last += 1
@@ -155,7 +278,7 @@ def _dots_from(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
 
 
 @helper
-def _apostrophe_width(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
+def _apostrophe_width(data: Array, pos: Int, stop: Int) -> Int:
     """Return the bytes of an apostrophe at ``pos``, 0 when there is none."""
     if pos < stop and data[pos] == _APOSTROPHE:
         return 1
@@ -165,7 +288,7 @@ def _apostrophe_width(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
 
 
 @helper
-def _cut_behind(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> Integer:
+def _cut_behind(data: Array, low: Int, high: Int, classes: Array) -> Int:
     """Return how many bytes the next word at the back has, 0 when nothing is cut."""
     last = start_before(data, high)
     byte = np.int64(data[last])
@@ -187,7 +310,7 @@ def _cut_behind(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarr
 
 
 @helper
-def _contraction(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> Integer:
+def _contraction(data: Array, low: Int, high: Int, classes: Array) -> Int:
     """Return the bytes of ``'s``, ``'ll``, ``n't`` and the like at the end of ``low`` to ``high``, else 0."""
     for letters in range(1, 3):
         mark = 0
@@ -214,15 +337,7 @@ def _contraction(data: np.ndarray, low: Integer, high: Integer, classes: np.ndar
 
 
 @helper
-def _split_inside(
-    data: np.ndarray,
-    low: Integer,
-    high: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
-) -> None:
+def _split_inside(data: Array, low: Int, high: Int, classes: Array, words: Array, ends: Array, state: Array) -> None:
     """Cut what is between the front and the back of a piece."""
     first, pos, left = low, low, 0
     while pos < high:
@@ -244,9 +359,7 @@ def _split_inside(
 
 
 @helper
-def _cut_inside(
-    data: np.ndarray, pos: Integer, high: Integer, left: Integer, kind: Integer, classes: np.ndarray
-) -> Integer:
+def _cut_inside(data: Array, pos: Int, high: Int, left: Int, kind: Int, classes: Array) -> Int:
     """Return the bytes of the word that begins at a special character, 0 when the character belongs to one.
 
     ``left`` is the class of the character before, 0 for none.
@@ -267,7 +380,7 @@ def _cut_inside(
 
 
 @helper
-def _dash_width(data: np.ndarray, pos: Integer, high: Integer, width: Integer) -> Integer:
+def _dash_width(data: Array, pos: Int, high: Int, width: Int) -> Int:
     """Return the bytes of up to three minus signs or two em dashes; of another character its own."""
     size = width
     if data[pos] == _MINUS:
@@ -279,8 +392,8 @@ def _dash_width(data: np.ndarray, pos: Integer, high: Integer, width: Integer) -
 
 
 @helper
-def _is_dash(data: np.ndarray, pos: Integer) -> Integer:
-    """Return 1 for an en dash, 2 for an em dash, else 0; only asked where three bytes are left or one is ASCII."""
+def _is_dash(data: Array, pos: Int) -> Int:
+    """Return 1 for an en dash, 2 for an em dash, else 0; three bytes must be left, or an ASCII byte be there."""
     if data[pos] != 0xE2 or data[pos + 1] != 0x80:
         return 0
     last = np.int64(data[pos + 2])
@@ -288,7 +401,7 @@ def _is_dash(data: np.ndarray, pos: Integer) -> Integer:
 
 
 @helper
-def _parts(byte: Integer, size: Integer, after: Integer, left: Integer, right: Integer) -> bool:
+def _parts(byte: Int, size: Int, after: Int, left: Int, right: Int) -> bool:
     """Tell whether a sign, first byte ``byte``, parts what stands left and right of it (classes; ``after``: byte)."""
     if byte in (43, 45, 42, 94) and size == 1 and left & DIGIT and (right & DIGIT or after == _MINUS):
         return True
@@ -306,7 +419,7 @@ _SLASH, _COLON, _AT = 47, 58, 64
 
 
 @cold
-def is_address(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> bool:
+def is_address(data: Array, low: Int, high: Int, classes: Array) -> bool:
     """Tell whether the bytes are a web or mail address.
 
     ``[scheme://][user@]host[:port][/path|?query|#fragment]``: the host is two or more labels of letters, digits, ``-``
@@ -328,7 +441,7 @@ def is_address(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarra
 
 
 @helper
-def _is_host(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> bool:
+def _is_host(data: Array, low: Int, high: Int, classes: Array) -> bool:
     """Tell whether ``host[:port][/path]`` fills the bytes."""
     pos, label, dots, letters = low, 0, 0, True
     while pos < high:

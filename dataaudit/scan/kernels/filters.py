@@ -1,11 +1,9 @@
-"""Counts what the quality rules look at: one pass over the bytes of each document, then its repeated n-grams.
+"""Counts for the quality rules: one pass over the bytes of each document, then its repeated n-grams.
 
 Scratch memory belongs to a call and is bounded by its longest document of ``n`` bytes: at most 24 bytes for each word,
 line and paragraph (8 for a digest, 4 each for characters, number, times and place), which together are at most n + 4,
-and tables of at most 34 MiB. Only what is used is touched. A document of 64 MiB of English takes about 0.4 GB, one of
-nothing but signs 1.5 GB.
-
-Documents with a short sequence of tokens that repeats many times over.
+and tables of at most 34 MiB. Only memory in use is touched. A document of 64 MiB of English takes about 0.4 GB, a
+document of nothing but signs 1.5 GB.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from dataaudit.scan.kernels.filter_lines import (
     end_content_line,
     end_paragraph,
 )
-from dataaudit.scan.kernels.filter_tables import (
+from dataaudit.scan.kernels.filter_words import (
     BREAK_CHARS,
     BREAKS,
     CHARS,
@@ -42,13 +40,24 @@ from dataaudit.scan.kernels.filter_tables import (
     STOP_BITS,
     STOP_WORDS,
     add_word,
+    split_piece,
+    stop_is_cut,
     table_for,
 )
-from dataaudit.scan.kernels.filter_words import split_piece, stop_is_cut
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Integer, cold, compiled, helper
+from dataaudit.scan.kernels.jit import (
+    READ_BYTES,
+    READ_IDS,
+    READ_OFFSETS,
+    READ_SHORTS,
+    Array,
+    Int,
+    cold,
+    compiled,
+    helper,
+)
 
 _SIGNATURE = (
-    f"void({READ_BYTES}, {READ_OFFSETS}, Array(uint16, 1, 'C', readonly=True), {READ_OFFSETS}, uint64[::1],"
+    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_SHORTS}, {READ_OFFSETS}, uint64[::1],"
     " int32[::1], int32[::1], int32[::1], int32[::1], uint64[::1], int64[::1], uint64[::1], int64[:, ::1])"
 )
 _OF, _PO, _CO, _IP = (int.from_bytes(pair, "big") for pair in (b"of", b"po", b"co", b"ip"))
@@ -57,8 +66,8 @@ LIMIT = 2**31 - 16
 
 
 def count_for_filters(
-    data: np.ndarray, offsets: np.ndarray, *, short_line_chars: int, least_words: int, most_word_chars: int
-) -> np.ndarray:
+    data: Array, offsets: Array, *, short_line_chars: int, least_words: int, most_word_chars: int
+) -> Array:
     """Return int64[n, NUM_COUNTS]: the counts of each document, columns as in ``filter_counts.COUNTS``.
 
     Args:
@@ -88,19 +97,19 @@ def count_for_filters(
 
 @compiled(_SIGNATURE)
 def _count_documents(
-    data: np.ndarray,
-    offsets: np.ndarray,
-    classes: np.ndarray,
-    limits: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    numbers: np.ndarray,
-    times: np.ndarray,
-    places: np.ndarray,
-    marks: np.ndarray,
-    state: np.ndarray,
-    slots: np.ndarray,
-    counts: np.ndarray,
+    data: Array,
+    offsets: Array,
+    classes: Array,
+    limits: Array,
+    words: Array,
+    ends: Array,
+    numbers: Array,
+    times: Array,
+    places: Array,
+    marks: Array,
+    state: Array,
+    slots: Array,
+    counts: Array,
 ) -> None:
     """Fill ``counts``; the rest is scratch."""
     fresh = np.uint64(1)
@@ -121,16 +130,9 @@ def _count_documents(
 
 @helper
 def _scan(
-    data: np.ndarray,
-    start: Integer,
-    end: Integer,
-    classes: np.ndarray,
-    limits: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    data: Array, start: Int, end: Int, classes: Array, limits: Array, words: Array, ends: Array, state: Array
 ) -> None:
-    """Walk over one document: pieces between white space, lines, paragraphs."""
+    """Walk over a document: pieces between white space, lines, paragraphs."""
     state[PARAGRAPH_CHARS] = -1
     paragraph = SEED
     pos = start
@@ -190,14 +192,8 @@ def _scan(
 
 @helper
 def _read_piece(
-    data: np.ndarray,
-    begin: Integer,
-    end: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
-) -> tuple[Integer, Integer, np.uint64, Integer]:
+    data: Array, begin: Int, end: Int, classes: Array, words: Array, ends: Array, state: Array
+) -> tuple[Int, Int, np.uint64, Int]:
     """Count the words of the piece that begins here; return its end, characters, digest and classes."""
     digest, chars, either = SEED, 0, 0
     head, head_digest, head_either = -1, SEED, 0
@@ -229,15 +225,15 @@ def _read_piece(
 
 
 @helper
-def _ends_with_one_sign(data: np.ndarray, begin: Integer, head: Integer, either: Integer, classes: np.ndarray) -> bool:
-    """Tell whether the last byte of a piece without other signs is a word of its own, and not one that is counted."""
+def _ends_with_one_sign(data: Array, begin: Int, head: Int, either: Int, classes: Array) -> bool:
+    """Tell whether the last byte of a piece without other signs is a word of its own and no mark that is counted."""
     if data[head] == 46:
         return stop_is_cut(data, begin, head, classes)
     return bool(classes[data[head]] & BACK and not either & MARK)
 
 
 @cold
-def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndarray) -> None:
+def _count_marks(data: Array, start: Int, stop: Int, state: Array) -> None:
     """Count hash signs, curly brackets and ellipses (three full stops, or the character)."""
     dots = 0
     for pos in range(start, stop):
@@ -258,8 +254,8 @@ def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndar
 
 
 @cold
-def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop: Integer, state: np.ndarray) -> None:
-    """C4 takes citations out before it looks for sentences: a mark right before one ends a sentence."""
+def _close_before_citation(data: Array, begin: Int, head: Int, stop: Int, state: Array) -> None:
+    """C4 takes citations out before it looks for sentences: a mark right before a citation ends a sentence."""
     last = stop
     while last > head and data[last - 1] == 93:
         size = citation_before(data, begin, last)
@@ -271,9 +267,7 @@ def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop
 
 
 @helper
-def _phrases(
-    data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, either: Integer, state: np.ndarray
-) -> Integer:
+def _phrases(data: Array, start: Int, begin: Int, stop: Int, end: Int, either: Int, state: Array) -> Int:
     """Look for C4's phrases around a piece, in ASCII without regard to case; return ``JAVASCRIPT`` and ``POLICY``.
 
     Each phrase of several words is looked for from one of its words, and only where the first two letters fit: one
@@ -290,9 +284,7 @@ def _phrases(
 
 
 @cold
-def _long_phrases(
-    data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, state: np.ndarray
-) -> Integer:
+def _long_phrases(data: Array, start: Int, begin: Int, stop: Int, end: Int, state: Array) -> Int:
     """Compare what stands around ``of``, ``policy``, ``cookies`` and ``ipsum``."""
     if _matches(data, begin - 6, start, end, b"lorem ipsum"):
         state[LOREM_IPSUM] += 1
@@ -311,7 +303,7 @@ def _long_phrases(
 
 
 @cold
-def _holds_javascript(data: np.ndarray, begin: Integer, stop: Integer) -> bool:
+def _holds_javascript(data: Array, begin: Int, stop: Int) -> bool:
     for pos in range(begin + 2, stop - 7):
         if data[pos] | 32 == 118 and _matches(data, pos - 2, begin, stop, b"javascript"):
             return True
@@ -319,7 +311,7 @@ def _holds_javascript(data: np.ndarray, begin: Integer, stop: Integer) -> bool:
 
 
 @helper
-def _matches(data: np.ndarray, pos: Integer, low: Integer, high: Integer, phrase: bytes) -> bool:
+def _matches(data: Array, pos: Int, low: Int, high: Int, phrase: bytes) -> bool:
     """Tell whether the lower-case phrase stands at ``pos`` in either case."""
     if pos < low or pos + len(phrase) > high:
         return False
@@ -332,8 +324,8 @@ def _matches(data: np.ndarray, pos: Integer, low: Integer, high: Integer, phrase
     return True
 
 
-def has_periodic_run(ids: np.ndarray, offsets: np.ndarray, *, most_period: int, times: int) -> np.ndarray:
-    """Return bool[n]: whether a document holds ``times`` copies, one after the other, of 1 to ``most_period`` ids.
+def has_periodic_run(ids: Array, offsets: Array, *, most_period: int, times: int) -> Array:
+    """Return bool[n]: whether a document has ``times`` successive copies of 1 to ``most_period`` ids.
 
     ``times`` copies of p ids are p * (times - 1) consecutive places whose id is that of p places before. So only
     every p * (times - 1)-th place has to be looked at, and around it where it fits: for 32 copies and periods up to
@@ -353,7 +345,7 @@ def has_periodic_run(ids: np.ndarray, offsets: np.ndarray, *, most_period: int, 
 
 
 @compiled(f"void({READ_IDS}, {READ_OFFSETS}, int64, int64, boolean[::1])")
-def _mark_runs(ids: np.ndarray, offsets: np.ndarray, most_period: int, times: int, marked: np.ndarray) -> None:
+def _mark_runs(ids: Array, offsets: Array, most_period: int, times: int, marked: Array) -> None:
     for document in range(len(marked)):
         start, end = offsets[document], offsets[document + 1]
         for period in range(1, most_period + 1):

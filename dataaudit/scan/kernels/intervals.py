@@ -1,14 +1,12 @@
 """Intervals of shares, and of hits per unit in a stratified sample.
 
-Of a share: exact (Clopper and Pearson 1934, Biometrika 26:404), by quantiles of the beta distribution.
+That of a share is exact (Clopper and Pearson 1934, Biometrika 26:404), by quantiles of the beta distribution.
 
-Hits per unit (of a million tokens, say) of a corpus, from a stratified sample in which hits were counted.
-
-The estimate is the combined ratio estimator (Cochran 1977, 6.11): estimated hits over the estimated units that they
-were found in, so that long documents with many hits do not blur it. Its variance is that of the residuals
-``hits - ratio x units`` of single documents, by stratum. Hits are few and come in clumps, so the interval is that of
-a count: the variance grows with the ratio (as in Fay and Feuer 1997, Stat. Med. 16:791), one more may turn up where a
-single document weighs most, and the third moment makes both tails even. Formulas and coverage:
+Hits per unit (of a million tokens, say) have the combined ratio estimator (Cochran 1977, 6.11): estimated hits over the
+estimated units of the same documents, so that long documents with many hits do not blur it. Its variance is that of
+the residuals ``hits - ratio x units`` of single documents, by stratum. Hits are few and come in clumps, so the interval
+is that of a count: the variance grows with the ratio (as in Fay and Feuer 1997, Stat. Med. 16:791), another hit may
+turn up where a single document weighs most, and the third moment makes both tails even. Formulas and coverage:
 docs/decisions/0006-two-phase-estimates.md.
 """
 
@@ -25,7 +23,7 @@ from dataaudit.scan.kernels.two_phase import Estimate
 
 
 def clopper_pearson(successes: float, trials: float, confidence: float) -> tuple[float, float]:
-    """Return the exact interval of a share: it holds the true one at least as often as ``confidence`` says.
+    """Return the exact interval of a share: it covers the true share with at least the probability ``confidence``.
 
     Args:
         successes: Trials that succeeded; may be a fraction where ``trials`` is an effective number of them.
@@ -57,7 +55,7 @@ class Judged:
     """Documents that the judge saw, in any order."""
 
     stratum: Counts
-    """int64[n] number of the stratum that each was drawn from; strata that were sampled as one have one number."""
+    """int64[n] number of the stratum that each was drawn from; strata that were sampled together share a number."""
     hits: Counts
     """int64[n] what was counted in it."""
     units: Counts
@@ -125,7 +123,7 @@ def estimate_ratio(sizes: Counts, judged: Judged, *, per: int = 1_000_000, confi
 
 
 def estimate_part(sizes: Counts, judged: Judged, *, confidence: float = 0.95) -> Estimate:
-    """Estimate which part of all units are hits, where every hit is one of its document's units.
+    """Estimate which part of all units are hits, where every hit is a unit of its document.
 
     Units that are not hits are counted as hits are, so that the interval near 1 is the mirror of that near 0. Where no
     unit is a hit, or all are, one document more of the other kind may turn up, with all of its units: not one unit.

@@ -1,21 +1,18 @@
 """Evaluation items inside documents: found by short grams, verified word by word at once.
 
-*Seeds* are grams of five words in which every number is the same. A text of an item (its question, its answer) comes
-into question where two neighbouring stretches of a document, each as long as the text, hold enough of its seeds. Around
-them it is verified: ``verbatim`` is the whole text, word for word; ``similar`` is a stretch of a document that becomes
-the text by replacing, inserting or deleting at most a given share of its words (:mod:`dataaudit.scan.kernels.items`),
-numbers being equal to one another - and that holds without the numbers, too, so that tables of numbers are not similar.
+*Seeds* are grams of five words in which every number is the same. A text of an item (its question, its answer) is a
+candidate where two neighbouring segments of a document, each as long as the text, have enough of its seeds. Around
+them it is verified: ``verbatim`` is the whole text, word for word; ``similar`` is a segment of a document that becomes
+the text by replacing, inserting or deleting at most a given share of its words, numbers being equal to one another -
+also without the numbers, so that tables of numbers are not similar. A short text has a single seed and is compared
+there, word for word.
 
-A short text has one seed and is compared where that stands, word for word.
-
-The stretch of a document that is nearest to a text: by the least number of words to replace, insert or delete.
-
-Sellers' columns of distances (1980, "The theory and computation of evolutionary distances"), 64 rows in a step: the
-differences of neighbours are -1, 0 or 1 and fit into two words of bits (Myers 1999, "A fast bit-vector algorithm for
-approximate string matching based on dynamic programming"; Hyyro 2003 for texts of several blocks). A text of m words in
-w words of a document takes w * m / 64 steps, so documents that are made to be compared again and again cost little.
-
-Where the stretch ends is found from left to right. Where it begins is found from there, from right to left.
+The nearest segment is found by Sellers' columns of distances (1980, "The theory and computation of evolutionary
+distances"), 64 rows in a step: the differences of neighbours are -1, 0 or 1 and fit into two words of bits (Myers 1999,
+"A fast bit-vector algorithm for approximate string matching based on dynamic programming"; Hyyro 2003 for texts of
+several blocks). A text of m words in w words of a document takes w * m / 64 steps, so documents that are made to be
+compared again and again cost little. The end of the segment is found from left to right, then its begin from there,
+from right to left.
 """
 
 from __future__ import annotations
@@ -24,26 +21,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import Integer, cold, compiled, helper
-from dataaudit.scan.kernels.ngrams import (
-    ANY_NUMBER,
-    NUMBER,
-    READ_ENTRIES,
-    READ_PLACES,
-    READ_WORDS,
-    GramTable,
-    find,
-    mix64,
-    plain_word,
-    power,
-    roll,
-    slot_shift,
+from dataaudit.scan.kernels.jit import (
+    READ_HASHES,
+    READ_IDS,
+    READ_INTS,
+    READ_OFFSETS,
+    Array,
+    Int,
+    cold,
+    compiled,
+    helper,
 )
+from dataaudit.scan.kernels.ngrams import ANY_NUMBER, NUMBER, GramTable, find, mix64, plain_word, power, roll
 
 _BITS = 64
 
 
-def room_for(longest: int) -> np.ndarray:
+def room_for(longest: int) -> Array:
     """Return uint64[...] that :func:`nearest` needs to work with texts of so many words."""
     blocks = -(-longest // _BITS)
     return np.zeros(2 * _num_slots(longest) + 2 * blocks + longest * blocks, dtype=np.uint64)
@@ -55,19 +49,19 @@ def _num_slots(size: int) -> int:
 
 @cold
 def nearest(
-    words: np.ndarray,
-    low: Integer,
-    high: Integer,
-    text_words: np.ndarray,
-    text_low: Integer,
-    text_high: Integer,
-    room: np.ndarray,
+    words: Array,
+    low: Int,
+    high: Int,
+    text_words: Array,
+    text_low: Int,
+    text_high: Int,
+    room: Array,
     letters_only: bool,
-    most: Integer,
-) -> tuple[Integer, Integer, Integer]:
-    """Return the least number of words in which a text and any stretch of ``words[low:high]`` differ, and where.
+    most: Int,
+) -> tuple[Int, Int, Int]:
+    """Return the least number of words in which a text and any segment of ``words[low:high]`` differ, and where.
 
-    Of the stretches that have it, it is the first to end, and the longest of those; where more than ``most`` words
+    Of the segments that have it, it is the first to end, and the longest of those; where more than ``most`` words
     differ it is none. Numbers are equal to one another; ``letters_only`` leaves them out, on both sides.
     """
     size, slots = _prepare(text_words, text_low, text_high, room, letters_only, False)
@@ -100,9 +94,9 @@ def nearest(
 
 @helper
 def _prepare(
-    text_words: np.ndarray, low: Integer, high: Integer, room: np.ndarray, letters_only: bool, backwards: bool
-) -> tuple[Integer, Integer]:
-    """Write the places of every word of a text as bits; return how many words count, and the slots of the table.
+    text_words: Array, low: Int, high: Int, room: Array, letters_only: bool, backwards: bool
+) -> tuple[Int, Int]:
+    """Write the positions of every word of a text as bits; return how many words count, and the slots of the table.
 
     ``room`` holds the words of the table, their numbers from 1 on, the differences that are 1 and those that are -1 by
     block, and the bits of each word by block.
@@ -140,7 +134,7 @@ def _prepare(
 
 
 @helper
-def _slot(word: np.uint64, slots: Integer, room: np.ndarray) -> Integer:
+def _slot(word: np.uint64, slots: Int, room: Array) -> Int:
     """Return where a word of the text lies in the table, or where it would."""
     last = np.uint64(slots - 1)
     slot = mix64(word) & last
@@ -150,8 +144,8 @@ def _slot(word: np.uint64, slots: Integer, room: np.ndarray) -> Integer:
 
 
 @helper
-def _step(word: np.uint64, size: Integer, slots: Integer, room: np.ndarray, carry: Integer) -> Integer:
-    """Go on by one word of the document; return by how much the distance of the whole text changes.
+def _step(word: np.uint64, size: Int, slots: Int, room: Array, carry: Int) -> Int:
+    """Go on by a word of the document; return the change of the distance of the whole text.
 
     ``carry`` is 0 where a stretch may begin anywhere, 1 where it begins at the first word that was taken.
     """
@@ -180,14 +174,14 @@ def _step(word: np.uint64, size: Integer, slots: Integer, room: np.ndarray, carr
     return carry
 
 
-@compiled(f"int64({READ_WORDS}, {READ_WORDS}, uint64[::1], boolean, int64[::1])")
-def _nearest(words: np.ndarray, text: np.ndarray, room: np.ndarray, letters_only: bool, found: np.ndarray) -> Integer:
+@compiled(f"int64({READ_HASHES}, {READ_HASHES}, uint64[::1], boolean, int64[::1])")
+def _nearest(words: Array, text: Array, room: Array, letters_only: bool, found: Array) -> Int:
     distance, found[0], found[1] = nearest(words, 0, len(words), text, 0, len(text), room, letters_only, len(text))
     return distance
 
 
-def nearest_stretch(words: np.ndarray, text: np.ndarray, *, letters_only: bool = False) -> tuple[int, int, int]:
-    """Return (words that differ, first word, word after the last) of the stretch of ``words`` nearest to ``text``.
+def nearest_segment(words: Array, text: Array, *, letters_only: bool = False) -> tuple[int, int, int]:
+    """Return (words that differ, first word, word after the last) of the segment of ``words`` nearest to ``text``.
 
     Args:
         words: uint64[w] hashes of words.
@@ -211,7 +205,6 @@ _STAMP, _BLOCK, _BEFORE, _NOW, _TRIED, _HIT = range(6)
 """Columns of what is known of a text while a document is read: document it speaks of, stretch of the last seed, seeds
 in the stretch before and in that one, last stretch that was verified, hit."""
 _NO_HIT = -1
-READ_NEEDS = "Array(int32, 1, 'C', readonly=True)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,18 +213,18 @@ class SeedIndex:
 
     table: GramTable
     """The seeds."""
-    post_offsets: np.ndarray
+    post_offsets: Array
     """int64[k + 1]: the texts with seed i are ``post_texts[post_offsets[i]:post_offsets[i + 1]]``."""
-    post_texts: np.ndarray
+    post_texts: Array
     """uint32[p] text."""
-    post_places: np.ndarray
+    post_places: Array
     """uint32[p] first word of the seed in the text."""
-    words: np.ndarray
+    words: Array
     """uint64[w] words of all texts."""
-    offsets: np.ndarray
+    offsets: Array
     """int64[t + 1] of the texts in them."""
-    needs: np.ndarray
-    """int32[t] seeds that two stretches have to hold; 0 for a text that is compared word for word at its seed."""
+    needs: Array
+    """int32[t] seeds that two segments must have; 0 for a text that is compared word for word at its seed."""
 
     @property
     def num_texts(self) -> int:
@@ -254,8 +247,8 @@ class Finder:
         self._documents = 0
         self._capacity = 1024
 
-    def find(self, words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Return int64[h, 7], a row for each text in a document (its best place), in order of document and place found.
+    def find(self, words: Array, offsets: Array) -> Array:
+        """Return int64[h, 7], a row for each text in a document (its best position), in order of document and match.
 
         A short text has a row for every place.
 
@@ -268,21 +261,17 @@ class Finder:
             return np.zeros((0, 7), dtype=np.int64)
         while True:
             hits = np.zeros((self._capacity, 7), dtype=np.int64)
+            posts = index.post_offsets, index.post_texts, index.post_places
+            texts = index.words, index.offsets, index.needs
+            lookup = index.table.lookup()
             size = _find_texts(
                 words,
                 offsets,
                 self._documents,
                 power(SEED_WORDS),
-                index.table.filter,
-                index.table.slots,
-                slot_shift(index.table),
-                index.table.keys,
-                index.post_offsets,
-                index.post_texts,
-                index.post_places,
-                index.words,
-                index.offsets,
-                index.needs,
+                *lookup,
+                *posts,
+                *texts,
                 self._seen,
                 self._room,
                 hits,
@@ -294,29 +283,29 @@ class Finder:
 
 
 @compiled(
-    f"int64({READ_WORDS}, {READ_PLACES}, int64, uint64, {READ_WORDS}, {READ_ENTRIES}, uint64, {READ_WORDS},"
-    f" {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_WORDS}, {READ_PLACES}, {READ_NEEDS}, int64[:, ::1],"
+    f"int64({READ_HASHES}, {READ_OFFSETS}, int64, uint64, {READ_HASHES}, {READ_IDS}, uint64, {READ_HASHES},"
+    f" {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_HASHES}, {READ_OFFSETS}, {READ_INTS}, int64[:, ::1],"
     " uint64[::1], int64[:, ::1])"
 )
 def _find_texts(
-    words: np.ndarray,
-    offsets: np.ndarray,
-    stamp: Integer,
+    words: Array,
+    offsets: Array,
+    stamp: Int,
     out_power: np.uint64,
-    known: np.ndarray,
-    slots: np.ndarray,
+    known: Array,
+    slots: Array,
     shift: np.uint64,
-    keys: np.ndarray,
-    post_offsets: np.ndarray,
-    post_texts: np.ndarray,
-    post_places: np.ndarray,
-    text_words: np.ndarray,
-    text_offsets: np.ndarray,
-    needs: np.ndarray,
-    seen: np.ndarray,
-    room: np.ndarray,
-    hits: np.ndarray,
-) -> Integer:
+    keys: Array,
+    post_offsets: Array,
+    post_texts: Array,
+    post_places: Array,
+    text_words: Array,
+    text_offsets: Array,
+    needs: Array,
+    seen: Array,
+    room: Array,
+    hits: Array,
+) -> Int:
     """Return how many hits there are; those beyond the capacity of ``hits`` are counted only."""
     size, written = np.uintp(SEED_WORDS), 0
     for document in range(len(offsets) - 1):
@@ -356,24 +345,24 @@ def _find_texts(
 
 @cold
 def _follow(
-    words: np.ndarray,
-    start: Integer,
-    stop: Integer,
-    place: Integer,
-    entry: Integer,
-    document: Integer,
-    stamp: Integer,
-    post_offsets: np.ndarray,
-    post_texts: np.ndarray,
-    post_places: np.ndarray,
-    text_words: np.ndarray,
-    text_offsets: np.ndarray,
-    needs: np.ndarray,
-    seen: np.ndarray,
-    room: np.ndarray,
-    hits: np.ndarray,
-    written: Integer,
-) -> Integer:
+    words: Array,
+    start: Int,
+    stop: Int,
+    place: Int,
+    entry: Int,
+    document: Int,
+    stamp: Int,
+    post_offsets: Array,
+    post_texts: Array,
+    post_places: Array,
+    text_words: Array,
+    text_offsets: Array,
+    needs: Array,
+    seen: Array,
+    room: Array,
+    hits: Array,
+    written: Int,
+) -> Int:
     """Count a seed for every text that has it, and verify the texts that have enough; return the number of hits."""
     for post in range(post_offsets[entry], post_offsets[entry + 1]):
         text = np.int64(post_texts[post])
@@ -407,21 +396,21 @@ def _follow(
 
 @helper
 def _verify(
-    words: np.ndarray,
-    start: Integer,
-    window: Integer,
-    window_stop: Integer,
-    document: Integer,
-    text: Integer,
-    text_words: np.ndarray,
-    low: Integer,
-    high: Integer,
-    seen: np.ndarray,
-    room: np.ndarray,
-    hits: np.ndarray,
-    written: Integer,
-) -> Integer:
-    """Look for a text in a window of a document; note the best place; return the number of hits."""
+    words: Array,
+    start: Int,
+    window: Int,
+    window_stop: Int,
+    document: Int,
+    text: Int,
+    text_words: Array,
+    low: Int,
+    high: Int,
+    seen: Array,
+    room: Array,
+    hits: Array,
+    written: Int,
+) -> Int:
+    """Search a window of a document for a text; keep the best position; return the number of hits."""
     hit = seen[text, _HIT]
     if 0 <= hit < len(hits) and hits[hit, TIER] == VERBATIM:
         return written
@@ -456,15 +445,7 @@ def _verify(
 
 @helper
 def _set_hit(
-    hits: np.ndarray,
-    hit: Integer,
-    document: Integer,
-    text: Integer,
-    tier: Integer,
-    start: Integer,
-    end: Integer,
-    distance: Integer,
-    letters: Integer,
+    hits: Array, hit: Int, document: Int, text: Int, tier: Int, start: Int, end: Int, distance: Int, letters: Int
 ) -> None:
     hits[hit, DOCUMENT], hits[hit, TEXT], hits[hit, TIER] = document, text, tier
     hits[hit, START], hits[hit, END] = start, end
@@ -472,7 +453,7 @@ def _set_hit(
 
 
 @helper
-def _is_equal(words: np.ndarray, place: Integer, text_words: np.ndarray, low: Integer, length: Integer) -> bool:
+def _is_equal(words: Array, place: Int, text_words: Array, low: Int, length: Int) -> bool:
     step = 0
     while step < length and words[place + step] == text_words[low + step]:
         step += 1

@@ -1,19 +1,18 @@
-"""The one place that knows numba: kernels that are compiled on first use and kept on disk.
+"""Kernels that numba compiles on first use, with their machine code on disk; no other module imports numba.
 
 ``compiled`` costs nothing at import. The first call of a kernel imports numba and loads the machine code from the
 cache, or compiles it there; every type is stated, so no later call compiles anything.
 
 The cache is a folder of its own for each content of this package's folder and each version of numba, because numba
-itself sees only the file of the outermost function: a changed helper in another file would go unnoticed. It lies in
+itself checks only the file of the outermost function: a changed helper in another file would go unnoticed. It lies in
 ``NUMBA_CACHE_DIR``, else in the user's cache folder, else in the temporary folder, whichever can be written first;
-the installed package is never written to. Machine code is also kept apart by processor, and stands under a digest:
-damaged code is compiled again. Without any writable place kernels are compiled in every process.
+the installed package is never written to. Machine code also depends on the processor, and has a digest: damaged code is
+compiled again. Without any writable folder kernels are compiled in every process.
 
-Kernels compiled before workers need them: once for a machine, so that not each worker does it, unseen.
-
-Numba's compiler holds a lock and is mostly Python, so processes share the work. They begin while this one still does
-something else. Each takes the next kernel from a pipe that all of them read, the largest first, and reports in
-another what it has done; what nobody has done in the end, since a process died or did not get on, is compiled here.
+A build compiles its kernels before its workers start, once for a machine. Numba's compiler holds a lock and is mostly
+Python, so processes share the work, while this process still does something else. Each takes the next kernel from a
+pipe that all of them read, the largest first, and reports it in another. This process compiles the kernels that nobody
+reported in the end, since a process died or hung.
 """
 
 from __future__ import annotations
@@ -45,31 +44,32 @@ from dataaudit.base.process import load_numba
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Integer = Any
+Array = np.ndarray
+"""In kernels: a NumPy array, of the type that the signature states."""
+Int = Any
 """In kernels: int64, or a Python int where the kernel runs as plain Python."""
-READ_BYTES = "Array(uint8, 1, 'C', readonly=True)"
-"""uint8[n], may be read-only: Arrow's buffers are."""
-READ_OFFSETS = "Array(int64, 1, 'C', readonly=True)"
-"""int64[n], may be read-only."""
-READ_IDS = "Array(uint32, 1, 'C', readonly=True)"
-"""uint32[n], may be read-only."""
+READ_BYTES, READ_SHORTS, READ_IDS, READ_HASHES, READ_INTS, READ_OFFSETS, READ_FLAGS = (
+    f"Array({dtype}, 1, 'C', readonly=True)"
+    for dtype in ("uint8", "uint16", "uint32", "uint64", "int32", "int64", "boolean")
+)
+"""In signatures: arrays that may be read-only, as Arrow's buffers are."""
 _TRIED = (0, 62), (0, 68)
-"""From which to which numba :mod:`dataaudit.scan.kernels.compiler` compiles kernels."""
+"""First and last numba for which :mod:`dataaudit.scan.kernels.compiler` compiles kernels."""
 _OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 """Nothing is counted or allocated, and C calls no kernel: each wrapper takes as long to compile as a short kernel."""
 
 
 class Kernel(Generic[P, R]):
-    """A function of arrays and numbers, compiled when it is first called.
+    """A function of arrays and numbers, compiled at its first call.
 
-    Kernels call each other by their global names; numba sees the compiled one through ``_numba_type_``.
+    Kernels call each other by their global names; numba sees the compiled function through ``_numba_type_``.
     ``NUMBA_DISABLE_JIT=1`` runs plain Python: same results, a thousand times slower.
 
     Args:
-        function: What is compiled; Python and NumPy as far as numba knows it.
+        function: Python and NumPy as far as numba supports them.
         signature: Numba's, as text, for example ``int64(uint8[::1], int64)``. None marks a helper, which is
             compiled into every kernel that calls it.
-        inline: Whether a helper's code is copied to where it is called.
+        inline: Whether a helper's code is copied to its callers.
     """
 
     def __init__(self, function: Callable[P, R], signature: str | None, *, inline: bool = True) -> None:
@@ -106,7 +106,7 @@ class Kernel(Generic[P, R]):
 
     @property
     def _numba_type_(self) -> Any:
-        """Numba's type of a kernel that another one calls."""
+        """Numba's type of a kernel that another kernel calls."""
         from numba.core.types import Dispatcher
 
         return Dispatcher(self.load())
@@ -141,13 +141,13 @@ def cold(function: Callable[P, R]) -> Kernel[P, R]:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the folder of the machine code, created; None when no place can be written."""
+    """Return the folder of the machine code, created; None when no folder can be written."""
     places = [os.environ.get("NUMBA_CACHE_DIR"), *user_places("numba")]
     return private_folder(*(place for place in places if place), within=_version())
 
 
 def _version() -> str:
-    """Name the cache by everything that numba does not look at: the files of this folder, and numba's version."""
+    """Name the cache by all that numba does not check: the files of this folder, and numba's version."""
     return sha256(f"numba {version('numba')}".encode() + sources_digest(Path(__file__).parent)).hexdigest()[:16]
 
 
@@ -199,9 +199,9 @@ def _cache_at(folder: Path) -> Iterator[None]:
 
 _MARKER = "compiled"
 _MOST_HELPERS = 3
-"""Processes beside this one, of some 250 MB each; with more of them the largest kernel is what is waited for."""
+"""Processes beside this one, of some 250 MB each; with more of them the largest kernel is the last."""
 _SECONDS = 120.0
-"""What a helper may take for its last kernel; then it is compiled here, too."""
+"""Most time of a helper for its last kernel; then it is compiled here, too."""
 _COMPILER = "compiler"
 """The module that imports numba, which is loaded last."""
 
@@ -236,7 +236,7 @@ def _marker(folder: Path) -> Path:
 
 
 def _processor() -> bytes:
-    """Return what tells processors apart that need code of their own; the name of the machine where nothing does."""
+    """Return the model and features of the processor, on which code depends; else the name of the machine."""
     try:
         first = Path("/proc/cpuinfo").read_bytes().partition(b"\n\n")[0]
     except OSError:
@@ -246,7 +246,7 @@ def _processor() -> bytes:
 
 
 def _missing(without: Collection[str]) -> set[str]:
-    """Return the modules whose kernels are not kept on this machine, without loading any; none where none can be."""
+    """Return the modules whose kernels are not cached on this machine, without loading any; none without a cache."""
     folder = cache_folder()
     if folder is None:
         return set()
@@ -258,7 +258,7 @@ def _missing(without: Collection[str]) -> set[str]:
 
 
 def are_compiled() -> bool:
-    """Tell, without loading anything, whether their code is kept on this machine; also when it cannot be kept."""
+    """Tell, without loading anything, whether all code is cached on this machine, or none can be."""
     return not _missing(())
 
 
@@ -271,11 +271,7 @@ def compile_all() -> None:
 
 @contextmanager
 def compiling(without: Collection[str] = ()) -> Iterator[Compiling]:
-    """Have other processes compile the kernels that are not kept; afterwards they are ended, wherever they are.
-
-    Args:
-        without: Modules whose kernels are not needed.
-    """
+    """Have other processes compile the kernels that are not cached, but for modules ``without``; end them at last."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     work = Compiling(_missing(without), min(_MOST_HELPERS, cores - 1))
     try:
@@ -285,12 +281,7 @@ def compiling(without: Collection[str] = ()) -> Iterator[Compiling]:
 
 
 class Compiling:
-    """Kernels that several processes compile, this process among them once it asks for the rest.
-
-    Args:
-        modules: Those whose kernels are compiled.
-        helpers: How many other processes begin now.
-    """
+    """Kernels of some modules, which so many helper processes compile, and this process once it calls :meth:`rest`."""
 
     def __init__(self, modules: Collection[str], helpers: int) -> None:
         self._modules = modules
@@ -333,7 +324,7 @@ class Compiling:
             write_whole(_marker(folder), "\n".join(sorted(kept)).encode())
 
     def _see(self, seconds: float) -> bytes:
-        """Return the numbers that the others have reported; nothing after so many seconds, or when all have ended."""
+        """Return the reported numbers; nothing after so many seconds, or when all helpers have ended."""
         ready = select.poll()
         ready.register(self._seeing, select.POLLIN)
         return os.read(self._seeing, 256) if ready.poll(seconds * 1000) else b""
@@ -359,7 +350,7 @@ def _module(kernel: Kernel[Any, Any]) -> str:
 
 
 def compile_next(taking: int, telling: int) -> None:
-    """Compile the kernels whose numbers come out of a pipe, a byte each, as long as some do; tell each in another."""
+    """Compile the kernels whose numbers come out of a pipe, a byte each; report each in another."""
     kernels = all_kernels()
     while number := os.read(taking, 1):
         kernels[number[0]].load()

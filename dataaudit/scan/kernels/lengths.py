@@ -1,13 +1,11 @@
 """Lengths: fixed logarithmic buckets, exact quantiles, and the padding of batches.
 
-A value below 256 is its own bucket; a larger one keeps its 8 leading binary digits. The bucket's bounds
+A value below 256 is its own bucket; a larger value keeps its 8 leading binary digits. The bucket's bounds
 differ by a factor below 1 + 1/128, so its midpoint is within 0.4 % of every value in it. Integer arithmetic
 only: the same bucket on every processor.
 
-How many positions of a batch are padding: packing and random batches, from a histogram of lengths.
-
-Nothing here looks at single documents: equal lengths are handled together, so the cost depends on the number of
-distinct lengths, not on the size of the corpus.
+Padding is computed from a histogram of lengths, for packing and for random batches. Equal lengths are handled together,
+so the cost depends on the number of distinct lengths, not on the size of the corpus.
 """
 
 from __future__ import annotations
@@ -103,7 +101,7 @@ def packed_bins(lengths: np.ndarray, counts: np.ndarray, capacity: int) -> int:
             each = room // length
             full, rest = divmod(left, each) if left < each * number else (number, 0)
             put(room - each * length, full)
-            if full < number:  # the last pieces of this length: one bin with some of them, others untouched
+            if full < number:  # the last pieces of this length: a bin with some of them, others untouched
                 touched = 1 if rest else 0
                 put(room - rest * length, touched)
                 put(room, number - full - touched)

@@ -1,32 +1,46 @@
 r"""Words in normal form: without the marks of HTML, TeX and Markdown, and with numbers as they are read.
 
-What was split by :mod:`dataaudit.scan.kernels.words` is looked at again, word by word, for what stands around it. A
-word is
+Each word of :mod:`dataaudit.scan.kernels.words` is read again with the bytes around it. A word is
 
 * *dropped* when it is markup alone: a known tag of HTML with its attributes, a named or numbered entity that separates,
   a known command of TeX, the address of a Markdown link, the letter of an escaped line break (``\n``);
-* *written anew* together with what it is glued to where markup stands inside a word (``don&#39;t``, ``H<sub>2</sub>O``,
-  ``1{,}000``), and where letters of two scripts are mixed: :func:`dataaudit.scan.kernels.normal.rewritten` says how.
+* *written anew* together with the words that it is glued to where markup stands inside a word (``don&#39;t``,
+  ``H<sub>2</sub>O``, ``1{,}000``), and where letters of two scripts are mixed, by
+  :mod:`dataaudit.scan.kernels.rewriting`.
 
 A point or comma inside a number stays: ``1.5`` is neither ``15`` nor ``1.25``. Commas between groups of three digits
-are ignored, so ``1,000`` is ``1000``. All of it holds for words that are looked for and for those that are searched.
+are ignored, so ``1,000`` is ``1000``. All of it applies to protected text and to documents.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from functools import cache
-from html.entities import html5
-
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
-from dataaudit.scan.kernels.ngrams import NUMBER, READ_ENTRIES, READ_PLACES, READ_WORDS, mix64
-from dataaudit.scan.kernels.normal import GREEK, INLINE_TAGS, TAGS, TEX_COMMANDS, TEX_NAMED, rewritten
+from dataaudit.scan.kernels.jit import (
+    READ_BYTES,
+    READ_HASHES,
+    READ_IDS,
+    READ_OFFSETS,
+    Array,
+    Int,
+    cold,
+    compiled,
+    helper,
+)
+from dataaudit.scan.kernels.ngrams import NUMBER, mix64
+from dataaudit.scan.kernels.rewriting import (
+    ENTITY,
+    ENTITY_IN_WORD,
+    INLINE,
+    TAG,
+    TEX,
+    TEX_LETTER,
+    TEX_NAMED,
+    known_names,
+    rewritten_runs,
+)
 from dataaudit.scan.kernels.words import WordBatch, ascii_hash, split_words
 
-_TAG, _INLINE, _ENTITY, _ENTITY_IN_WORD, _TEX, _TEX_NAMED, _TEX_LETTER = 1, 2, 4, 8, 16, 32, 64
-"""What the name of a word is known as."""
 _KEPT, _DROPPED, _ANEW = 0, 1, 2
 _MOST_TAGS = 8
 """Tags side by side inside a word, at most."""
@@ -37,22 +51,17 @@ _LESS, _GREATER, _SLASH, _AND, _HASH, _SEMICOLON = 60, 62, 47, 38, 35, 59
 _BACKSLASH, _APOSTROPHE, _BRACKET, _OPEN, _CLOSE, _BRACE, _END_BRACE = 92, 39, 93, 40, 41, 123, 125
 _SEVENS, _HIGHS = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x8080808080808080)
 _FROM_0 = np.uint64(0x5050505050505050)
-READ_RUNS = "Array(int64, 2, 'C', readonly=True)"
 _POINT, _COMMA, _SPACE, _NEWLINE = 46, 44, 32, 10
+Names = tuple[Array, Array]
+"""Of :func:`known_names`."""
 
 
-def normal_words(words: WordBatch, values: np.ndarray, offsets: np.ndarray) -> WordBatch:
-    """Return the words of documents in normal form; places are those in the documents as they are.
-
-    Args:
-        words: Of :func:`dataaudit.scan.kernels.words.split_words`.
-        values: uint8[b] the documents' UTF-8, one after another.
-        offsets: int64[n + 1] of the documents in it.
-    """
+def normal_words(words: WordBatch, values: Array, offsets: Array) -> WordBatch:
+    """Return the normal form of words of ``split_words(values, offsets)``; positions are those in the documents."""
     hashes, actions, glued, found = _marked(words, values, offsets)
     if not found:
         return WordBatch(hashes, words.offsets, words.starts, words.ends)
-    runs, pieces = _runs_written_anew(words, values, offsets, actions, glued)
+    runs, pieces = rewritten_runs(words, values, offsets, np.flatnonzero(actions == _ANEW), glued)
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
     data = np.frombuffer(b"".join(pieces) or b"\0", dtype=np.uint8)[: bounds[-1]]
     anew = split_words(data, bounds)
@@ -60,119 +69,39 @@ def normal_words(words: WordBatch, values: np.ndarray, offsets: np.ndarray) -> W
     made = np.empty(most, dtype=np.uint64)
     starts, ends = np.empty(most, dtype=np.uint32), np.empty(most, dtype=np.uint32)
     made_offsets = np.zeros(len(words.offsets), dtype=np.int64)
-    _assemble(
-        hashes,
-        words.offsets,
-        words.starts,
-        words.ends,
-        actions,
-        runs,
-        _marked(anew, data, bounds)[0],
-        anew.offsets,
-        made,
-        starts,
-        ends,
-        made_offsets,
-    )
+    own, new = (words.offsets, words.starts, words.ends), (_marked(anew, data, bounds)[0], anew.offsets)
+    _assemble(hashes, *own, actions, runs, *new, made, starts, ends, made_offsets)
     size = int(made_offsets[-1])
     return WordBatch(made[:size], made_offsets, starts[:size], ends[:size])
 
 
-def _runs_written_anew(
-    words: WordBatch, values: np.ndarray, offsets: np.ndarray, actions: np.ndarray, glued: np.ndarray
-) -> tuple[np.ndarray, list[bytes]]:
-    """Return int64[r, 2], first word and word after the last of what is written anew together, and what it becomes."""
-    runs = _runs(np.flatnonzero(actions == _ANEW), glued)
-    begun = offsets[np.searchsorted(words.offsets, runs[:, 0], side="right") - 1]
-    starts, ends = begun + words.starts[runs[:, 0]], begun + words.ends[runs[:, 1] - 1]
-    pieces = []
-    for low, start, end in zip(begun.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        before = values[max(low, start - 6) : start].tobytes()
-        mark = next((mark for mark in (b"&amp;#", b"&amp;", b"&#", b"&", b"\\") if before.endswith(mark)), b"")
-        after = b";" if values[end : end + 1].tobytes() == b";" else b""
-        pieces.append(rewritten(mark + values[start:end].tobytes() + after))
-    return runs, pieces
-
-
-def _runs(anew: np.ndarray, glued: np.ndarray) -> np.ndarray:
-    """Return int64[r, 2] the runs of glued words that some words are in, ascending, each once."""
-    runs: list[tuple[int, int]] = []
-    for word in anew.tolist():
-        if runs and word < runs[-1][1]:
-            continue
-        first, stop = word, word + 1
-        while glued[first]:
-            first -= 1
-        while stop < len(glued) and glued[stop]:
-            stop += 1
-        runs.append((first, stop))
-    return np.array(runs, dtype=np.int64).reshape(-1, 2)
-
-
-def _marked(
-    words: WordBatch, values: np.ndarray, offsets: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-    """Mark the words of documents.
-
-    Returns:
-        uint64[w] hashes with their points, uint8[w] what becomes of words, uint8[w] which are glued to the word before
-        them, and whether any word is not kept.
-    """
-    known = _names()
+def _marked(words: WordBatch, values: Array, offsets: Array) -> tuple[Array, Array, Array, bool]:
+    """Return hashes with points, uint8[w] actions, uint8[w] glued to the word before, and whether any is not kept."""
     hashes = words.hashes.copy()
     actions, glued = np.zeros((2, len(hashes)), dtype=np.uint8)
-    found = _mark(values, offsets, words.offsets, words.starts, words.ends, known[0], known[1], hashes, actions, glued)
-    return hashes, actions, glued, bool(found)
-
-
-@cache
-def _names() -> tuple[np.ndarray, np.ndarray]:
-    """Return uint64[k] hashes of known names, ascending, and uint32[k] what each is known as."""
-    known: dict[str, int] = {}
-    for kind, names in (
-        (_TAG, TAGS),
-        (_INLINE, INLINE_TAGS),
-        (_TEX, TEX_COMMANDS),
-        (_TEX_NAMED, TEX_NAMED),
-        (_TEX_LETTER, GREEK),
-    ):
-        for name in names:
-            known[name] = known.get(name, 0) | kind
-    for name, value in html5.items():
-        kind = _ENTITY if all(map(_separates, value)) else _ENTITY_IN_WORD
-        plain = name.removesuffix(";").lower()
-        known[plain] = known.get(plain, 0) | kind
-    encoded = [name.encode() for name in known]
-    bounds = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
-    batch = split_words(np.frombuffer(b"".join(encoded), dtype=np.uint8), bounds)
-    assert len(batch.hashes) == len(encoded)
-    order = np.argsort(batch.hashes)
-    return batch.hashes[order], np.fromiter(known.values(), dtype=np.uint32)[order]
-
-
-def _separates(char: str) -> bool:
-    """Tell whether no word goes on over a character, whatever stands around it."""
-    return unicodedata.category(char)[0] not in "LMN" and unicodedata.category(char) != "Cf" and char not in "'.,\u2019"
+    own = words.offsets, words.starts, words.ends
+    number = _mark(values, offsets, *own, *known_names(), hashes, actions, glued)
+    return hashes, actions, glued, number > 0
 
 
 @compiled(
-    f"int64({READ_BYTES}, {READ_OFFSETS}, {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_WORDS}, {READ_ENTRIES},"
+    f"int64({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_HASHES}, {READ_IDS},"
     " uint64[::1], uint8[::1], uint8[::1])"
 )
 def _mark(
-    data: np.ndarray,
-    bounds: np.ndarray,
-    offsets: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    names: np.ndarray,
-    kinds: np.ndarray,
-    hashes: np.ndarray,
-    actions: np.ndarray,
-    glued: np.ndarray,
-) -> Integer:
-    """Say what becomes of every word; return how many are not kept."""
-    found = 0
+    data: Array,
+    bounds: Array,
+    offsets: Array,
+    starts: Array,
+    ends: Array,
+    names: Array,
+    kinds: Array,
+    hashes: Array,
+    actions: Array,
+    glued: Array,
+) -> Int:
+    """Decide the action of every word; return how many are not kept."""
+    found, known = 0, (names, kinds)
     total = np.uintp(len(data))
     for document in range(len(bounds) - 1):
         low, high = bounds[document], bounds[document + 1]
@@ -202,7 +131,7 @@ def _mark(
                 right = data[np.uintp(end)] if end < high else np.uint8(0)
                 if _may_be_marked(left, left2, right, gap):
                     action, skipped_to, is_glued, goes_on = _around(
-                        data, low, high, last, start, end, hashes[word], follows, names, kinds, skipped * glued[word]
+                        data, low, high, last, start, end, hashes[word], follows, known, skipped * glued[word]
                     )
                     skipped = max(skipped, skipped_to)
                     if is_glued and follows:
@@ -215,14 +144,14 @@ def _mark(
 
 
 @helper
-def _is_plain(data: np.ndarray, start: np.uintp, end: np.uintp, total: np.uintp) -> bool:
-    """Tell whether a word is of ASCII letters and digits alone; eight bytes are looked at together."""
+def _is_plain(data: Array, start: np.uintp, end: np.uintp, total: np.uintp) -> bool:
+    """Tell whether a word is of ASCII letters and digits alone, eight bytes at a time."""
     place, eight = start, np.uintp(8)
     while place + eight <= total and place < end:
         block = np.uint64(data[place])
         for step in range(1, 8):
             block |= np.uint64(data[place + np.uintp(step)]) << np.uint64(8 * step)
-        # a byte of a word below 48 is a point, a comma or an apostrophe; one of 128 and more is no ASCII
+        # a byte of a word below 48 is a point, a comma or an apostrophe; a byte of 128 and more is no ASCII
         odd = (block | ~((block & _SEVENS) + _FROM_0)) & _HIGHS
         size = end - place
         if size < eight:
@@ -238,7 +167,7 @@ def _is_plain(data: np.ndarray, start: np.uintp, end: np.uintp, total: np.uintp)
 
 
 @helper
-def _oddities(data: np.ndarray, start: Integer, end: Integer) -> tuple[bool, bool]:
+def _oddities(data: Array, start: Int, end: Int) -> tuple[bool, bool]:
     """Tell whether a word has points or commas, and whether it has letters of scripts that have lookalikes."""
     points, lookalikes = False, False
     for place in range(start, end):
@@ -249,13 +178,13 @@ def _oddities(data: np.ndarray, start: Integer, end: Integer) -> tuple[bool, boo
 
 
 @helper
-def _is_lookalike(byte: Integer) -> bool:
+def _is_lookalike(byte: Int) -> bool:
     """Tell whether a byte begins a letter of the phonetic alphabet, Greek, Cyrillic or Armenian."""
     return bool(0xCD <= byte <= 0xD6 or byte in (0xC9, 0xCA))
 
 
 @helper
-def _may_be_marked(left: np.uint8, left2: np.uint8, right: np.uint8, gap: Integer) -> bool:
+def _may_be_marked(left: np.uint8, left2: np.uint8, right: np.uint8, gap: Int) -> bool:
     """Tell whether the bytes beside a word allow that it is markup, or inside some."""
     if left in (_BACKSLASH, _LESS) or (left == _SLASH and left2 == _LESS):
         return True
@@ -267,24 +196,24 @@ def _may_be_marked(left: np.uint8, left2: np.uint8, right: np.uint8, gap: Intege
 
 
 @compiled(
-    f"void({READ_WORDS}, {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_BYTES}, {READ_RUNS}, {READ_WORDS},"
-    f" {READ_PLACES}, uint64[::1], uint32[::1], uint32[::1], int64[::1])"
+    f"void({READ_HASHES}, {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_BYTES}, Array(int64, 2, 'C', readonly=True),"
+    f" {READ_HASHES}, {READ_OFFSETS}, uint64[::1], uint32[::1], uint32[::1], int64[::1])"
 )
 def _assemble(
-    hashes: np.ndarray,
-    offsets: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    actions: np.ndarray,
-    runs: np.ndarray,
-    anew: np.ndarray,
-    anew_offsets: np.ndarray,
-    made: np.ndarray,
-    made_starts: np.ndarray,
-    made_ends: np.ndarray,
-    made_offsets: np.ndarray,
+    hashes: Array,
+    offsets: Array,
+    starts: Array,
+    ends: Array,
+    actions: Array,
+    runs: Array,
+    anew: Array,
+    anew_offsets: Array,
+    made: Array,
+    made_starts: Array,
+    made_ends: Array,
+    made_offsets: Array,
 ) -> None:
-    """Copy the words that are kept, and those of the runs that were written anew, each at its run's place."""
+    """Copy the words that are kept, and those of the rewritten runs, each at its run's position."""
     count, run = np.uintp(0), 0
     next_run = runs[0, 0] if len(runs) else np.int64(-1)
     for document in range(len(offsets) - 1):
@@ -307,7 +236,8 @@ def _assemble(
 
 
 @helper
-def _known_as(name: np.uint64, names: np.ndarray, kinds: np.ndarray) -> Integer:
+def _known_as(name: np.uint64, known: Names) -> Int:
+    names, kinds = known
     low, high = 0, len(names)
     while low < high:
         middle = (low + high) >> 1
@@ -322,25 +252,20 @@ def _known_as(name: np.uint64, names: np.ndarray, kinds: np.ndarray) -> Integer:
 
 @cold
 def _around(
-    data: np.ndarray,
-    low: Integer,
-    high: Integer,
-    before: Integer,
-    start: Integer,
-    end: Integer,
+    data: Array,
+    low: Int,
+    high: Int,
+    before: Int,
+    start: Int,
+    end: Int,
     name: np.uint64,
     follows: bool,
-    names: np.ndarray,
-    kinds: np.ndarray,
-    tag: Integer,
-) -> tuple[Integer, Integer, bool, bool]:
-    """Look at what stands around a word of ``data[low:high]``, the word before it ending at ``before``.
+    known: Names,
+    tag: Int,
+) -> tuple[Int, Int, bool, bool]:
+    """Return the action of a word, the end of the words to drop, whether it is glued to the word before and the next.
 
-    Where a tag inside a word ends before it, ``tag`` is the place of its last sign, 0 elsewhere.
-
-    Returns:
-        What becomes of it; the place up to which words are dropped; whether it is glued to the word before it, and the
-        next one to it.
+    ``before`` is the end of the word before it, ``tag`` the last sign of a tag inside a word that ends before it, or 0.
     """
     gap = start - before
     left = data[start - 1] if start > low else np.uint8(0)
@@ -350,10 +275,10 @@ def _around(
         marks = _entity_marks(data, low, start)
         if marks:
             is_numbered = left == _HASH
-            kind = np.int64(_ENTITY_IN_WORD) if is_numbered else _known_as(name, names, kinds)
+            kind = np.int64(ENTITY_IN_WORD) if is_numbered else _known_as(name, known)
             inside = follows and (gap == marks or (gap == marks + 1 and data[before] == _SEMICOLON))
-            if kind & (_ENTITY | _ENTITY_IN_WORD):
-                joins = bool(kind & _ENTITY_IN_WORD)
+            if kind & (ENTITY | ENTITY_IN_WORD):
+                joins = bool(kind & ENTITY_IN_WORD)
                 after = end + 1 if end + 2 >= high or data[end + 1] != _APOSTROPHE else end + 2
                 goes_on = after < high and _is_wordy(data[after])
                 is_amp = end - start == 3 and data[start] | 32 == 97 and data[start + 1] | 32 == 109
@@ -361,16 +286,16 @@ def _around(
                 action = _ANEW if joins else _DROPPED
                 return np.int64(action), nothing, inside, bool((joins and goes_on) or again)
     if left == _LESS or (left == _SLASH and start > low + 1 and data[start - 2] == _LESS):
-        kind = _known_as(name, names, kinds)
-        if kind & _TAG:
+        kind = _known_as(name, known)
+        if kind & TAG:
             close = _tag_close(data, end, high)
             if close < high and data[close] == _GREATER and not _is_wordy(right):
                 opened = start - (1 if left == _LESS else 2)
                 inside = follows and (opened == before or (tag > 0 and opened == tag + 1))
-                inside = inside and kind & _INLINE != 0 and _word_goes_on(data, close + 1, high, names, kinds)
+                inside = inside and kind & INLINE != 0 and _word_goes_on(data, close + 1, high, known)
                 return np.int64(_ANEW if inside else _DROPPED), np.int64(close), inside, inside
     if left == _BACKSLASH:
-        return _after_backslash(data, high, before, start, end, name, follows, names, kinds)
+        return _after_backslash(data, high, before, start, end, name, follows, known)
     if follows and _joins(data, before, start, end, name & NUMBER != np.uint64(0)):
         return np.int64(_ANEW), nothing, True, False
     close = _link_end(data, before, start, high) if follows else nothing
@@ -378,8 +303,8 @@ def _around(
 
 
 @helper
-def _tag_close(data: np.ndarray, place: Integer, high: Integer) -> Integer:
-    """Return the place of the ``>`` or ``<`` that is next, or of the byte after the last that was looked at."""
+def _tag_close(data: Array, place: Int, high: Int) -> Int:
+    """Return the position of the next ``>`` or ``<``, or of the byte after the last that was read."""
     close = place
     while close < high and close < place + _MOST_TAG_BYTES and data[close] not in (_LESS, _GREATER):
         close += 1
@@ -387,8 +312,8 @@ def _tag_close(data: np.ndarray, place: Integer, high: Integer) -> Integer:
 
 
 @cold
-def _word_goes_on(data: np.ndarray, place: Integer, high: Integer, names: np.ndarray, kinds: np.ndarray) -> bool:
-    """Tell whether a word stands at a place, or behind inline tags that stand there."""
+def _word_goes_on(data: Array, place: Int, high: Int, known: Names) -> bool:
+    """Tell whether a word stands at ``place``, or behind inline tags there."""
     for _ in range(_MOST_TAGS):
         if place >= high or data[place] != _LESS:
             break
@@ -397,18 +322,14 @@ def _word_goes_on(data: np.ndarray, place: Integer, high: Integer, names: np.nda
         while end < high and _is_wordy(data[end]) and data[end] < 0x80:
             end += 1
         close = _tag_close(data, end, high)
-        if (
-            close >= high
-            or data[close] != _GREATER
-            or _known_as(ascii_hash(data, first, end), names, kinds) & _INLINE == 0
-        ):
+        if close >= high or data[close] != _GREATER or _known_as(ascii_hash(data, first, end), known) & INLINE == 0:
             return False
         place = close + 1
     return bool(place < high and _is_wordy(data[place]))
 
 
 @helper
-def _joins(data: np.ndarray, before: Integer, start: Integer, end: Integer, is_number: bool) -> bool:
+def _joins(data: Array, before: Int, start: Int, end: Int, is_number: bool) -> bool:
     r"""Tell whether a word goes on with what stands before it: ``don\'t``, ``1{,}000``, ``1\,000``."""
     gap, left = start - before, data[start - 1]
     escaped = gap == 2 and data[before] == _BACKSLASH
@@ -420,49 +341,35 @@ def _joins(data: np.ndarray, before: Integer, start: Integer, end: Integer, is_n
 
 
 @helper
-def _entity_marks(data: np.ndarray, low: Integer, start: Integer) -> Integer:
+def _entity_marks(data: Array, low: Int, start: Int) -> Int:
     """Return how many bytes before a word make an entity of it, were a semicolon to follow; 0 for none."""
     place = start
     if place > low and data[place - 1] == _HASH:
         place -= 1
     if place > low and data[place - 1] == _AND:
         return start - place + 1
-    escaped = (
-        place >= low + 5
-        and data[place - 1] == _SEMICOLON
-        and data[place - 2] | 32 == 112
-        and data[place - 3] | 32 == 109
-        and data[place - 4] | 32 == 97
-        and data[place - 5] == _AND
-    )
+    escaped = place >= low + 5 and data[place - 1] == _SEMICOLON and data[place - 5] == _AND
+    escaped = escaped and data[place - 2] | 32 == 112 and data[place - 3] | 32 == 109 and data[place - 4] | 32 == 97
     return start - place + 1 if escaped else np.int64(0)
 
 
 @helper
 def _after_backslash(
-    data: np.ndarray,
-    high: Integer,
-    before: Integer,
-    start: Integer,
-    end: Integer,
-    name: np.uint64,
-    follows: bool,
-    names: np.ndarray,
-    kinds: np.ndarray,
-) -> tuple[Integer, Integer, bool, bool]:
-    """The same for a word behind a backslash: a command of TeX, or an escaped character."""
+    data: Array, high: Int, before: Int, start: Int, end: Int, name: np.uint64, follows: bool, known: Names
+) -> tuple[Int, Int, bool, bool]:
+    """Do the same for a word behind a backslash: a command of TeX, or an escaped character."""
     nothing = np.int64(0)
-    kind = _known_as(name, names, kinds)
+    kind = _known_as(name, known)
     action, close, is_glued = np.int64(_KEPT), nothing, False
     first = data[start]
-    if kind & _TEX:
+    if kind & TEX:
         action = np.int64(_DROPPED)
-    elif kind & _TEX_NAMED:
+    elif kind & TEX_NAMED:
         action, close = np.int64(_DROPPED), np.int64(end)
         if close < high and data[close] == _BRACE:
             while close < high and close < end + 64 and data[close] not in (_END_BRACE, _NEWLINE):
                 close += 1
-    elif kind & _TEX_LETTER:
+    elif kind & TEX_LETTER:
         action = np.int64(_ANEW)
     elif first | 32 == 117 and end - start >= 5 and _is_hex(data, start + 1, start + 5):
         action, is_glued = np.int64(_ANEW), bool(follows and before == start - 1)
@@ -478,8 +385,8 @@ def _after_backslash(
 
 
 @helper
-def _is_sized(data: np.ndarray, start: Integer, end: Integer) -> bool:
-    """Tell whether a stretch is ``frac``, ``dfrac``, ``tfrac`` or ``sqrt``, which digits may follow at once."""
+def _is_sized(data: Array, start: Int, end: Int) -> bool:
+    """Tell whether the bytes are ``frac``, ``dfrac``, ``tfrac`` or ``sqrt``, which digits may follow at once."""
     size = end - start
     if size == 5 and (data[start] == 100 or data[start] == 116):
         start, size = start + 1, size - 1
@@ -490,7 +397,7 @@ def _is_sized(data: np.ndarray, start: Integer, end: Integer) -> bool:
 
 
 @helper
-def _link_end(data: np.ndarray, before: Integer, start: Integer, high: Integer) -> Integer:
+def _link_end(data: Array, before: Int, start: Int, high: Int) -> Int:
     """Return where the address of a Markdown link ends that begins between two words; 0 without one."""
     place = before
     while place + 1 < start and not (data[place] == _BRACKET and data[place + 1] == _OPEN):
@@ -520,17 +427,17 @@ def _link_end(data: np.ndarray, before: Integer, start: Integer, high: Integer) 
 
 
 @helper
-def _is_wordy(byte: Integer) -> bool:
+def _is_wordy(byte: Int) -> bool:
     return bool(byte >= 0x80 or 97 <= byte | 32 <= 122 or 48 <= byte <= 57)
 
 
 @helper
-def _is_digit(byte: Integer) -> bool:
+def _is_digit(byte: Int) -> bool:
     return bool(48 <= byte <= 57)
 
 
 @helper
-def _is_hex(data: np.ndarray, start: Integer, end: Integer) -> bool:
+def _is_hex(data: Array, start: Int, end: Int) -> bool:
     place = start
     while place < end and (48 <= data[place] <= 57 or 97 <= data[place] | 32 <= 102):
         place += 1
@@ -538,8 +445,8 @@ def _is_hex(data: np.ndarray, start: Integer, end: Integer) -> bool:
 
 
 @cold
-def _is_mixed(data: np.ndarray, low: Integer, before: Integer, start: Integer, end: Integer, high: Integer) -> bool:
-    """Tell whether a word has letters that may stand for Latin ones, and is partly Latin or beside a Latin word."""
+def _is_mixed(data: Array, low: Int, before: Int, start: Int, end: Int, high: Int) -> bool:
+    """Tell whether a word has lookalikes of Latin letters, and is partly Latin or beside a Latin word."""
     latin, only = False, True
     for place in range(start, end):
         byte = data[place]
@@ -558,7 +465,7 @@ def _is_mixed(data: np.ndarray, low: Integer, before: Integer, start: Integer, e
 
 
 @cold
-def _with_points(name: np.uint64, data: np.ndarray, start: Integer, end: Integer) -> np.uint64:
+def _with_points(name: np.uint64, data: Array, start: Int, end: Int) -> np.uint64:
     """Return a hash of a word that its points and commas change, those between groups of three digits excepted."""
     grouped, plain, since = True, True, 0
     first = True

@@ -1,17 +1,14 @@
-"""Word n-grams to MinHash signatures, bands and the class of equal word sequences, in one pass over word hashes.
+"""MinHash signatures, bands and classes of equal word sequences, and exact Jaccard similarities, from word hashes.
 
-A shingle is ``ngram`` consecutive words; a document with fewer words is one shingle of all its words, one without
-words has none. Its 64-bit hash is folded to 32 bits, and these are what MinHash sees: signatures equal, bit for bit,
-those of ``datasketch.MinHash(num_perm=num_perm, seed=1, scheme="affine32", hashfunc=int)`` fed with them (Broder 1997,
-"On the resemblance and containment of documents"; the scheme is datasketch 2.0's).
+A shingle is ``ngram`` consecutive words; a document with fewer words is one shingle of all its words, a document
+without words has none. Its 64-bit hash is folded to 32 bits, the input of MinHash: signatures equal, bit for bit,
+those of ``datasketch.MinHash(num_perm=num_perm, seed=1, scheme="affine32", hashfunc=int)`` for the same input (Broder
+1997, "On the resemblance and containment of documents"; the scheme is datasketch 2.0's). Bands: Leskovec et al., ch.
+3.4.
 
-The permutations are the inner loop: sixteen fit into one vector register, and eight shingles are taken at once, so
+The permutations are the inner loop: sixteen fit into a vector register, and eight shingles are taken at once, so
 that a signature is loaded and stored once for all of them. Blocks of shingles stay in the first-level cache. Products
 of uint32 are cut back to 32 bits, because numba widens them.
-
-Bands of a MinHash signature: how likely two documents of a given similarity share one (Leskovec et al., ch. 3.4).
-
-Exact Jaccard similarity of sets of hashes: sorted distinct values of every document, intersected pair by pair.
 """
 
 from __future__ import annotations
@@ -20,15 +17,13 @@ from functools import cache
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_OFFSETS, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_HASHES, READ_OFFSETS, Array, Int, compiled, helper
 from dataaudit.scan.kernels.ngrams import BASE, mix64
 
 SEED = 1
 """Of the permutations, datasketch's default."""
 CLASS_BYTES = 16
 BAND_BYTES = 8
-READ_HASHES = "Array(uint64, 1, 'C', readonly=True)"
-"""uint64[n], may be read-only."""
 
 _BLOCK = 1024
 _AT_ONCE = 8
@@ -38,16 +33,14 @@ _LANES = (np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F))
 
 
 @cache
-def permutations(num_perm: int) -> tuple[np.ndarray, np.ndarray]:
+def permutations(num_perm: int) -> tuple[Array, Array]:
     """Return uint32[num_perm] factors, all odd, and uint32[num_perm] summands: datasketch's of seed 1."""
     generator = np.random.RandomState(SEED)
     factors = generator.randint(0, 1 << 31, num_perm, dtype=np.uint32) * _U32(2) + _U32(1)
     return factors, generator.randint(0, 1 << 32, num_perm, dtype=np.uint32)
 
 
-def sketch(
-    hashes: np.ndarray, offsets: np.ndarray, *, ngram: int = 5, num_perm: int = 128
-) -> tuple[np.ndarray, np.ndarray]:
+def sketch(hashes: Array, offsets: Array, *, ngram: int = 5, num_perm: int = 128) -> tuple[Array, Array]:
     """Return the signature and the class of every document.
 
     Args:
@@ -68,8 +61,8 @@ def sketch(
     return signatures, classes.view(np.uint8)
 
 
-def shingle_hashes(hashes: np.ndarray, offsets: np.ndarray, *, ngram: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """Return uint64[s] hashes of every document's shingles in order, and int64[n + 1] where each one's begin."""
+def shingle_hashes(hashes: Array, offsets: Array, *, ngram: int = 5) -> tuple[Array, Array]:
+    """Return uint64[s] hashes of every document's shingles in order, and their int64[n + 1] bounds."""
     words = np.diff(offsets)
     bounds = np.zeros(len(offsets), dtype=np.int64)
     np.cumsum(np.where(words > ngram, words - ngram + 1, np.minimum(words, 1)), out=bounds[1:])
@@ -78,12 +71,12 @@ def shingle_hashes(hashes: np.ndarray, offsets: np.ndarray, *, ngram: int = 5) -
     return shingles, bounds
 
 
-def fold(shingles: np.ndarray) -> np.ndarray:
+def fold(shingles: Array) -> Array:
     """Return the uint32 hashes that MinHash is fed with, of uint64 hashes of shingles."""
     return np.asarray((shingles ^ (shingles >> _U64(32))).astype(np.uint32))
 
 
-def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
+def band_keys(signatures: Array, bands: int, rows: int) -> Array:
     """Return uint8[n, bands, 8]: for each band the big-endian hash of its number and its ``rows`` values.
 
     Values beyond ``bands * rows`` are in no band.
@@ -104,7 +97,7 @@ def _mix32(value: np.uint32) -> np.uint32:
 
 
 @helper
-def _hash_block(words: np.ndarray, ngram: Integer, wide: np.ndarray) -> None:
+def _hash_block(words: Array, ngram: Int, wide: Array) -> None:
     """Write the hashes of the shingles that begin at each of the first ``len(wide)`` words.
 
     Views from index 0 on: an index that might be negative, and so count from the end, makes no vector code.
@@ -124,15 +117,15 @@ def _hash_block(words: np.ndarray, ngram: Integer, wide: np.ndarray) -> None:
     " uint64[:, ::1])"
 )
 def _sketch(
-    hashes: np.ndarray,
-    offsets: np.ndarray,
-    ngram: Integer,
-    factors: np.ndarray,
-    summands: np.ndarray,
-    wide: np.ndarray,
-    narrow: np.ndarray,
-    signatures: np.ndarray,
-    classes: np.ndarray,
+    hashes: Array,
+    offsets: Array,
+    ngram: Int,
+    factors: Array,
+    summands: Array,
+    wide: Array,
+    narrow: Array,
+    signatures: Array,
+    classes: Array,
 ) -> None:
     num_perm = len(factors)
     for document in range(len(offsets) - 1):
@@ -155,9 +148,7 @@ def _sketch(
 
 
 @helper
-def _take_eight(
-    narrow: np.ndarray, at: Integer, factors: np.ndarray, summands: np.ndarray, signature: np.ndarray
-) -> None:
+def _take_eight(narrow: Array, at: Int, factors: Array, summands: Array, signature: Array) -> None:
     """Lower a signature by eight mixed hashes; written out, as that is what becomes vector code."""
     h0, h1, h2, h3 = narrow[at], narrow[at + 1], narrow[at + 2], narrow[at + 3]
     h4, h5, h6, h7 = narrow[at + 4], narrow[at + 5], narrow[at + 6], narrow[at + 7]
@@ -171,7 +162,7 @@ def _take_eight(
 
 
 @helper
-def _write_class(hashes: np.ndarray, start: Integer, stop: Integer, into: np.ndarray) -> None:
+def _write_class(hashes: Array, start: Int, stop: Int, into: Array) -> None:
     """Write two 64-bit digests of a sequence; each step is a bijection of what went before, and not linear."""
     left, right = _LANES
     for index in range(start, stop):
@@ -184,9 +175,7 @@ def _write_class(hashes: np.ndarray, start: Integer, stop: Integer, into: np.nda
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, int64, int64[::1], uint64[::1])")
-def _shingles(
-    hashes: np.ndarray, offsets: np.ndarray, ngram: Integer, bounds: np.ndarray, shingles: np.ndarray
-) -> None:
+def _shingles(hashes: Array, offsets: Array, ngram: Int, bounds: Array, shingles: Array) -> None:
     for document in range(len(offsets) - 1):
         length = min(ngram, offsets[document + 1] - offsets[document])
         first, last = bounds[document], bounds[document + 1]
@@ -196,7 +185,7 @@ def _shingles(
 
 
 @compiled("void(uint32[:, ::1], int64, uint64[:, ::1])")
-def _bands(signatures: np.ndarray, rows: Integer, keys: np.ndarray) -> None:
+def _bands(signatures: Array, rows: Int, keys: Array) -> None:
     for document in range(len(keys)):
         for band in range(keys.shape[1]):
             value = _U64(band + 1) * BASE
@@ -213,7 +202,7 @@ def chance_to_meet(jaccard: float, bands: int, rows: int) -> float:
 def choose_bands(num_perm: int, threshold: float, target_recall: float) -> tuple[int, int] | None:
     """Return bands and rows: the most rows that reach the recall at the threshold, and all bands that fit.
 
-    More rows are fewer chance meetings of dissimilar documents. None when even one row does not reach it.
+    More rows are fewer chance meetings of dissimilar documents. None when even a single row does not reach it.
 
     Args:
         num_perm: Values of a signature.
@@ -230,7 +219,7 @@ def choose_bands(num_perm: int, threshold: float, target_recall: float) -> tuple
 _PER_BUCKET = 4
 
 
-def distinct_sets(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def distinct_sets(values: Array, bounds: Array) -> tuple[Array, Array]:
     """Return the distinct values of every document, ascending.
 
     Takes time linear in the values when these are well mixed, as hashes are.
@@ -250,7 +239,7 @@ def distinct_sets(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, n
     return distinct[: ends[-1]].copy(), ends
 
 
-def intersections(values: np.ndarray, bounds: np.ndarray, lefts: np.ndarray, rights: np.ndarray) -> np.ndarray:
+def intersections(values: Array, bounds: Array, lefts: Array, rights: Array) -> Array:
     """Return int64[p], how many values the sets of each pair of documents share.
 
     Args:
@@ -265,14 +254,7 @@ def intersections(values: np.ndarray, bounds: np.ndarray, lefts: np.ndarray, rig
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, uint64[::1], int64[::1], uint64[::1], int64[::1])")
-def _distinct(
-    values: np.ndarray,
-    bounds: np.ndarray,
-    scratch: np.ndarray,
-    counts: np.ndarray,
-    distinct: np.ndarray,
-    ends: np.ndarray,
-) -> None:
+def _distinct(values: Array, bounds: Array, scratch: Array, counts: Array, distinct: Array, ends: Array) -> None:
     done = 0
     for document in range(len(bounds) - 1):
         start, size = bounds[document], bounds[document + 1] - bounds[document]
@@ -285,7 +267,7 @@ def _distinct(
 
 
 @helper
-def _sort_mixed(values: np.ndarray, start: Integer, size: Integer, scratch: np.ndarray, counts: np.ndarray) -> None:
+def _sort_mixed(values: Array, start: Int, size: Int, scratch: Array, counts: Array) -> None:
     """Sort ``values[start:start + size]`` into ``scratch``: dealt into buckets by their upper half, then inserted."""
     buckets = size // _PER_BUCKET + 1
     for index in range(buckets + 1):
@@ -307,9 +289,7 @@ def _sort_mixed(values: np.ndarray, start: Integer, size: Integer, scratch: np.n
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_OFFSETS}, int64[::1])")
-def _intersect(
-    values: np.ndarray, bounds: np.ndarray, lefts: np.ndarray, rights: np.ndarray, shared: np.ndarray
-) -> None:
+def _intersect(values: Array, bounds: Array, lefts: Array, rights: Array, shared: Array) -> None:
     for pair in range(len(lefts)):
         left, left_end = bounds[lefts[pair]], bounds[lefts[pair] + 1]
         right, right_end = bounds[rights[pair]], bounds[rights[pair] + 1]

@@ -1,13 +1,11 @@
-"""Hashes of words and of n consecutive words: what every kernel over words has in common.
+"""Hashes of words and of n consecutive words, and sets of n-grams that every word of a corpus is looked up in.
 
 The hash of n words is a polynomial in them modulo 2^64, so that it rolls: ``acc = acc * BASE + word - out * BASE^n``.
 Two different sequences of n words meet with a chance of about n / 2^63 as long as their words' hashes are random
 (Karp and Rabin 1987); :func:`mix64` makes all bits of the result depend on all bits of the sum.
 
-Sets of n-grams that every word of a corpus is looked up in: built once, then only read.
-
-A look-up first asks one word of a filter, which ends it for all but one in a hundred of the grams that are not in the
-set; only the others are looked for in an open-addressing table. All arrays can be mapped from a file.
+A look-up first reads a word of a filter, which ends it for all but 1 in a hundred of the grams that are not in the
+set; only the others are searched for in an open-addressing table. All arrays can be mapped from a file.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_HASHES, READ_OFFSETS, Array, Int, compiled, helper
 
 BASE = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that multiplying loses nothing."""
@@ -43,12 +41,6 @@ def roll(acc: np.uint64, word: np.uint64, leaving: np.uint64, power: np.uint64) 
     return np.uint64(acc * BASE) + word - np.uint64(leaving * power)
 
 
-READ_WORDS = "Array(uint64, 1, 'C', readonly=True)"
-"""uint64[n], may be read-only."""
-READ_ENTRIES = "Array(uint32, 1, 'C', readonly=True)"
-"""uint32[n], may be read-only."""
-READ_PLACES = "Array(int64, 1, 'C', readonly=True)"
-"""int64[n], may be read-only."""
 ANY_NUMBER = np.uint64(0x6C8E9CF570932BD5)
 """Stands for every number in a gram that must not tell numbers apart."""
 _FILTER_BITS = 8
@@ -59,16 +51,21 @@ _FILTER_BITS = 8
 class GramTable:
     """A set of hashes; the number of a hash in it is its *entry*."""
 
-    keys: np.ndarray
+    keys: Array
     """uint64[k] the hashes, ascending."""
-    slots: np.ndarray
+    slots: Array
     """uint32[power of two, at least 2 k]: entry + 1, or 0; a hash starts at its highest bits and goes on upwards."""
-    filter: np.ndarray
+    filter: Array
     """uint64[power of two]: a Bloom filter of single words (Putze et al. 2009, "Cache-, hash- and space-efficient Bloom
-    filters"): of every hash of the set three bits are set in one word, numbered by its lowest bits."""
+    filters"): every hash of the set sets three bits in a word, numbered by its lowest bits."""
+
+    def lookup(self) -> tuple[Array, Array, np.uint64, Array]:
+        """Return the arguments of :func:`find` behind the hash."""
+        shift = np.uint64(64 - (len(self.slots) - 1).bit_length())
+        return self.filter, self.slots, shift, self.keys
 
 
-def make_table(keys: np.ndarray) -> GramTable:
+def make_table(keys: Array) -> GramTable:
     """Return the table of some hashes: uint64[k], ascending, each once, fewer than 2^31.
 
     Raises:
@@ -83,9 +80,7 @@ def make_table(keys: np.ndarray) -> GramTable:
     return GramTable(keys, slots, known)
 
 
-def gram_hashes(
-    words: np.ndarray, offsets: np.ndarray, length: int, *, wild_numbers: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+def gram_hashes(words: Array, offsets: Array, length: int, *, wild_numbers: bool = False) -> tuple[Array, Array]:
     """Return the hash of every ``length`` consecutive words.
 
     Args:
@@ -117,7 +112,7 @@ def _three_bits(key: np.uint64) -> np.uint64:
 
 
 @helper
-def find(key: np.uint64, known: np.ndarray, slots: np.ndarray, shift: np.uint64, keys: np.ndarray) -> Integer:
+def find(key: np.uint64, known: Array, slots: Array, shift: np.uint64, keys: Array) -> Int:
     """Return the entry of a hash, or -1; ``shift`` is 64 less the bits of a slot's number."""
     bits = _three_bits(key)
     if known[np.uintp(key >> np.uint64(18)) & np.uintp(len(known) - 1)] & bits != bits:
@@ -132,13 +127,8 @@ def find(key: np.uint64, known: np.ndarray, slots: np.ndarray, shift: np.uint64,
     return np.int64(-1)
 
 
-def slot_shift(table: GramTable) -> np.uint64:
-    """Return how far a hash is shifted to give its first slot."""
-    return np.uint64(64 - (len(table.slots) - 1).bit_length())
-
-
-@compiled(f"void({READ_WORDS}, uint32[::1], uint64[::1])")
-def _fill(keys: np.ndarray, slots: np.ndarray, known: np.ndarray) -> None:
+@compiled(f"void({READ_HASHES}, uint32[::1], uint64[::1])")
+def _fill(keys: Array, slots: Array, known: Array) -> None:
     bits = np.uint64(0)
     while np.uint64(1) << bits < np.uint64(len(slots)):
         bits += np.uint64(1)
@@ -152,10 +142,8 @@ def _fill(keys: np.ndarray, slots: np.ndarray, known: np.ndarray) -> None:
         slots[slot] = np.uint32(entry + 1)
 
 
-@compiled(f"void({READ_WORDS}, {READ_PLACES}, int64, uint64, boolean, uint64[::1])")
-def _hash_all(
-    words: np.ndarray, offsets: np.ndarray, length: Integer, out_power: np.uint64, wild: bool, hashes: np.ndarray
-) -> None:
+@compiled(f"void({READ_HASHES}, {READ_OFFSETS}, int64, uint64, boolean, uint64[::1])")
+def _hash_all(words: Array, offsets: Array, length: Int, out_power: np.uint64, wild: bool, hashes: Array) -> None:
     written = 0
     for document in range(len(offsets) - 1):
         start, stop = offsets[document], offsets[document + 1]

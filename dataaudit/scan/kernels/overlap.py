@@ -1,10 +1,8 @@
-"""Which protected n-grams documents hold: every gram of theirs is looked up, rolling over the words once.
+"""Protected n-grams in documents: every gram is looked up, rolling over the words once.
 
-Which held-out documents stand in training documents with words changed: words in common, in windows of a document.
-
-What is looked for are short grams. Each names a few held-out documents, and where in them it stands. A document is
-searched for in windows of the training document, two of its lengths long and half overlapping, so that chance does not
-grow with the length of what is searched. What counts is how many of its words the grams of a window cover.
+Edited copies of held-out documents are found by short grams, each with the documents that have it. A held-out document
+is searched for in windows of a training document, two of its lengths long and half overlapping, so that chance does not
+grow with the length of the training document. A window scores the words of the held-out document that its grams cover.
 """
 
 from __future__ import annotations
@@ -13,21 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, Integer, cold, compiled
-from dataaudit.scan.kernels.ngrams import (
-    READ_ENTRIES,
-    READ_PLACES,
-    READ_WORDS,
-    GramTable,
-    find,
-    mix64,
-    power,
-    roll,
-    slot_shift,
-)
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_HASHES, READ_IDS, READ_OFFSETS, Array, Int, cold, compiled
+from dataaudit.scan.kernels.ngrams import GramTable, find, mix64, power, roll
 
 
-def find_grams(words: np.ndarray, offsets: np.ndarray, length: int, table: GramTable) -> tuple[np.ndarray, np.ndarray]:
+def find_grams(words: Array, offsets: Array, length: int, table: GramTable) -> tuple[Array, Array]:
     """Find every gram of some documents that is in a table.
 
     Args:
@@ -42,18 +30,16 @@ def find_grams(words: np.ndarray, offsets: np.ndarray, length: int, table: GramT
     places, entries = np.empty(len(words), dtype=np.int64), np.empty(len(words), dtype=np.uint32)
     if len(table.keys) == 0:
         return places[:0], entries[:0]
-    size = _find_all(
-        words, offsets, length, power(length), table.filter, table.slots, slot_shift(table), table.keys, places, entries
-    )
+    size = _find_all(words, offsets, length, power(length), *table.lookup(), places, entries)
     return places[:size].copy(), entries[:size].copy()
 
 
 def find_long_grams(
-    words: np.ndarray, offsets: np.ndarray, places: np.ndarray, short: int, length: int, table: GramTable
-) -> tuple[np.ndarray, np.ndarray]:
+    words: Array, offsets: Array, places: Array, short: int, length: int, table: GramTable
+) -> tuple[Array, Array]:
     """Find long grams that are in a table, where short grams are known to be.
 
-    A long gram is only looked up where all short grams inside it were found: what is protected holds these, too.
+    A long gram is only looked up where all short grams inside it matched: protected text has these, too.
 
     Args:
         words: uint64[w] hashes of the documents' words.
@@ -69,39 +55,26 @@ def find_long_grams(
     found, entries = np.empty(len(places), dtype=np.int64), np.empty(len(places), dtype=np.uint32)
     if len(table.keys) == 0:
         return found[:0], entries[:0]
-    size = _find_long(
-        words,
-        offsets,
-        places,
-        short,
-        length,
-        power(length),
-        table.filter,
-        table.slots,
-        slot_shift(table),
-        table.keys,
-        found,
-        entries,
-    )
+    size = _find_long(words, offsets, places, short, length, power(length), *table.lookup(), found, entries)
     return found[:size].copy(), entries[:size].copy()
 
 
 @compiled(
-    f"int64({READ_WORDS}, {READ_PLACES}, int64, uint64, {READ_WORDS}, {READ_ENTRIES}, uint64, {READ_WORDS},"
+    f"int64({READ_HASHES}, {READ_OFFSETS}, int64, uint64, {READ_HASHES}, {READ_IDS}, uint64, {READ_HASHES},"
     " int64[::1], uint32[::1])"
 )
 def _find_all(
-    words: np.ndarray,
-    offsets: np.ndarray,
-    length: Integer,
+    words: Array,
+    offsets: Array,
+    length: Int,
     out_power: np.uint64,
-    known: np.ndarray,
-    slots: np.ndarray,
+    known: Array,
+    slots: Array,
     shift: np.uint64,
-    keys: np.ndarray,
-    places: np.ndarray,
-    entries: np.ndarray,
-) -> Integer:
+    keys: Array,
+    places: Array,
+    entries: Array,
+) -> Int:
     written, size = np.uintp(0), np.uintp(length)
     for document in range(len(offsets) - 1):
         start, stop = np.uintp(offsets[document]), np.uintp(offsets[document + 1])
@@ -122,23 +95,23 @@ def _find_all(
 
 
 @compiled(
-    f"int64({READ_WORDS}, {READ_PLACES}, {READ_PLACES}, int64, int64, uint64, {READ_WORDS}, {READ_ENTRIES}, uint64,"
-    f" {READ_WORDS}, int64[::1], uint32[::1])"
+    f"int64({READ_HASHES}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64, uint64, {READ_HASHES}, {READ_IDS}, uint64,"
+    f" {READ_HASHES}, int64[::1], uint32[::1])"
 )
 def _find_long(
-    words: np.ndarray,
-    offsets: np.ndarray,
-    places: np.ndarray,
-    short: Integer,
-    length: Integer,
+    words: Array,
+    offsets: Array,
+    places: Array,
+    short: Int,
+    length: Int,
     out_power: np.uint64,
-    known: np.ndarray,
-    slots: np.ndarray,
+    known: Array,
+    slots: Array,
     shift: np.uint64,
-    keys: np.ndarray,
-    found: np.ndarray,
-    entries: np.ndarray,
-) -> Integer:
+    keys: Array,
+    found: Array,
+    entries: Array,
+) -> Int:
     written, need = np.uintp(0), length - short + 1
     index, document = 0, 0
     while index < len(places):
@@ -170,9 +143,7 @@ def _find_long(
     return np.int64(written)
 
 
-def count_own(
-    spans: np.ndarray, copied: np.ndarray, grams: np.ndarray, common: np.ndarray, lengths: tuple[int, int]
-) -> np.ndarray:
+def count_own(spans: Array, copied: Array, grams: Array, common: Array, lengths: tuple[int, int]) -> Array:
     """Return int64[d] how many words of each document lie in copied segments, but in no common gram.
 
     A segment, a run of words that copied spans cover, counts where it has as many such words as a span.
@@ -189,15 +160,9 @@ def count_own(
     return counts
 
 
-@compiled(f"void({READ_PLACES}, {READ_BYTES}, {READ_PLACES}, {READ_BYTES}, int64, int64, int64[::1])")
+@compiled(f"void({READ_OFFSETS}, {READ_BYTES}, {READ_OFFSETS}, {READ_BYTES}, int64, int64, int64[::1])")
 def _count_own(
-    spans: np.ndarray,
-    copied: np.ndarray,
-    grams: np.ndarray,
-    common: np.ndarray,
-    length: Integer,
-    short: Integer,
-    counts: np.ndarray,
+    spans: Array, copied: Array, grams: Array, common: Array, length: Int, short: Int, counts: Array
 ) -> None:
     for document in range(len(counts)):
         span, span_stop = spans[document], spans[document + 1]
@@ -226,21 +191,21 @@ class Owners:
 
     table: GramTable
     """The grams, ``k`` of them."""
-    owner_offsets: np.ndarray
+    owner_offsets: Array
     """int64[k + 1]: the documents with gram i are ``owners[owner_offsets[i]:owner_offsets[i + 1]]``."""
-    owners: np.ndarray
+    owners: Array
     """uint32[o] documents, ascending for each gram."""
-    owner_places: np.ndarray
+    owner_places: Array
     """uint32[o] the gram's first word in each."""
-    offsets: np.ndarray
+    offsets: Array
     """int64[d + 1] of the documents in their words."""
-    sizes: np.ndarray
+    sizes: Array
     """int64[d] words of each that its grams cover, where it first has them."""
-    needs: np.ndarray
-    """int64[d] words that have to be covered; 0 where a document is not looked for."""
+    needs: Array
+    """int64[d] words that have to be covered; 0 where a document is not searched for."""
 
 
-def find_edited(places: np.ndarray, entries: np.ndarray, offsets: np.ndarray, length: int, grams: Owners) -> np.ndarray:
+def find_edited(places: Array, entries: Array, offsets: Array, length: int, grams: Owners) -> Array:
     """Return the documents of which a window covers as many words as they need.
 
     Args:
@@ -261,46 +226,34 @@ def find_edited(places: np.ndarray, entries: np.ndarray, offsets: np.ndarray, le
     own = sums[np.searchsorted(places, offsets)]
     most, documents = int(np.diff(own).max(initial=0)), len(grams.needs)
     rows = np.empty((total // max(1, int(grams.needs[grams.needs > 0].min(initial=length)) // length) + 1, 7), np.int64)
-    size = _find(
-        places,
-        entries,
-        offsets,
-        length,
-        grams.owner_offsets,
-        grams.owners,
-        grams.owner_places,
-        grams.offsets,
-        grams.needs,
-        np.zeros(documents, dtype=np.int64),
-        np.empty(min(most, documents), dtype=np.int64),
-        np.empty((2, most), dtype=np.int64),
-        np.zeros(int(np.diff(grams.offsets).max(initial=0)), dtype=np.uint8),
-        rows,
-    )
-    found = rows[:size]
-    return found[np.lexsort((found[:, 1], found[:, 0]))]
+    counts, touched = np.zeros(documents, dtype=np.int64), np.empty(min(most, documents), dtype=np.int64)
+    hits = np.empty((2, most), dtype=np.int64)
+    covered = np.zeros(int(np.diff(grams.offsets).max(initial=0)), dtype=np.uint8)
+    owners = grams.owner_offsets, grams.owners, grams.owner_places, grams.offsets, grams.needs
+    size = _find(places, entries, offsets, length, *owners, counts, touched, hits, covered, rows)
+    return rows[:size][np.lexsort((rows[:size, 1], rows[:size, 0]))]
 
 
 @compiled(
-    f"int64({READ_PLACES}, {READ_ENTRIES}, {READ_PLACES}, int64, {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES},"
-    f" {READ_PLACES}, {READ_PLACES}, int64[::1], int64[::1], int64[:, ::1], uint8[::1], int64[:, ::1])"
+    f"int64({READ_OFFSETS}, {READ_IDS}, {READ_OFFSETS}, int64, {READ_OFFSETS}, {READ_IDS}, {READ_IDS},"
+    f" {READ_OFFSETS}, {READ_OFFSETS}, int64[::1], int64[::1], int64[:, ::1], uint8[::1], int64[:, ::1])"
 )
 def _find(
-    places: np.ndarray,
-    entries: np.ndarray,
-    bounds: np.ndarray,
-    length: Integer,
-    owner_offsets: np.ndarray,
-    owners: np.ndarray,
-    owner_places: np.ndarray,
-    offsets: np.ndarray,
-    needs: np.ndarray,
-    counts: np.ndarray,
-    touched: np.ndarray,
-    hits: np.ndarray,
-    covered: np.ndarray,
-    rows: np.ndarray,
-) -> Integer:
+    places: Array,
+    entries: Array,
+    bounds: Array,
+    length: Int,
+    owner_offsets: Array,
+    owners: Array,
+    owner_places: Array,
+    offsets: Array,
+    needs: Array,
+    counts: Array,
+    touched: Array,
+    hits: Array,
+    covered: Array,
+    rows: Array,
+) -> Int:
     written, hit = 0, 0
     for document in range(len(bounds) - 1):
         first = hit
@@ -314,7 +267,7 @@ def _find(
                     touched[number] = owner
                     number += 1
                 counts[owner] += 1
-        begun = 0  # where the hits of an owner end: those of it that may have enough, behind one another
+        begun = 0  # where the hits of an owner end; owners that may have enough follow each other
         for index in range(number):
             owner = touched[index]
             is_near = needs[owner] > 0 and counts[owner] * length >= needs[owner]
@@ -349,9 +302,7 @@ def _find(
 
 
 @cold
-def _best_window(
-    hits: np.ndarray, begun: Integer, stop: Integer, length: Integer, half: Integer, covered: np.ndarray
-) -> tuple[Integer, Integer, Integer]:
+def _best_window(hits: Array, begun: Int, stop: Int, length: Int, half: Int, covered: Array) -> tuple[Int, Int, Int]:
     """Return how many words the hits of the best window cover, the first of them, and the one after the last.
 
     A window begins at each multiple of ``half`` behind which hits stand; ``covered`` is all 0, before and after.

@@ -1,12 +1,7 @@
 """Documents that share a key or a bucket: which came earlier, and pairs of them.
 
-Which documents were seen before: one sort of 128-bit keys.
-
-Pairs of documents that share a bucket: every two of a small one; of a large one those whose signatures agree most.
-
-Pairs of the documents of a large bucket: those whose signatures agree most.
-
-A sketch is the low byte of each of the first values of a signature. Two documents of Jaccard similarity J agree on a
+In a small bucket every two documents are paired; in a large bucket those whose signatures agree most, by sketches. A
+sketch is the low byte of each of the first values of a signature. Two documents of Jaccard similarity J agree on a
 share J of them, and on 1 in 256 of the others (b-bit minwise hashing: Li and König 2010, section 3).
 """
 
@@ -18,13 +13,11 @@ from math import ceil, comb
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_FLAGS, READ_INTS, READ_OFFSETS, Array, Int, compiled, helper
 
 
-def earlier_twins(
-    keys: np.ndarray, shards: np.ndarray, rows: np.ndarray, splits: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, for every document, whether an equal one came earlier, and which equal one came first.
+def earlier_duplicates(keys: Array, shards: Array, rows: Array, splits: Array) -> tuple[Array, Array, Array]:
+    """Return, for every document, whether an equal document came earlier, and which came first.
 
     Order is (shard, row). Splits are contiguous in it: shards are ordered by split first.
 
@@ -56,7 +49,7 @@ def earlier_twins(
     return seen, seen_in_split, first
 
 
-def _shared(values: np.ndarray) -> np.ndarray:
+def _shared(values: Array) -> Array:
     """Return int64[m], ascending: the indices of the values that occur more than once in uint64[n]."""
     order = np.argsort(values)
     equal = values[order[1:]] == values[order[:-1]]
@@ -65,9 +58,6 @@ def _shared(values: np.ndarray) -> np.ndarray:
     shared[order[:-1][equal]] = True
     return np.flatnonzero(shared)
 
-
-READ_SPLITS = "Array(int32, 1, 'C', readonly=True)"
-READ_FLAGS = "Array(boolean, 1, 'C', readonly=True)"
 
 LATER, LEAK, APART = 1, 2, 4
 """Bits of a pair. The later one asked for the earlier one, or the bucket is small; the earlier one, held out, asked for
@@ -78,15 +68,15 @@ the later one, of training data, or the bucket is small; the later one is held o
 class Pairs:
     """Pairs of the documents of some buckets, by index."""
 
-    lefts: np.ndarray
+    lefts: Array
     """int64[p] the earlier one."""
-    rights: np.ndarray
+    rights: Array
     """int64[p] the later one."""
-    flags: np.ndarray
+    flags: Array
     """uint8[p] bits :data:`LATER`, :data:`LEAK`, :data:`APART`."""
 
 
-def form_pairs(bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, small: int) -> Pairs:
+def form_pairs(bounds: Array, splits: Array, held_out: Array, *, small: int) -> Pairs:
     """Pair every two documents of each bucket that is small.
 
     Args:
@@ -104,9 +94,9 @@ def form_pairs(bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, 
 
 
 def form_probe_pairs(
-    bounds: np.ndarray, splits: np.ndarray, num_splits: int, buckets: np.ndarray, *, small: int, leaders: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Pair each probe as if it were one more document, the last, of its bucket.
+    bounds: Array, splits: Array, num_splits: int, buckets: Array, *, small: int, leaders: int
+) -> tuple[Array, Array]:
+    """Pair each probe as if it were another document, the last, of its bucket.
 
     Args:
         bounds: int64[b + 1], as for :func:`form_pairs`.
@@ -127,16 +117,8 @@ def form_probe_pairs(
     return documents, probes
 
 
-@compiled(f"void({READ_OFFSETS}, {READ_SPLITS}, {READ_FLAGS}, int64, int64[::1], int64[::1], uint8[::1])")
-def _form(
-    bounds: np.ndarray,
-    splits: np.ndarray,
-    held_out: np.ndarray,
-    small: Integer,
-    lefts: np.ndarray,
-    rights: np.ndarray,
-    flags: np.ndarray,
-) -> None:
+@compiled(f"void({READ_OFFSETS}, {READ_INTS}, {READ_FLAGS}, int64, int64[::1], int64[::1], uint8[::1])")
+def _form(bounds: Array, splits: Array, held_out: Array, small: Int, lefts: Array, rights: Array, flags: Array) -> None:
     done = 0
     for bucket in range(len(bounds) - 1):
         start, stop = bounds[bucket], bounds[bucket + 1]
@@ -151,9 +133,7 @@ def _form(
 
 
 @helper
-def _lead(
-    splits: np.ndarray, start: Integer, stop: Integer, leaders: Integer, counts: np.ndarray, led: np.ndarray
-) -> Integer:
+def _lead(splits: Array, start: Int, stop: Int, leaders: Int, counts: Array, led: Array) -> Int:
     """Write the leaders of a bucket, in order; return how many there are."""
     for split in range(len(counts)):
         counts[split] = 0
@@ -167,21 +147,21 @@ def _lead(
 
 
 @compiled(
-    f"int64({READ_OFFSETS}, {READ_SPLITS}, {READ_OFFSETS}, int64, int64, int64[::1], int64[::1], boolean, int64[::1],"
+    f"int64({READ_OFFSETS}, {READ_INTS}, {READ_OFFSETS}, int64, int64, int64[::1], int64[::1], boolean, int64[::1],"
     " int64[::1])"
 )
 def _form_probes(
-    bounds: np.ndarray,
-    splits: np.ndarray,
-    buckets: np.ndarray,
-    small: Integer,
-    leaders: Integer,
-    counts: np.ndarray,
-    led: np.ndarray,
+    bounds: Array,
+    splits: Array,
+    buckets: Array,
+    small: Int,
+    leaders: Int,
+    counts: Array,
+    led: Array,
     write: bool,
-    documents: np.ndarray,
-    probes: np.ndarray,
-) -> Integer:
+    documents: Array,
+    probes: Array,
+) -> Int:
     done, num_led = 0, 0
     for probe in range(len(buckets)):
         start, stop = bounds[buckets[probe]], bounds[buckets[probe] + 1]
@@ -207,10 +187,10 @@ _PAIRS = 1 << 18
 _CHANCE = 0.001
 """That a pair at the threshold agrees on fewer values than it must."""
 _AT_ONCE = 1 << 12
-"""Documents whose pairs are formed by one call."""
+"""Documents of a call."""
 
 
-def sketches_of(signatures: np.ndarray) -> np.ndarray:
+def sketches_of(signatures: Array) -> Array:
     """Return uint8[n, v] of uint32[n, num_perm] signatures."""
     return np.ascontiguousarray(signatures[:, :MOST_VALUES].astype(np.uint8))
 
@@ -246,20 +226,20 @@ def _chance(values: int, agreed: int, threshold: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CrowdPairs:
-    """Pairs of the documents of one bucket, by index."""
+    """Pairs of the documents of a bucket, by index."""
 
-    lefts: np.ndarray
+    lefts: Array
     """int64[p] the earlier one."""
-    rights: np.ndarray
+    rights: Array
     """int64[p] the later one."""
-    agreed: np.ndarray
+    agreed: Array
     """int16[p] values on which they agree."""
-    flags: np.ndarray
+    flags: Array
     """uint8[p] bits: :data:`.pairing.LATER`, :data:`.pairing.LEAK`, :data:`.pairing.APART`, :data:`MORE`."""
     missed: int
     """Pairs that were not compared, and those that agree and were left out."""
-    cut: np.ndarray
-    """int64[c] documents that another one, earlier or later, left out."""
+    cut: Array
+    """int64[c] documents that another document, earlier or later, left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +249,7 @@ class CrowdLimits:
     threshold: float
     """Jaccard similarity of a near-duplicate."""
     most: int
-    """Earlier documents that each one is paired with, those that agree most, then the first; a held-out one with as
+    """Earlier documents that each is paired with, those that agree most, then the first; a held-out document with as
     many of training data, and with as many of training data that comes later. In a bucket that is not too large,
     twice as many where these are more likely alike than not, else up to :data:`TIMES` as many."""
     large: int
@@ -283,7 +263,7 @@ class CrowdLimits:
 
 
 def form_crowd_pairs(
-    sketches: np.ndarray, splits: np.ndarray, held_out: np.ndarray, limits: CrowdLimits, *, turn: int = 0
+    sketches: Array, splits: Array, held_out: Array, limits: CrowdLimits, *, turn: int = 0
 ) -> CrowdPairs:
     """Pair each document of a bucket with those that it agrees with most.
 
@@ -295,7 +275,7 @@ def form_crowd_pairs(
         splits: int32[n] split of each.
         held_out: bool[s] whether a split is held out.
         limits: What is compared and kept.
-        turn: From which value on sketches are ordered; another one for each bucket is another order.
+        turn: From which value on sketches are ordered; each bucket should have another order.
     """
     size, values = sketches.shape
     over = size > limits.large
@@ -305,67 +285,46 @@ def form_crowd_pairs(
     led = _leaders(splits, limits.leaders) if over else np.empty(0, dtype=np.int64)
     half = limits.large // 2 if over else size
     width = min(size, 2 * half + 1) + len(led)
-    near, kinds, agreed = (np.empty(width, dtype) for dtype in (np.int64, np.uint8, np.int16))
+    scratch = np.empty(width, np.int64), np.empty(width, np.uint8), np.empty(width, np.int16)
     further = max(limits.most, min(TIMES * limits.most, _PAIRS // size))
     most = min(width, 3 * further + len(led))
-    lefts, rights, shared, flags = (
-        np.empty(min(size, _AT_ONCE) * most, dtype) for dtype in (np.int64, np.int64, np.int16, np.uint8)
-    )
+    room, documents = min(size, _AT_ONCE) * most, (sketches, splits, held_out)
+    pairs = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int16), np.empty(room, np.uint8)
     left_out = np.zeros(size, dtype=bool)
     counts, tally = np.zeros(2, dtype=np.int64), np.zeros((3, values + 1), dtype=np.int64)
     cut = np.array([*limits.agreements(values), limits.most, further], dtype=np.int64)
     parts = []
     for start in range(0, size, _AT_ONCE):
-        done = _form_of_crowd(
-            sketches,
-            splits,
-            held_out,
-            order,
-            places,
-            led,
-            half,
-            start,
-            min(size, start + _AT_ONCE),
-            cut,
-            counts,
-            left_out,
-            tally,
-            near,
-            kinds,
-            agreed,
-            lefts,
-            rights,
-            shared,
-            flags,
-        )
-        parts.append([column[:done].copy() for column in (lefts, rights, shared, flags)])
+        span = half, start, min(size, start + _AT_ONCE)
+        done = _form_of_crowd(*documents, order, places, led, *span, cut, counts, left_out, tally, *scratch, *pairs)
+        parts.append([column[:done].copy() for column in pairs])
     missed = size * (size - 1) // 2 - int(counts[0]) if over else 0
     lefts, rights, shared, flags = (np.concatenate(column) for column in zip(*parts, strict=True))
     cut = np.arange(size) if over else np.flatnonzero(left_out)
     return CrowdPairs(lefts, rights, shared, flags, missed=missed + int(counts[1]), cut=cut)
 
 
-def agreements(sketch: np.ndarray, sketches: np.ndarray) -> np.ndarray:
+def agreements(sketch: Array, sketches: Array) -> Array:
     """Return uint8[n]: on how many values a sketch, uint8[v], agrees with each of uint8[n, v]."""
     found = np.empty(len(sketches), dtype=np.uint8)
     _agreements(sketch, sketches, found)
     return found
 
 
-def _by_sketch(sketches: np.ndarray, turn: int) -> np.ndarray:
+def _by_sketch(sketches: Array, turn: int) -> Array:
     """Return int64[n]: the documents ordered by sixteen values of their sketches, from some value on."""
     chosen = (turn + np.arange(16)) % sketches.shape[1]
     keys = np.ascontiguousarray(sketches[:, chosen]).view(">u8").astype(np.uint64)
     return np.lexsort((keys[:, 1], keys[:, 0]))
 
 
-def _leaders(splits: np.ndarray, leaders: int) -> np.ndarray:
+def _leaders(splits: Array, leaders: int) -> Array:
     """Return int64[l], ascending: the first documents of each split."""
     return np.sort(np.concatenate([np.flatnonzero(splits == split)[:leaders] for split in np.unique(splits)]))
 
 
 @helper
-def _agree(left: np.ndarray, right: np.ndarray) -> np.uint8:
+def _agree(left: Array, right: Array) -> np.uint8:
     """Return on how many values two sketches agree; the byte that counts is what becomes vector code."""
     found = np.uint8(0)
     for index in range(len(left)):
@@ -374,39 +333,39 @@ def _agree(left: np.ndarray, right: np.ndarray) -> np.uint8:
 
 
 @compiled(f"void({READ_BYTES}, {READ_SKETCHES}, uint8[::1])")
-def _agreements(sketch: np.ndarray, sketches: np.ndarray, found: np.ndarray) -> None:
+def _agreements(sketch: Array, sketches: Array, found: Array) -> None:
     for index in range(len(sketches)):
         found[index] = _agree(sketch, sketches[index])
 
 
 @compiled(
-    f"int64({READ_SKETCHES}, {READ_SPLITS}, {READ_FLAGS}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64,"
+    f"int64({READ_SKETCHES}, {READ_INTS}, {READ_FLAGS}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64,"
     " int64, int64[::1], int64[::1], boolean[::1], int64[:, ::1], int64[::1], uint8[::1], int16[::1], int64[::1],"
     " int64[::1], int16[::1], uint8[::1])"
 )
 def _form_of_crowd(
-    sketches: np.ndarray,
-    splits: np.ndarray,
-    held_out: np.ndarray,
-    order: np.ndarray,
-    places: np.ndarray,
-    led: np.ndarray,
-    half: Integer,
-    start: Integer,
-    stop: Integer,
-    cut: np.ndarray,
-    counts: np.ndarray,
-    left_out: np.ndarray,
-    tally: np.ndarray,
-    near: np.ndarray,
-    kinds: np.ndarray,
-    agreed: np.ndarray,
-    lefts: np.ndarray,
-    rights: np.ndarray,
-    shared: np.ndarray,
-    flags: np.ndarray,
-) -> Integer:
-    """Form the pairs of the documents of some places in the order; kinds are earlier, earlier and apart, later."""
+    sketches: Array,
+    splits: Array,
+    held_out: Array,
+    order: Array,
+    places: Array,
+    led: Array,
+    half: Int,
+    start: Int,
+    stop: Int,
+    cut: Array,
+    counts: Array,
+    left_out: Array,
+    tally: Array,
+    near: Array,
+    kinds: Array,
+    agreed: Array,
+    lefts: Array,
+    rights: Array,
+    shared: Array,
+    flags: Array,
+) -> Int:
+    """Form the pairs of some documents in the order; kinds are earlier, earlier and apart, later."""
     done = 0
     for place in range(start, stop):
         document = order[place]
@@ -455,7 +414,7 @@ def _form_of_crowd(
 
 
 @helper
-def _is_led(document: Integer, led: np.ndarray) -> bool:
+def _is_led(document: Int, led: Array) -> bool:
     found = False
     for index in range(len(led)):
         found = found or led[index] == document
@@ -463,7 +422,7 @@ def _is_led(document: Integer, led: np.ndarray) -> bool:
 
 
 @helper
-def _limit(tally: np.ndarray, cut: np.ndarray) -> Integer:
+def _limit(tally: Array, cut: Array) -> Int:
     """Lower the numbers of pairs, by values they agree on, to the most that are kept; return how many are left out."""
     likely, most, room = cut[1], cut[2], cut[3]
     left = 0

@@ -12,40 +12,13 @@ from dataclasses import dataclass
 from functools import cache
 from unicodedata import category, combining, decimal, name, normalize
 
-_SCRIPTS_WITHOUT_SPACES = (
-    "CJK ",
-    "HIRAGANA",
-    "KATAKANA",
-    "HALFWIDTH KATAKANA",
-    "HENTAIGANA",
-    "IDEOGRAPHIC",
-    "BOPOMOFO",
-    "THAI ",
-    "LAO ",
-    "KHMER ",
-    "MYANMAR ",
-    "TIBETAN ",
-    "YI ",
-    "TAI ",
-    "NEW TAI ",
-    "JAVANESE ",
-    "BALINESE ",
-    "TANGUT ",
-    "NUSHU ",
-    "KHITAN ",
+_SCRIPTS = (
+    "CJK .HIRAGANA.KATAKANA.HALFWIDTH KATAKANA.HENTAIGANA.IDEOGRAPHIC.BOPOMOFO.THAI .LAO .KHMER .MYANMAR .TIBETAN .YI ."
+    "TAI .NEW TAI .JAVANESE .BALINESE .TANGUT .NUSHU .KHITAN "
 )
-_NOT_THERE = {
-    *range(0xFE00, 0xFE10),
-    *range(0xE0100, 0xE01F0),
-    *range(0x180B, 0x1810),
-    0x34F,
-    0x115F,
-    0x1160,
-    0x17B4,
-    0x17B5,
-    0x3164,
-    0xFFA0,
-}
+_SCRIPTS_WITHOUT_SPACES = tuple(_SCRIPTS.split("."))
+_NOT_THERE = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810)}
+_NOT_THERE |= {0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0}
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,20 @@
-"""What share of a corpus a judge would call positive, from a stratified sample that a cheap screen chose.
+"""The share of a corpus that a judge would call positive, from a stratified sample by a cheap screen.
 
-Every document has a screen score, so the sizes of all strata are known; a judge looked at some documents of each,
-drawn by hash. The estimate is the stratified mean (Cochran 1977, Sampling Techniques, 5.3); what the screen knows
-enters by the strata (post-stratified prediction-powered inference: Fisch et al. 2024, arXiv 2406.04291). It needs no
-trust in the screen: a poor one costs width, never validity.
+Every document has a screen score, so the sizes of all strata are known; the judge sees some documents of each, drawn by
+hash. The estimate is the stratified mean (Cochran 1977, Sampling Techniques, 5.3); the screen enters by the strata
+(post-stratified prediction-powered inference: Fisch et al. 2024, arXiv 2406.04291). It needs no trust in the screen: a
+poor screen costs width, never validity.
 
 The interval inverts a score test: a share P is kept when the estimate is not too far from it, by the variance that
-the strata would have were P true. What each stratum would then be is the profile of highest likelihood that adds up
-to P. So a stratum without a positive does not count as free of them, and one stratum alone gives Wilson's interval
-(1927) with a third moment (Hall 1992, J. R. Stat. Soc. B 54:221; Laud 2017, Pharm. Stat. 16:334). Formulas, choice
-among eleven intervals and coverage: docs/decisions/0006-two-phase-estimates.md.
+the strata would have were P true. The strata would then be the profile of highest likelihood that adds up to P. So a
+stratum without a positive does not count as free of them, and a single stratum gives Wilson's interval (1927) with a
+third moment (Hall 1992, J. R. Stat. Soc. B 54:221; Laud 2017, Pharm. Stat. 16:334). Formulas, choice among eleven
+intervals and coverage: docs/decisions/0006-two-phase-estimates.md.
 
-How many documents of each stratum the judge looks at.
-
-Neyman's allocation (1934, J. R. Stat. Soc. 97:558): in proportion to the size of a stratum and the standard deviation
-in it. What the screen guesses is not believed wholly: every guess is pulled a third of the way towards the mean of
-all, so that none is drawn less than 0.57 times as often as by plain sampling. A screen that is sure and wrong then
-costs a few percent of width, and a screen that guesses the same everywhere gives plain sampling itself.
+The sample is allocated by Neyman (1934, J. R. Stat. Soc. 97:558): in proportion to the size of a stratum and the
+standard deviation in it. The screen is not trusted wholly: every guess is pulled a third of the way towards the mean
+of all, so that no stratum is drawn less than 0.57 times as often as by plain sampling. A screen that is sure and wrong
+then costs a few percent of width, and a screen that guesses the same everywhere gives plain sampling.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class Strata:
     guesses: Floats
     """float64[k] what the screen takes the share of positives to be; tells only which strata are neighbours."""
     pools: Counts | None = None
-    """int64[k] strata with equal numbers were sampled as one, at one rate; each apart where this is left out."""
+    """int64[k] strata with equal numbers were sampled together, at one rate; by default each by itself."""
 
     def __post_init__(self) -> None:
         assert len(self.sizes) == len(self.judged) == len(self.positives) == len(self.guesses)
@@ -85,7 +83,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What the interval is computed from: one entry a stratum, several merged where needed."""
+    """Inputs of the interval: an entry for each stratum, several merged where needed."""
 
     weights: Floats
     """float64[k] part of all documents."""
@@ -276,7 +274,7 @@ def _bound(units: Units, side: float, z: Floats, stepped: Floats) -> Floats:
 
 
 def _between(near: Floats, far: Floats, under: Floats, over: Floats, step: int) -> Floats:
-    """Return where to look next: along the chord, where there is one; every third step halves, so that none is slow."""
+    """Return the next point: along the chord, where it exists; every third step halves, so that none is slow."""
     width = far - near
     middle = near + width / 2
     if step % 3 == 0:
@@ -328,7 +326,7 @@ def _distance(units: Units, push: Floats, side: float, few: Floats) -> Floats:
 
 
 def _chosen(strata: Strata, domain: Mask | None) -> tuple[Counts, Counts, Counts]:
-    """Return the strata of a domain, those sampled as one made one, by ascending guess."""
+    """Return the strata of a domain, those sampled together merged, by ascending guess."""
     chosen = strata.sizes > 0
     if domain is not None:
         chosen = chosen & domain
@@ -475,7 +473,7 @@ def share_out(sizes: Counts, masses: Floats, least: Counts, budget: int) -> Coun
 
 
 def _expected(sizes: Counts, spread: Floats, counts: Counts, z: float) -> float:
-    """Return the half-width that the interval should have; what no one looks at counts in full."""
+    """Return the half-width that the interval should have; strata without judged documents count in full."""
     total = int(sizes.sum())
     share = sizes / total
     seen = np.maximum(counts, 1)

@@ -1,13 +1,13 @@
-"""Windows of documents: some of the words of each, from its start to its end, for a detector to look at."""
+"""Windows of documents for language detectors: some of the words of each, from its start to its end."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, compiled, helper
 
 SCAN = 8
-"""A window looks at so many times the bytes that it keeps, then it gives up."""
+"""A window reads so many times the bytes that it copies at most."""
 TAG_BYTES = 256
 """Longest tag, brackets included."""
 WORD_BYTES = 40
@@ -20,9 +20,9 @@ _BANG, _QUESTION = 33, 63
 
 
 def gather_windows(
-    values: np.ndarray, offsets: np.ndarray, rows: np.ndarray, *, windows: int, kept: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Copy some words of each document, one space after each.
+    values: Array, offsets: Array, rows: Array, *, windows: int, kept: int
+) -> tuple[Array, Array, Array]:
+    """Copy some words of each document, a space after each.
 
     A document of at most ``windows * kept`` bytes is one window. A longer one has ``windows`` of them, at equal
     distances, the first at its start, the last ``kept`` bytes before its end; a window that begins within a word
@@ -59,14 +59,7 @@ def gather_windows(
 
 @compiled(f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64, uint8[::1], int64[::1], boolean[::1])")
 def _gather(
-    values: np.ndarray,
-    offsets: np.ndarray,
-    rows: np.ndarray,
-    windows: int,
-    kept: int,
-    words: np.ndarray,
-    bounds: np.ndarray,
-    whole: np.ndarray,
+    values: Array, offsets: Array, rows: Array, windows: int, kept: int, words: Array, bounds: Array, whole: Array
 ) -> None:
     done = 0
     for index in range(len(rows)):
@@ -87,7 +80,7 @@ def _gather(
 
 
 @helper
-def _character_start(values: np.ndarray, place: int, stop: int) -> int:
+def _character_start(values: Array, place: int, stop: int) -> int:
     """Return the first byte at or after ``place`` that begins a character."""
     while place < stop and values[place] & 0xC0 == 0x80:
         place += 1
@@ -95,8 +88,8 @@ def _character_start(values: np.ndarray, place: int, stop: int) -> int:
 
 
 @helper
-def _word_start(values: np.ndarray, place: int, start: int, stop: int) -> int:
-    """Return where the word that ``place`` lies within has ended, or ``place`` when that is far."""
+def _word_start(values: Array, place: int, start: int, stop: int) -> int:
+    """Return the end of the word around ``place``, or ``place`` when that is far."""
     if place == start:
         return place
     place = _character_start(values, place, stop)
@@ -119,7 +112,7 @@ def _is_letter(byte: int) -> bool:
 
 
 @helper
-def _copy_words(values: np.ndarray, start: int, stop: int, final: bool, kept: int, words: np.ndarray, done: int) -> int:
+def _copy_words(values: Array, start: int, stop: int, final: bool, kept: int, words: Array, done: int) -> int:
     """Copy words of ``values[start:stop]`` until ``kept`` bytes are copied; return where the next goes.
 
     ``final``: the document ends at ``stop``.
@@ -151,7 +144,7 @@ def _copy_words(values: np.ndarray, start: int, stop: int, final: bool, kept: in
 
 
 @helper
-def _tag_end(values: np.ndarray, place: int, stop: int) -> int:
+def _tag_end(values: Array, place: int, stop: int) -> int:
     """Return the byte after the tag at ``place``, 0 when there is none."""
     if values[place] != _LESS or place + 1 >= stop:
         return 0
@@ -165,8 +158,8 @@ def _tag_end(values: np.ndarray, place: int, stop: int) -> int:
 
 
 @helper
-def _word(values: np.ndarray, place: int, stop: int, final: bool) -> tuple[int, int, bool]:
-    """Return the end of the word at ``place``, where to go on after it, and whether it is copied."""
+def _word(values: Array, place: int, stop: int, final: bool) -> tuple[int, int, bool]:
+    """Return the end of the word at ``place``, where the next begins, and whether it is copied."""
     letters, ascii_only, end = 0, True, place
     while end < stop and not _is_space(values[end]):
         byte = values[end]

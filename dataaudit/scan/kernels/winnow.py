@@ -1,15 +1,15 @@
-"""Winnowing: a few n-grams of every document, chosen so that equal spans of text have a chosen one in common.
+"""Winnowing: a few n-grams of every document, chosen so that equal spans of text have a chosen n-gram in common.
 
 Robust winnowing (Schleimer, Wilkerson and Aiken 2003, "Winnowing: Local Algorithms for Document Fingerprinting",
-section 4): of every window of ``WINDOW`` consecutive ``GRAM``-grams the one with the least hash is selected; of equal
-ones that which was selected for the window before, or else the last. A window is ``SPAN`` words, so
+section 4): of every window of ``WINDOW`` consecutive ``GRAM``-grams the gram with the least hash is selected; of equal
+grams that which was selected for the window before, or else the last. A window is ``SPAN`` words, so
 
     the value selected for ``SPAN`` words depends on these words alone: documents that have them in common have a
-    fingerprint of one value in common.
+    fingerprint of the same value.
 
-Of random text 2 in ``WINDOW + 1`` positions are selected, of a word repeated for ever one in ``WINDOW``.
+Of random text 2 in ``WINDOW + 1`` positions are selected, of a word repeated for ever 1 in ``WINDOW``.
 
-How far what stands in a document is also what stands on a path, both given as runs of numbered windows.
+Matches of a document and a path, both runs of numbered windows, are extended to both sides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_OFFSETS, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_HASHES, READ_OFFSETS, Array, Int, compiled, helper
 from dataaudit.scan.kernels.ngrams import mix64, power, roll
 
 GRAM = 13
@@ -26,8 +26,7 @@ GRAM = 13
 WINDOW = 38
 """Fingerprints of which one is selected."""
 SPAN = GRAM + WINDOW - 1
-"""Words of a window: the shortest span that is always found."""
-READ_HASHES = "Array(uint64, 1, 'C', readonly=True)"
+"""Words of a window: the shortest span that always has a fingerprint."""
 _NONE = np.uint64(0)
 
 
@@ -35,19 +34,19 @@ _NONE = np.uint64(0)
 class Fingerprints:
     """The selected fingerprints of ``n`` documents, in order."""
 
-    values: np.ndarray
+    values: Array
     """uint64[f] hash of the n-gram: the least of its windows, so its high bits are not evenly spread; the low are."""
-    positions: np.ndarray
+    positions: Array
     """uint32[f] word of the document at which the first window begins that selected it."""
-    windows: np.ndarray
-    """uint8[f] how many windows, from that one on, selected it."""
-    offsets: np.ndarray
+    windows: Array
+    """uint8[f] how many windows, from that window on, selected it."""
+    offsets: Array
     """uint8[f] words from the beginning of that window to the n-gram."""
-    bounds: np.ndarray
+    bounds: Array
     """int64[n + 1]: those of document i are ``values[bounds[i]:bounds[i + 1]]``."""
 
 
-def winnow(hashes: np.ndarray, offsets: np.ndarray) -> Fingerprints:
+def winnow(hashes: Array, offsets: Array) -> Fingerprints:
     """Select the fingerprints of documents; those of fewer than ``SPAN`` words have none.
 
     Args:
@@ -67,7 +66,7 @@ def winnow(hashes: np.ndarray, offsets: np.ndarray) -> Fingerprints:
     )
 
 
-def window_hashes(hashes: np.ndarray, firsts: np.ndarray, counts: np.ndarray, words: int = SPAN) -> np.ndarray:
+def window_hashes(hashes: Array, firsts: Array, counts: Array, words: int = SPAN) -> Array:
     """Hash windows of ``words`` words, some consecutive ones at a time.
 
     Args:
@@ -84,7 +83,7 @@ def window_hashes(hashes: np.ndarray, firsts: np.ndarray, counts: np.ndarray, wo
     return out
 
 
-def sequence_hashes(hashes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+def sequence_hashes(hashes: Array, firsts: Array, lasts: Array) -> Array:
     """uint64[f] hash of the words from each of ``firsts`` up to, not including, each of ``lasts``."""
     out = np.empty(len(firsts), dtype=np.uint64)
     _hash_sequences(hashes, firsts, lasts, out)
@@ -96,15 +95,15 @@ def sequence_hashes(hashes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -
     " int64[::1])"
 )
 def _winnow(
-    hashes: np.ndarray,
-    offsets: np.ndarray,
+    hashes: Array,
+    offsets: Array,
     leaving: np.uint64,
-    grams: np.ndarray,
-    values: np.ndarray,
-    positions: np.ndarray,
-    windows: np.ndarray,
-    inside: np.ndarray,
-    bounds: np.ndarray,
+    grams: Array,
+    values: Array,
+    positions: Array,
+    windows: Array,
+    inside: Array,
+    bounds: Array,
 ) -> None:
     count = 0
     for document in range(len(offsets) - 1):
@@ -135,7 +134,7 @@ def _winnow(
 
 
 @helper
-def _hash_grams(hashes: np.ndarray, first: int, size: int, leaving: np.uint64, grams: np.ndarray) -> None:
+def _hash_grams(hashes: Array, first: int, size: int, leaving: np.uint64, grams: Array) -> None:
     acc = _NONE
     for index in range(GRAM - 1):
         acc = roll(acc, hashes[first + index], _NONE, leaving)
@@ -147,9 +146,7 @@ def _hash_grams(hashes: np.ndarray, first: int, size: int, leaving: np.uint64, g
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, {READ_OFFSETS}, int64, uint64, uint64[::1])")
-def _hash_windows(
-    hashes: np.ndarray, firsts: np.ndarray, counts: np.ndarray, words: int, leaving: np.uint64, out: np.ndarray
-) -> None:
+def _hash_windows(hashes: Array, firsts: Array, counts: Array, words: int, leaving: np.uint64, out: Array) -> None:
     done, after, acc = 0, -1, _NONE
     for index in range(len(firsts)):
         first = firsts[index]
@@ -166,7 +163,7 @@ def _hash_windows(
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, {READ_OFFSETS}, uint64[::1])")
-def _hash_sequences(hashes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, out: np.ndarray) -> None:
+def _hash_sequences(hashes: Array, firsts: Array, lasts: Array, out: Array) -> None:
     for index in range(len(firsts)):
         acc = _NONE
         for place in range(firsts[index], lasts[index]):
@@ -178,19 +175,19 @@ def _hash_sequences(hashes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, o
 class Runs:
     """``n`` runs, by owner (a document, a path) and start; each is ``sizes`` windows, numbered from ``ids`` on."""
 
-    owners: np.ndarray
+    owners: Array
     """int64[n] document or path."""
-    starts: np.ndarray
-    """int64[n] place of the first window in its owner."""
-    sizes: np.ndarray
+    starts: Array
+    """int64[n] position of the first window in its owner."""
+    sizes: Array
     """int64[n] windows, at least 1."""
-    ids: np.ndarray
+    ids: Array
     """int64[n] number of the first window; the next ones have the next numbers."""
 
 
 def extend_matches(
-    document: Runs, document_runs: np.ndarray, path: Runs, path_runs: np.ndarray, ids: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+    document: Runs, document_runs: Array, path: Runs, path_runs: Array, ids: Array
+) -> tuple[Array, Array]:
     """Return how many windows match to the left and to the right of windows that match.
 
     Args:
@@ -212,26 +209,26 @@ def extend_matches(
 
 @compiled(f"void({', '.join([READ_OFFSETS] * 11)}, int64[::1], int64[::1])")
 def _extend(
-    owners: np.ndarray,
-    starts: np.ndarray,
-    sizes: np.ndarray,
-    ids: np.ndarray,
-    runs: np.ndarray,
-    path_owners: np.ndarray,
-    path_starts: np.ndarray,
-    path_sizes: np.ndarray,
-    path_ids: np.ndarray,
-    path_runs: np.ndarray,
-    anchors: np.ndarray,
-    left: np.ndarray,
-    right: np.ndarray,
+    owners: Array,
+    starts: Array,
+    sizes: Array,
+    ids: Array,
+    runs: Array,
+    path_owners: Array,
+    path_starts: Array,
+    path_sizes: Array,
+    path_ids: Array,
+    path_runs: Array,
+    anchors: Array,
+    left: Array,
+    right: Array,
 ) -> None:
     for index in range(len(anchors)):
         run, other = runs[index], path_runs[index]
         before, before_other = anchors[index] - ids[run], anchors[index] - path_ids[other]
         after, after_other = sizes[run] - before, path_sizes[other] - before_other
         more = True
-        while more:  # as many windows before this one match as both runs have
+        while more:  # as many windows before this window match as both runs have
             step = min(before, before_other)
             left[index] += step
             before, before_other = before - step, before_other - step
@@ -245,7 +242,7 @@ def _extend(
             more = more and ids[run] + before == path_ids[other] + before_other
         run, other, more = runs[index], path_runs[index], True
         right[index] = -1
-        while more:  # this one and those after it
+        while more:  # this window and those after it
             step = min(after, after_other)
             right[index] += step
             after, after_other = after - step, after_other - step
@@ -264,7 +261,7 @@ def _extend(
 
 
 @helper
-def _joined(owners: np.ndarray, starts: np.ndarray, sizes: np.ndarray, run: Integer) -> bool:
+def _joined(owners: Array, starts: Array, sizes: Array, run: Int) -> bool:
     """Tell whether a run goes on where the one before it ends."""
     before = run - 1
     return run > 0 and bool(owners[run] == owners[before] and starts[run] == starts[before] + sizes[before])

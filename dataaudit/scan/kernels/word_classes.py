@@ -5,17 +5,16 @@ The Unicode version is part of every key and of the manifest (``unicode`` among 
 
 from __future__ import annotations
 
-import contextlib
 import unicodedata
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
-from dataaudit.base.files import replacing
-from dataaudit.scan.kernels.jit import cache_folder
+from dataaudit.base.cache import kept
+from dataaudit.scan.kernels.jit import Array
 
 SEPARATOR = 0
 """Ends a word."""
@@ -28,7 +27,7 @@ DIGITS = 3
 ALONE = 4
 """A letter of a script without spaces: a word of its own, with the marks after it."""
 EXTEND = 5
-"""A mark that keeps its place: a vowel sign."""
+"""A mark whose order matters: a vowel sign."""
 MARK = 6
 """A mark whose order among others of one letter carries no meaning (non-zero combining class)."""
 APOSTROPHE = 7
@@ -54,37 +53,14 @@ _IGNORED = (
     (0xE0100, 0xE01EF),
 )
 """Default-ignorable code points that are not of category Cf."""
-_WITHOUT_SPACES = (
-    "CJK ",
-    "HIRAGANA",
-    "KATAKANA",
-    "HALFWIDTH KATAKANA",
-    "HENTAIGANA",
-    "IDEOGRAPHIC",
-    "BOPOMOFO",
-    "THAI ",
-    "LAO ",
-    "KHMER ",
-    "MYANMAR ",
-    "TIBETAN ",
-    "YI ",
-    "TAI ",
-    "NEW TAI ",
-    "JAVANESE ",
-    "BALINESE ",
-    "TANGUT ",
-    "NUSHU ",
-    "KHITAN ",
+_SCRIPTS_LIST = (
+    "CJK_ HIRAGANA KATAKANA HALFWIDTH_KATAKANA HENTAIGANA IDEOGRAPHIC BOPOMOFO THAI_ LAO_ KHMER_ MYANMAR_ TIBETAN_ YI_ "
+    "TAI_ NEW_TAI_ JAVANESE_ BALINESE_ TANGUT_ NUSHU_ KHITAN_"
 )
+_WITHOUT_SPACES = tuple(name.replace("_", " ") for name in _SCRIPTS_LIST.split())
 """Scripts that are written without spaces between words, by the beginning of their characters' names."""
-_IDEOGRAPHS = (
-    (0x3400, 0x4DC0),
-    (0x4E00, 0xA000),
-    (0x17000, 0x18D00),
-    (0x20000, 0x2F800),
-    (0x30000, 0x33480),
-)
-"""Large ranges of letters that fold to themselves: asking for each one's name would take a second."""
+_IDEOGRAPHS = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0x17000, 0x18D00), (0x20000, 0x2F800), (0x30000, 0x33480))
+"""Large ranges of letters that fold to themselves: to read each name would take a second."""
 _PAGE = 256
 _NAMES = ("pages", "blocks", "expansions", "ascii")
 _IOTA_BELOW = "\u0345"
@@ -94,39 +70,32 @@ _IOTA_BELOW = "\u0345"
 class WordClasses:
     """The table; ``blocks[pages[code >> 8] * 256 + (code & 255)]`` is kind | payload << 4, payload 0 for itself."""
 
-    pages: np.ndarray
+    pages: Array
     """uint16[0x1100]."""
-    blocks: np.ndarray
+    blocks: Array
     """uint32[256 * b]."""
-    expansions: np.ndarray
+    expansions: Array
     """uint32[e]: at the index of a payload the number of code points, then each, with :data:`IS_MARK`."""
-    ascii: np.ndarray
+    ascii: Array
     """uint8[256]: the folded byte of an ASCII letter or digit, 0 for every other byte."""
 
 
 @cache
 def word_classes() -> WordClasses:
-    """Return the table: as it was kept beside the machine code, or built, which takes a third of a second."""
-    folder = cache_folder()
-    path = None if folder is None else folder / f"word-classes-{unicodedata.unidata_version}.npz"
-    return (None if path is None else _kept(path)) or _build_and_keep(path)
+    """Return the table, from disk if an earlier process built it, which takes a third of a second."""
+    inputs = [Path(__file__).read_bytes(), unicodedata.unidata_version.encode()]
+    return kept("word-classes", inputs, _built, _read)
 
 
-def _kept(path: Path) -> WordClasses | None:
-    """Read a table; None when there is none or it is damaged (each array in the file has its checksum)."""
-    try:
-        with path.open("rb") as handle, np.load(handle) as held:
-            return WordClasses(**{name: held[name] for name in _NAMES})
-    except (OSError, EOFError, ValueError, KeyError, BadZipFile):
-        return None
+def _built() -> bytes:
+    table, file = build_word_classes(), BytesIO()
+    np.savez(file, **{name: getattr(table, name) for name in _NAMES})
+    return file.getvalue()
 
 
-def _build_and_keep(path: Path | None) -> WordClasses:
-    table = build_word_classes()
-    if path is not None:
-        with contextlib.suppress(OSError), replacing(path) as file:  # a full disk costs the time of building it again
-            np.savez(file, **{name: getattr(table, name) for name in _NAMES})
-    return table
+def _read(data: bytes) -> WordClasses:
+    with np.load(BytesIO(data)) as arrays:
+        return WordClasses(**{name: arrays[name] for name in _NAMES})
 
 
 def build_word_classes() -> WordClasses:

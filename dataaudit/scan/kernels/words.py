@@ -1,4 +1,4 @@
-"""Words of a batch of documents, as hashes with their places: one pass that all kernels over words share.
+"""Words of a batch of documents, as hashes with their positions: the one pass that all kernels over words share.
 
 A word is a longest run of letters, marks and numbers (categories L, M, N of Unicode). Case, compatibility variants
 (NFKD) and the order of accents do not matter to it, digits of all scripts are equal, format characters (soft hyphen,
@@ -18,8 +18,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
-from dataaudit.scan.kernels.ngrams import NUMBER, READ_ENTRIES, READ_WORDS, mix64
+from dataaudit.scan.kernels.jit import (
+    READ_BYTES,
+    READ_HASHES,
+    READ_IDS,
+    READ_OFFSETS,
+    READ_SHORTS,
+    Array,
+    Int,
+    cold,
+    compiled,
+    helper,
+)
+from dataaudit.scan.kernels.ngrams import NUMBER, mix64
 from dataaudit.scan.kernels.word_classes import (
     ALONE,
     APOSTROPHE,
@@ -45,29 +56,27 @@ _FROM_A, _PAST_Z = np.uint64(0x1F1F1F1F1F1F1F1F), np.uint64(0x0505050505050505)
 _FROM_0, _PAST_9 = np.uint64(0x5050505050505050), np.uint64(0x4646464646464646)
 _COUNT = np.uint64(0x0001020304050607)
 _KIND = np.uint32((1 << KIND_BITS) - 1)
-READ_TABLE = "Array(uint32, 1, 'C', readonly=True)"
-READ_PAGES = "Array(uint16, 1, 'C', readonly=True)"
 
 
 @dataclass(frozen=True, slots=True)
 class WordBatch:
     """The words of ``n`` documents."""
 
-    hashes: np.ndarray
+    hashes: Array
     """uint64[w]; equal words have equal hashes, and bit 0 is set exactly when a word is a number."""
-    offsets: np.ndarray
+    offsets: Array
     """int64[n + 1]: the words of document i are ``hashes[offsets[i]:offsets[i + 1]]``."""
-    starts: np.ndarray
+    starts: Array
     """uint32[w] first byte of the word, from the start of its document."""
-    ends: np.ndarray
+    ends: Array
     """uint32[w] byte after its last."""
 
-    def num_words(self) -> np.ndarray:
+    def num_words(self) -> Array:
         """int64[n] words of each document."""
         return np.diff(self.offsets)
 
 
-def split_words(values: np.ndarray, offsets: np.ndarray) -> WordBatch:
+def split_words(values: Array, offsets: Array) -> WordBatch:
     """Cut documents into words.
 
     Args:
@@ -84,7 +93,7 @@ def split_words(values: np.ndarray, offsets: np.ndarray) -> WordBatch:
     return WordBatch(hashes[:size], bounds, starts[:size], ends[:size])
 
 
-def without_marks(made: WordBatch, words: WordBatch, values: np.ndarray, offsets: np.ndarray) -> WordBatch:
+def without_marks(made: WordBatch, words: WordBatch, values: Array, offsets: Array) -> WordBatch:
     """Return words with the hashes that they have without combining marks: an accented letter is the letter.
 
     Args:
@@ -100,22 +109,22 @@ def without_marks(made: WordBatch, words: WordBatch, values: np.ndarray, offsets
 
 
 @compiled(
-    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_WORDS}, {READ_OFFSETS},"
-    f" {READ_ENTRIES}, {READ_PAGES}, {READ_TABLE}, {READ_TABLE}, uint64[::1])"
+    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_HASHES}, {READ_OFFSETS},"
+    f" {READ_IDS}, {READ_SHORTS}, {READ_IDS}, {READ_IDS}, uint64[::1])"
 )
 def _unmark(
-    data: np.ndarray,
-    bounds: np.ndarray,
-    offsets: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    words: np.ndarray,
-    made_offsets: np.ndarray,
-    made_starts: np.ndarray,
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    expansions: np.ndarray,
-    hashes: np.ndarray,
+    data: Array,
+    bounds: Array,
+    offsets: Array,
+    starts: Array,
+    ends: Array,
+    words: Array,
+    made_offsets: Array,
+    made_starts: Array,
+    pages: Array,
+    blocks: Array,
+    expansions: Array,
+    hashes: Array,
 ) -> None:
     """Hash words of ``hashes`` anew that are as they were and have a character beyond ASCII."""
     for document in range(len(bounds) - 1):
@@ -139,9 +148,7 @@ def _unmark(
 
 
 @cold
-def _bare(
-    data: np.ndarray, place: Integer, end: Integer, pages: np.ndarray, blocks: np.ndarray, expansions: np.ndarray
-) -> np.uint64:
+def _bare(data: Array, place: Int, end: Int, pages: Array, blocks: Array, expansions: Array) -> np.uint64:
     """Return the hash of a word without its marks."""
     value, chunk, shift, letters, wordy, digit = _START, np.uint64(0), np.uint64(0), np.uint64(0), False, False
     while place < end:
@@ -163,20 +170,20 @@ def _bare(
 
 
 @compiled(
-    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_BYTES}, {READ_PAGES}, {READ_TABLE}, {READ_TABLE},"
+    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_BYTES}, {READ_SHORTS}, {READ_IDS}, {READ_IDS},"
     " uint64[::1], int64[::1], uint32[::1], uint32[::1])"
 )
 def _split(
-    data: np.ndarray,
-    offsets: np.ndarray,
-    ascii_bytes: np.ndarray,
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    expansions: np.ndarray,
-    hashes: np.ndarray,
-    bounds: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
+    data: Array,
+    offsets: Array,
+    ascii_bytes: Array,
+    pages: Array,
+    blocks: Array,
+    expansions: Array,
+    hashes: Array,
+    bounds: Array,
+    starts: Array,
+    ends: Array,
 ) -> None:
     item, eight, full = np.uintp(1), np.uint64(8), np.uint64(64)  # unsigned: no index wraps around
     zero, three, eight_bytes, total = np.uint64(0), np.uint64(3), np.uintp(8), np.uintp(len(data))
@@ -243,24 +250,24 @@ def _split(
 
 @cold
 def _go_on(
-    data: np.ndarray,
-    place: Integer,
-    begun: Integer,
-    stop: Integer,
-    first: Integer,
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    expansions: np.ndarray,
-    hashes: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    count: Integer,
+    data: Array,
+    place: Int,
+    begun: Int,
+    stop: Int,
+    first: Int,
+    pages: Array,
+    blocks: Array,
+    expansions: Array,
+    hashes: Array,
+    starts: Array,
+    ends: Array,
+    count: Int,
     value: np.uint64,
     chunk: np.uint64,
     shift: np.uint64,
     wordy: bool,
-) -> tuple[Integer, Integer]:
-    """Go on, code point by code point, until no word is open and ASCII follows; return the place and the count.
+) -> tuple[Int, Int]:
+    """Go on, code point by code point, until no word is open and ASCII follows; return the next byte and the count.
 
     The bytes from ``first`` to ``place`` are those of an open word of ASCII, if there are any.
     """
@@ -335,7 +342,7 @@ def _push(
     code: np.uint32,
     mark: bool,
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, bool, bool]:
-    """Add one folded code point: ASCII as a byte, others as three with their high bits set, marks in any order.
+    """Add a folded code point: ASCII as a byte, others as three with their high bits set, marks in any order.
 
     Returns:
         The state of the open word: hash so far, bytes that are not in it yet, their bits, sum of the marks, number of
@@ -367,7 +374,7 @@ def _push(
 
 
 @helper
-def _may_go_on(data: np.ndarray, place: Integer, first: Integer, stop: Integer, ascii_bytes: np.ndarray) -> bool:
+def _may_go_on(data: Array, place: Int, first: Int, stop: Int, ascii_bytes: Array) -> bool:
     """Tell whether a word of ASCII that has come to ``place`` may not end there."""
     if place == stop:
         return False
@@ -385,7 +392,7 @@ def _may_go_on(data: np.ndarray, place: Integer, first: Integer, stop: Integer, 
 
 
 @helper
-def _eight(data: np.ndarray, place: Integer, value: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, bool, Integer]:
+def _eight(data: Array, place: Int, value: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, bool, Int]:
     """Look at eight bytes at once, at the folded ASCII letters and digits that they begin with.
 
     Returns:
@@ -424,7 +431,7 @@ def _finished(value: np.uint64, chunk: np.uint64, accents: np.uint64, wordy: boo
 
 
 @helper
-def ascii_hash(data: np.ndarray, first: Integer, end: Integer) -> np.uint64:
+def ascii_hash(data: Array, first: Int, end: Int) -> np.uint64:
     """Return the hash of a word of ASCII letters and digits with a letter; of more than seven bytes that of no word."""
     chunk = np.uint64(0)
     for place in range(first, end):
@@ -433,8 +440,8 @@ def ascii_hash(data: np.ndarray, first: Integer, end: Integer) -> np.uint64:
 
 
 @helper
-def _code_at(data: np.ndarray, place: Integer) -> tuple[np.uint32, Integer]:
-    """Return the code point at a place of valid UTF-8, and its bytes."""
+def _code_at(data: Array, place: Int) -> tuple[np.uint32, Int]:
+    """Return the code point at ``place`` of valid UTF-8, and its bytes."""
     first = np.uint32(data[place])
     if first < 0x80:
         return first, np.uintp(1)
@@ -450,8 +457,8 @@ def _code_at(data: np.ndarray, place: Integer) -> tuple[np.uint32, Integer]:
 
 
 @helper
-def _kind_at(data: np.ndarray, place: Integer, stop: Integer, pages: np.ndarray, blocks: np.ndarray) -> np.uint32:
-    """Return the kind of the code point at a place; a separator at the end."""
+def _kind_at(data: Array, place: Int, stop: Int, pages: Array, blocks: Array) -> np.uint32:
+    """Return the kind of the code point at ``place``; a separator at the end."""
     if place >= stop:
         return np.uint32(SEPARATOR)
     code, _ = _code_at(data, place)

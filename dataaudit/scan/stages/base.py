@@ -1,13 +1,13 @@
-"""The Stage protocol: one metric family, as a frozen dataclass of its parameters.
+"""The Stage protocol: a metric family, as a frozen dataclass of its parameters.
 
-Laws, checked for every registered stage by ``tests/conformance``:
+``tests/conformance`` checks for every registered stage that
 
 * ``merge`` is associative and commutative, ``empty()`` is its identity, zeros are kept;
 * a partial survives an Arrow round trip;
 * one part or many, one batch or many, give the same merged partial and the same metrics;
 * ``map`` of no documents merges as nothing.
 
-A stage does no I/O, knows no clock and no Dask, and draws no unseeded random numbers.
+A stage does no I/O, has no clock and no Dask, and draws no unseeded random numbers.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from dataaudit.scan.stages.partial import Partial, Reference, TableShape, empty,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What ``finalize`` may know besides its partial."""
+    """Inputs of ``finalize`` besides its partial."""
 
     scope: Scope
-    """Whole dataset (empty) or one split."""
+    """Whole dataset (empty) or a split."""
     mixture: Mapping[str, float]
     """Declared weights by source; empty but for training splits of a config that declares them."""
     reference: Reference | None = None
-    """Token counts to compare with; None without a reference."""
+    """Token counts to compare with."""
     vocab_size: int = 0
     """Largest token id + 1 of the tokenizer."""
     folded: bool = False
@@ -44,11 +44,11 @@ class Context:
     protects: frozenset[str] = frozenset({"held_out", "items"})
     """What the build protects: ``held_out`` documents, ``items`` of evaluation sets."""
     trains: bool = True
-    """Whether the build has a training document: without one nothing can be said of what is in training data."""
+    """Whether the build has a training document: without any, nothing is known of training data."""
 
 
 class StageDefaults:
-    """What a stage is unless it says otherwise: it looks at texts alone, on every split, and emits nothing."""
+    """Defaults of a stage: it reads texts alone, on every split, and emits nothing."""
 
     __slots__ = ()
     needs: ClassVar[tuple[Annotation[Any], ...]] = ()
@@ -64,20 +64,20 @@ class StageDefaults:
 
 @runtime_checkable
 class Stage(Protocol):
-    """One metric family."""
+    """A metric family."""
 
     name: ClassVar[str]
     """Name in config, partial store and manifest."""
     version: ClassVar[str]
     """Changes whenever the same input may give other partials or metrics."""
     needs: ClassVar[tuple[Annotation[Any], ...]]
-    """What ``map`` or ``emit`` looks at of documents beside their texts."""
+    """Annotations that ``map`` or ``emit`` reads."""
     detector: ClassVar[str]
-    """The pattern detector whose findings ``map`` or ``emit`` looks at; empty when none."""
+    """The pattern detector whose findings ``map`` or ``emit`` reads; empty when none."""
     training_only: ClassVar[bool]
     """Whether held-out splits are left out."""
     emits: ClassVar[Mapping[str, pa.Schema]]
-    """Schemas, by name, of the keyed tables for what must meet other shards; the first column is the key, a
+    """Schemas, by name, of the keyed tables whose rows meet those of other shards; the first column is the key, a
     fixed-size binary, the second ``row``, the record number within the part."""
 
     def shapes(self) -> Mapping[str, TableShape]:
@@ -106,7 +106,7 @@ class Comparing(Protocol):
     """A stage whose per-shard columns compare the shard with the reference; without one they are null."""
 
     def read_reference(self, manifest: Manifest, tokenizer: TokenizerFile) -> tuple[Reference, str]:
-        """Return what is compared with, and what the user should be told where nothing can be."""
+        """Return the reference, and a message for the user where nothing can be compared."""
         ...
 
     def compare_shard(self, partial: Partial, context: Context) -> dict[str, float | int | None]:
@@ -120,19 +120,18 @@ class Limited(Protocol):
 
     @property
     def max_sources(self) -> int:
-        """Sources that are kept apart."""
+        """Sources that are not folded."""
         ...
 
 
 def applies(stage: Stage, *, held_out: bool) -> bool:
-    """Tell whether a stage looks at a split."""
+    """Tell whether a stage reads a split."""
     return not (stage.training_only and held_out)
 
 
 def parameters(stage: Stage) -> dict[str, Any]:
     """Return a stage's parameters as plain JSON values."""
-    names = (item.name for item in dataclasses.fields(cast("Any", stage)))
-    return {name: getattr(stage, name) for name in names}
+    return {item.name: getattr(stage, item.name) for item in dataclasses.fields(cast("Any", stage))}
 
 
 def merge(stage: Stage, partials: Sequence[Partial]) -> Partial:
@@ -145,41 +144,37 @@ def nothing(stage: Stage) -> Partial:
     return empty(stage.shapes())
 
 
-_MAX_HELD = 256
+_MAX_PENDING = 256
 _MIN_ROWS = 1_000_000
 
 
 class Accumulator:
-    """Holds one merged partial and some that are not merged yet.
+    """Merges partials of a stage as they come.
 
-    What is held is merged once it has as many rows as the merged partial, and a million at least: so there
-    are never more rows than twice those of the result and two million, and every row is merged a bounded number
-    of times. A merge is lossless, so when it happens changes nothing.
-
-    Args:
-        stage: Whose partials these are.
-        min_rows: Rows below which nothing is merged but for its number of pieces.
+    Pending partials are merged once they have as many rows as the merged partial, and ``min_rows`` at least. So there
+    are never more rows than twice those of the result and two million, and every row is merged a bounded number of
+    times. A merge is lossless, so when it happens changes nothing.
     """
 
     def __init__(self, stage: Stage, *, min_rows: int = _MIN_ROWS) -> None:
         self._stage = stage
         self._min_rows = min_rows
         self._merged: Partial = nothing(stage)
-        self._held: list[Partial] = []
+        self._pending: list[Partial] = []
         self._rows = 0
 
     def add(self, partial: Partial) -> None:
-        """Take one more partial."""
-        self._held.append(partial)
+        """Add a partial."""
+        self._pending.append(partial)
         self._rows += num_rows(partial)
-        if self._rows >= max(self._min_rows, num_rows(self._merged)) or len(self._held) >= _MAX_HELD:
+        if self._rows >= max(self._min_rows, num_rows(self._merged)) or len(self._pending) >= _MAX_PENDING:
             self.result()
 
     def result(self) -> Partial:
-        """Merge what is held and return all that was added."""
-        if self._held:
-            self._merged = merge(self._stage, [self._merged, *self._held])
-            self._held, self._rows = [], 0
+        """Return the merge of all that was added."""
+        if self._pending:
+            self._merged = merge(self._stage, [self._merged, *self._pending])
+            self._pending, self._rows = [], 0
         return self._merged
 
 

@@ -1,4 +1,4 @@
-"""What the stages of pattern detectors share: counting findings by source, entity and tier, and emitting them."""
+"""Findings of pattern detectors for their stages: counted by source, entity and tier, and as keyed rows."""
 
 from __future__ import annotations
 
@@ -32,15 +32,14 @@ FINDING_ROWS = pa.schema(
         ("keyed", pa.binary(HMAC_BYTES)),
     ]
 )
-"""Keyed rows, one a finding: where it is, what it is, how sure; ``keyed`` is null without the user's key."""
+"""Keyed rows, one for each finding; ``keyed`` is null without the user's key."""
 TIERS = tuple(tier.name.lower() for tier in Tier)
-"""Names of the tiers, the surest first."""
+"""The surest first."""
 ANY = ""
-"""Entity or tier that stands for all of them together."""
+"""All entities or tiers together."""
 SHAPES = {
     "found": TableShape(
-        keys={"source": pa.string(), "entity": pa.string(), "tier": pa.string()},
-        sums=("hits", "documents", "reserved"),
+        keys={"source": pa.string(), "entity": pa.string(), "tier": pa.string()}, sums=("hits", "documents", "reserved")
     ),
     "totals": TableShape(keys={"source": pa.string()}, sums=("documents", "bytes", "tokens", "truncated")),
 }
@@ -48,26 +47,25 @@ SHAPES = {
 
 def own_findings(batch: DocBatch, detector: str) -> FindingBatch:
     """Return the findings of one detector."""
-    found = batch.get(FINDINGS)
-    assert found is not None
-    chosen = np.array([name == detector for name in found.detectors], dtype=bool)[found.codes]
+    findings = batch.get(FINDINGS)
+    chosen = np.array([name == detector for name in findings.detectors], dtype=bool)[findings.codes]
     names = ("documents", "codes", "tiers", "reserved", "starts", "ends", "scores")
     return replace(
-        found,
-        keyed=None if found.keyed is None else found.keyed[chosen],
-        **{name: getattr(found, name)[chosen] for name in names},
+        findings,
+        keyed=None if findings.keyed is None else findings.keyed[chosen],
+        **{name: getattr(findings, name)[chosen] for name in names},
     )
 
 
-def count_findings(batch: DocBatch, found: FindingBatch) -> dict[str, pa.Table]:
-    """Return the partial of a batch: hits and the documents that hold them; of reserved values only how many.
+def count_findings(batch: DocBatch, findings: FindingBatch) -> dict[str, pa.Table]:
+    """Return the partial of a batch: hits and their documents; reserved values are only counted.
 
-    A document counts once for an entity and tier, once for an entity in whatever tier, once for a tier, once in all.
+    A document counts once for an entity and tier, once for an entity in any tier, once for a tier, once in all.
     """
-    sources, entities = np.array(batch.source_names, dtype=object), np.array(found.entities, dtype=object)
-    tiers = np.array(TIERS, dtype=object)
-    source, entity, tier = sources[batch.source_codes[found.documents]], entities[found.codes], tiers[found.tiers]
-    real = ~found.reserved
+    sources, entities = np.array(batch.source_names, dtype=object), np.array(findings.entities, dtype=object)
+    source, entity = sources[batch.source_codes[findings.documents]], entities[findings.codes]
+    tier = np.array(TIERS, dtype=object)[findings.tiers]
+    real = ~findings.reserved
     pieces = [SHAPES["found"].schema().empty_table()]
     none = np.full(len(entity), ANY, dtype=object)
     for by_entity, by_tier in ((entity, tier), (entity, none), (none, tier), (none, none)):
@@ -77,18 +75,17 @@ def count_findings(batch: DocBatch, found: FindingBatch) -> dict[str, pa.Table]:
                 "entity": pa.array(by_entity, pa.string()),
                 "tier": pa.array(by_tier, pa.string()),
                 "hits": real.astype(np.int64),
-                "documents": _first_of(found.documents, by_entity, by_tier, real),
+                "documents": _first_of(findings.documents, by_entity, by_tier, real),
                 "reserved": (~real).astype(np.int64),
             }
         )
         pieces.append(table.cast(SHAPES["found"].schema()))
-    ones = np.ones(len(batch), dtype=np.int64)
     totals = {
         "source": batch.sources().cast(pa.string()),
-        "documents": ones,
+        "documents": np.ones(len(batch), dtype=np.int64),
         "bytes": batch.num_bytes(),
         "tokens": num_tokens(batch),
-        "truncated": found.truncated.astype(np.int64),
+        "truncated": findings.truncated.astype(np.int64),
     }
     return {
         "found": group(SHAPES["found"], pa.concat_tables(pieces)),
@@ -108,24 +105,24 @@ def _first_of(documents: np.ndarray, entity: np.ndarray, tier: np.ndarray, real:
     return first
 
 
-def finding_rows(batch: DocBatch, found: FindingBatch) -> pa.Table:
+def finding_rows(batch: DocBatch, findings: FindingBatch) -> pa.Table:
     """Return the keyed rows of the findings of a batch, of schema :data:`FINDING_ROWS`."""
     assert batch.digests is not None
-    size = len(found.documents)
-    if found.keyed is None:
+    size = len(findings.documents)
+    if findings.keyed is None:
         keyed = pa.nulls(size, pa.binary(HMAC_BYTES))
     else:
-        data = pa.py_buffer(np.ascontiguousarray(found.keyed))
+        data = pa.py_buffer(np.ascontiguousarray(findings.keyed))
         keyed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(HMAC_BYTES), size, [None, data])
     columns = (
-        digest_keys(batch.digests[found.documents]),
-        batch.rows[found.documents],
-        pa.array(found.entities, pa.string()).take(pa.array(found.codes)),
-        found.tiers,
-        found.reserved,
-        found.starts,
-        found.ends,
-        found.scores,
+        digest_keys(batch.digests[findings.documents]),
+        batch.rows[findings.documents],
+        pa.array(findings.entities, pa.string()).take(pa.array(findings.codes)),
+        findings.tiers,
+        findings.reserved,
+        findings.starts,
+        findings.ends,
+        findings.scores,
         keyed,
     )
     return pa.table(dict(zip(FINDING_ROWS.names, columns, strict=True))).cast(FINDING_ROWS)
@@ -137,12 +134,12 @@ Counts = dict[tuple[str, str], dict[str, int]]
 
 def counts_by_source(partial: Partial) -> dict[str, tuple[Counts, dict[str, int]]]:
     """Return, by source, the counts and the totals: documents, bytes, tokens, truncated documents."""
-    found: dict[str, tuple[Counts, dict[str, int]]] = {}
+    sources: dict[str, tuple[Counts, dict[str, int]]] = {}
     for row in partial["totals"].to_pylist():
-        found[row.pop("source")] = ({}, row)
+        sources[row.pop("source")] = ({}, row)
     for row in partial["found"].to_pylist():
-        found[row.pop("source")][0][row.pop("entity"), row.pop("tier")] = row
-    return found
+        sources[row.pop("source")][0][row.pop("entity"), row.pop("tier")] = row
+    return sources
 
 
 def whole_counts(by_source: Mapping[str, tuple[Counts, Mapping[str, int]]]) -> tuple[Counts, dict[str, int]]:
@@ -151,32 +148,35 @@ def whole_counts(by_source: Mapping[str, tuple[Counts, Mapping[str, int]]]) -> t
     totals = dict.fromkeys(SHAPES["totals"].sums, 0)
     for own, sizes in by_source.values():
         for key, numbers in own.items():
-            _add(counts.setdefault(key, dict.fromkeys(numbers, 0)), numbers)
-        _add(totals, sizes)
+            known = counts.setdefault(key, dict.fromkeys(numbers, 0))
+            for name, number in numbers.items():
+                known[name] += number
+        for name, number in sizes.items():
+            totals[name] += number
     return counts, totals
 
 
 @dataclass(frozen=True, slots=True)
 class Tiered:
-    """What was found of one tier, or of all, in the whole scope and in each source: of all entities, and of each."""
+    """Findings of a tier, or of all, in the whole scope and in each source: of all entities, and of each."""
 
     tier: str
     """Tier, or :data:`ANY`."""
     groups: Groups
     """Of a source, or none for the whole, and an entity, or none for all."""
     places: np.ndarray
-    """int64[g] where the totals of each stand."""
+    """int64[g] index of each group's totals."""
     sums: Mapping[str, np.ndarray]
     """int64[g] hits, documents and reserved by name."""
 
 
 def by_tier(partial: Partial, groups: Groups) -> list[Tiered]:
-    """Return the findings of all tiers together, then of each; of all entities there are zeros where none was found."""
-    found, size = partial["found"], len(groups)
+    """Return the findings of all tiers together, then of each; rows of all entities are there, if only with zeros."""
+    table, size = partial["found"], len(groups)
     names = SHAPES["found"].sums
     pieces = [
-        found.drop_columns(["source"]).append_column("group", pa.array(places))
-        for places in (np.zeros(found.num_rows, dtype=np.int64), groups.places(found))
+        table.drop_columns(["source"]).append_column("group", pa.array(indices))
+        for indices in (np.zeros(table.num_rows, dtype=np.int64), groups.places(table))
     ]
     for tier in (ANY, *TIERS):
         none = {"entity": pa.array([ANY] * size), "tier": pa.array([tier] * size)}
@@ -187,10 +187,10 @@ def by_tier(partial: Partial, groups: Groups) -> list[Tiered]:
     tiers = []
     for tier in (ANY, *TIERS):
         rows = every.filter(pc.equal(every["tier"], tier)).combine_chunks()
-        places, entity = rows["group"].combine_chunks(), rows["entity"].combine_chunks()
+        indices, entity = rows["group"].combine_chunks(), rows["entity"].combine_chunks()
         entity = pc.if_else(pc.equal(entity, ANY), pa.scalar(None, pa.string()), entity)
-        own = replace(groups, names=groups.names.take(places), others={"entity": entity})
-        tiers.append(Tiered(tier, own, places.to_numpy(), {name: rows[f"{name}_sum"].to_numpy() for name in names}))
+        own = replace(groups, names=groups.names.take(indices), others={"entity": entity})
+        tiers.append(Tiered(tier, own, indices.to_numpy(), {name: rows[f"{name}_sum"].to_numpy() for name in names}))
     return tiers
 
 
@@ -200,13 +200,8 @@ def with_tiers(counts: Counts) -> list[tuple[tuple[str, str], dict[str, int]]]:
     return sorted(({(ANY, tier): none for tier in (ANY, *TIERS)} | counts).items())
 
 
-def _add(totals: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, number in more.items():
-        totals[name] += number
-
-
 def column_rows(partial: Partial) -> list[Mapping[str, Any]]:
-    """Return hits and documents by entity and tier, of the entities that were found, for a column of the shards."""
+    """Return hits and documents by entity and tier, of entities with hits, for a column of the shards."""
     return [
         {"entity": entity, "tier": tier, **{name: counts[name] for name in ("hits", "documents")}}
         for (entity, tier), counts in sorted(whole_counts(counts_by_source(partial))[0].items())

@@ -1,6 +1,6 @@
-"""A scope and each source in it, as the groups of which ``finalize`` says the same, in columns.
+"""Groups of documents for ``finalize``: a scope and each source in it, with their metrics in columns.
 
-Strata: the groups of documents that a judge's sample is drawn from, and the keyed rows that name their members.
+Strata are the groups that a judge's sample is drawn from; keyed rows name their members.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dataaudit.scan.stages.partial import TableShape, group
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of documents; the first is the whole scope unless said otherwise."""
+    """Groups of documents; :meth:`of` makes the whole scope the first."""
 
     scope: Scope
-    """What all of them speak of."""
+    """Of all groups."""
     names: pa.Array
     """string[g] source of each group, null for the whole scope."""
     version: str
@@ -48,13 +48,13 @@ class Groups:
         return replace(self, names=self.names.slice(1))
 
     def among(self, **names: Any) -> Groups:
-        """Return the same groups in a narrower scope: of one rule, say."""
+        """Return the same groups in a narrower scope: of a rule, say."""
         return replace(self, scope=replace(self.scope, **names))
 
     def places(self, table: pa.Table) -> np.ndarray:
         """Return int64[n], the group of each row of a table: that of its source."""
-        found = pc.index_in(table["source"].combine_chunks(), self.names)
-        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+        indices = pc.index_in(table["source"].combine_chunks(), self.names)
+        return np.asarray(indices.to_numpy(zero_copy_only=False), dtype=np.int64)
 
     def sums(self, table: pa.Table, column: str) -> np.ndarray:
         """Return int64[g], the sums of a column of a table by group, that of the whole first."""
@@ -99,7 +99,7 @@ class Groups:
         confidence: float,
         exact: np.ndarray | None = None,
     ) -> MetricRows:
-        """Return an estimate of each group; one of no observations is ``not_evaluated``."""
+        """Return an estimate of each group; without observations it is ``not_evaluated``."""
         known, value = n > 0, bounds[0]
         sure = np.zeros(len(n), dtype=bool) if exact is None else exact
         low, high, confident = (
@@ -131,7 +131,7 @@ class Groups:
         reason: str,
         exact: np.ndarray | None = None,
     ) -> MetricRows:
-        """Return an estimate of each group that has no interval, for one of ``NO_INTERVAL``; where exact, the value."""
+        """Return each group's estimate without interval, for a reason of ``NO_INTERVAL``; where exact, the value."""
         sure = pa.array(np.zeros(len(n), dtype=bool) if exact is None else exact)
         return metric_rows(
             metric,
@@ -162,7 +162,7 @@ MEMBER_ROWS = pa.schema(
         ("level", pa.int64()),
     ]
 )
-"""Keyed rows, one a document: the head of its text's digest, and the stratum it belongs to."""
+"""Keyed rows, one for each document: the head of its text's digest, and its stratum."""
 STRATA = TableShape(
     keys={"source": pa.string(), "language": pa.string(), "level": pa.int64()}, sums=("documents", "bytes", "tokens")
 )

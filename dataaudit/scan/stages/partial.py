@@ -1,10 +1,8 @@
-"""Partials: what a stage keeps of some documents, as tables of integers that merge without loss.
+"""Partials: the counts that a stage makes of some documents, as tables of integers that merge without loss.
 
 A partial is a dict of Arrow tables. Every table has key columns and integer columns that are summed (or
 maximised) when keys meet, so merging is associative and commutative, the empty table is its identity, and
-zeros are kept. Ratios exist only after ``finalize``.
-
-Tables of token counts by source: how they merge fast, and how they are read as arrays.
+zeros are kept. Ratios exist only after ``finalize``. Tables of token counts by source have a faster merge.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from dataaudit.base.divergence import token_spans
 from dataaudit.scan.kernels.counting import add_up
 
 OTHER = "other"
-"""Name under which sources are folded together."""
+"""Name of the sources that are folded together."""
 _FEW_ROWS = 128
 Partial = Mapping[str, pa.Table]
 
@@ -86,17 +84,17 @@ def _by_arrow(shape: TableShape, table: pa.Table) -> pa.Table:
 def _by_loop(shape: TableShape, table: pa.Table) -> pa.Table:
     """As :func:`_by_arrow` without nulls; its calls alone take five times as long as a loop over few rows."""
     schema, keys = shape.schema(), len(shape.keys)
-    held: dict[tuple[Any, ...], list[int]] = {}
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for row in zip(*(table[name].to_pylist() for name in schema.names), strict=True):
         key, values = row[:keys], row[keys:]
-        if (known := held.get(key)) is None:
-            held[key] = [*values]
+        if (known := groups.get(key)) is None:
+            groups[key] = [*values]
             continue
-        for place, value in enumerate(values):
-            known[place] = known[place] + value if place < len(shape.sums) else max(known[place], value)
-    merged = sorted(held.items())
-    for place, name in enumerate(shape.sums):
-        if not all(-(2**63) <= values[place] < 2**63 for _, values in merged):
+        for column, value in enumerate(values):
+            known[column] = known[column] + value if column < len(shape.sums) else max(known[column], value)
+    merged = sorted(groups.items())
+    for column, name in enumerate(shape.sums):
+        if not all(-(2**63) <= values[column] < 2**63 for _, values in merged):
             raise OverflowError(_does_not_fit(name))
     columns = zip(*((*key, *values) for key, values in merged), strict=True)
     return pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
@@ -147,12 +145,12 @@ COLUMNS = ("count", "half")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often each token occurs in some documents."""
+    """Occurrences of each token in some documents."""
 
     all: np.ndarray
-    """int64[size] occurrences by token id."""
+    """int64[size] by token id."""
     half: np.ndarray
-    """int64[size] those in a random half of the documents, drawn by their digests."""
+    """int64[size] in a random half of the documents, drawn by their digests."""
 
 
 def token_shape() -> TableShape:
@@ -168,7 +166,7 @@ def token_table(names: list[str], groups: np.ndarray, tokens: np.ndarray, column
 
 
 def combine(table: pa.Table) -> pa.Table:
-    """Add up the rows of equal (source, token), sorted: some thirty times as fast as grouping them by string."""
+    """Add up the rows of equal (source, token), sorted: thirty times as fast as grouping them by string."""
     names, groups, tokens = _keys(table)
     sums = add_up(groups, tokens, [table[name].to_numpy() for name in COLUMNS])
     return table.combine_chunks() if sums is None else token_table(names, *sums)
@@ -206,12 +204,12 @@ def _keys(table: pa.Table) -> tuple[list[str], np.ndarray, np.ndarray]:
     if isinstance(source, pa.ChunkedArray):  # more text than one array holds
         source = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in source.chunks])
     encoded = source.dictionary_encode()
-    held = encoded.dictionary.to_pylist()
-    names = sorted(held, key=str.encode)
+    values = encoded.dictionary.to_pylist()
+    names = sorted(values, key=str.encode)
     ranks = {name: rank for rank, name in enumerate(names)}
     groups = encoded.indices.to_numpy()
-    if names != held:
-        groups = np.array([ranks[name] for name in held], dtype=np.int32)[groups]
+    if names != values:
+        groups = np.array([ranks[name] for name in values], dtype=np.int32)[groups]
     return names, groups, table["token"].to_numpy()
 
 
@@ -227,8 +225,8 @@ class Reference:
     """Token counts of a reference by split and source.
 
     Args:
-        table: Columns split, source, token, count; sorted by the first three, no two rows alike in them.
-        sources: (split, source) of everything that it holds tokens of, also where their counts were folded together.
+        table: Columns split, source, token, count; sorted by the first three, which are unique.
+        sources: (split, source) of all its tokens, also where their counts were folded together.
         folded: Whether its source `other` stands for several.
         problem: Code of why nothing can be compared with it; empty when all is well.
     """
@@ -246,7 +244,7 @@ class Reference:
 
     @property
     def size(self) -> int:
-        """One more than the largest token."""
+        """The largest token + 1."""
         return int(self._tokens.max(initial=-1)) + 1
 
     def counts(self, split: str | None, source: str | None, size: int) -> np.ndarray | None:
@@ -260,11 +258,11 @@ class Reference:
         total = np.zeros(size, dtype=np.int64)
         for rows in chosen:
             total += dense(self._tokens[rows], self._counts[rows], size)
-        if source is None:  # few, and asked for by every shard
+        if source is None:  # few, and every shard reads them
             self._totals[key] = total
         return total
 
     def absence(self, split: str | None, source: str | None) -> str:
         """Return the code of why there are no counts of a split and source."""
-        held = any(split in (None, own) and source in (None, name) for own, name in self._sources)
-        return FOLDED_THERE if held else ABSENT
+        folded = any(split in (None, own) and source in (None, name) for own, name in self._sources)
+        return FOLDED_THERE if folded else ABSENT

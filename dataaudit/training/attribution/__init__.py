@@ -1,1 +1,1 @@
-"""From a run log and its manifest to findings: which data caused a spike, and what the whole run says."""
+"""From a run log and its manifest to findings: which data an excess lies in, and tests of the whole run."""

@@ -1,7 +1,4 @@
-"""From a run log and its manifest to findings: which block or shard held the excess of each episode, or why not.
-
-An episode of a run: which block or shard held its excess, or why not; what each part adds.
-"""
+"""From a run log and its manifest to findings: which block or shard holds the excess of each episode, or why not."""
 
 from __future__ import annotations
 
@@ -24,13 +21,7 @@ from dataaudit.metrics.peers import COLUMNS, Peers, robust
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.attribution import step_detector
 from dataaudit.training.attribution.curve import GRADIENT, Flagged, Judged, judge, ranks_at, series_of
-from dataaudit.training.attribution.evidence import (
-    collapse_of,
-    event_test_of,
-    residual_tests_of,
-    scaling_law_of,
-    source_losses_of,
-)
+from dataaudit.training.attribution.event_permutation import event_test_of
 from dataaudit.training.attribution.findings import (
     MISSING_LIMIT,
     AlarmRate,
@@ -50,26 +41,22 @@ from dataaudit.training.attribution.findings import (
 )
 from dataaudit.training.attribution.loss_decomposition import (
     Account,
+    HealthyUnits,
+    Part,
     Stretches,
-    fit,
+    Unit,
+    account_of,
     healthy_units,
     step_weights,
-    trend,
 )
+from dataaudit.training.attribution.residual_outliers import residual_tests_of
 from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_facts import run_changes, run_facts
 from dataaudit.training.attribution.run_findings import number
+from dataaudit.training.attribution.run_losses import collapse_of, scaling_law_of, source_losses_of
 from dataaudit.training.attribution.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
 from dataaudit.training.attribution.trained_on import trained_on
-from dataaudit.training.attribution.verdict import (
-    Decision,
-    Unit,
-    decide,
-    decide_not_finite,
-    healthy_like,
-    sorted_parts,
-    unit_rows,
-)
+from dataaudit.training.attribution.verdict import Decision, decide, decide_not_finite
 
 LISTED = 20
 """Documents, blocks and shards that are listed of an episode."""
@@ -97,12 +84,9 @@ HEALTHY_STEPS = 1_000
 LEAST_UNITS = 100
 """Healthy units that a residual is compared with, if there are as many."""
 RARE = 0.01
-"""Probability that 1 of as many of these is as high, by chance, as what a single step would be named for: above that it
-names nothing."""
+"""Chance that one of the healthy units is as high, above which a single step names nothing."""
 MOSTLY_READ = 2
-"""Times that a shard's share of some steps is that of the others, from which it is said where losses are not known."""
-_LINE = 6 / WINDOW
-"""Variance of the detector's line a few steps ahead, in variances of a step: (pi / 2 + 12 * 0.6^2) / 50."""
+"""Times that a shard's share of some steps is that of the others, from which it is named where losses are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +105,18 @@ class Tables:
         rows = self.data.log.run.block_rows
         shards, blocks = self._sorted(self.stretches.units(0)), self._sorted(self.stretches.units(rows))
         documents = [item for item in self._sorted(np.where(chosen, self.stretches.units(1), -1)) if item >= 0]
+        names, source = self.data.log.run.sources, self.stretches.source
+        codes = np.where((source >= 0) & (source < len(names)), source, -1)
         return {
             "num_shards": sum(shard >= 0 for shard in shards),
             "num_blocks": sum(block >= 0 for block in blocks),
             "num_documents": len(documents),
             "shards": tuple(self.unit(Unit(number=shard, rows=0)) for shard in shards[:LISTED]),
             "blocks": tuple(self.unit(Unit(number=block, rows=rows)) for block in blocks[:LISTED]),
-            "sources": self._sources(),
+            "sources": tuple(
+                Share(name=names[code] if code >= 0 else "", **self._sums(codes == code))
+                for code in self._sorted(codes)[:LISTED]
+            ),
             "documents": tuple(self._document(Unit(number=document, rows=1)) for document in documents[:LISTED]),
         }
 
@@ -135,41 +124,25 @@ class Tables:
         """Return what a block or a shard adds."""
         return Share(**self._named(unit), **self._sums(unit.of(self.stretches)))
 
-    def _sources(self) -> tuple[Share, ...]:
-        names, source = self.data.log.run.sources, self.stretches.source
-        codes = np.where((source >= 0) & (source < len(names)), source, -1)
-        return tuple(
-            Share(name=names[code] if code >= 0 else "", **self._sums(codes == code))
-            for code in self._sorted(codes)[:LISTED]
-        )
-
     def _document(self, unit: Unit) -> Document:
         mask = unit.of(self.stretches)
-        held = self.stretches.take(np.flatnonzero(mask)[:_PLACES])
+        first = self.stretches.take(np.flatnonzero(mask)[:_PLACES])
         names = ("step", "rank", "micro_batch", "batch_row", "start", "targets", "offset")
-        columns = zip(*(getattr(held, name).tolist() for name in names), strict=True)
+        columns = zip(*(getattr(first, name).tolist() for name in names), strict=True)
         places = tuple(Place(**dict(zip(names, column, strict=True))) for column in columns)
         return Document(**self._named(unit), **self._sums(mask), places=places)
 
     def _named(self, unit: Unit) -> dict[str, Any]:
-        """Return what says which unit it is."""
-        shard = unit.shard
-        first, last = unit_rows(unit)
-        if unit.rows > 1 and last is not None and self.data.rows[shard] > first:
-            last = min(last, int(self.data.rows[shard]) - 1)
-        twins: list[int] = np.flatnonzero(self.data.twins == shard).tolist()
-        return {
-            "name": self.data.names[shard] if shard >= 0 else "",
-            "shard": shard,
-            "first_row": first,
-            "last_row": last,
-            "twins": tuple(twin for twin in twins if twin != shard),
-        }
+        equal: list[int] = np.flatnonzero(self.data.twins == unit.shard).tolist()
+        twins = tuple(shard for shard in equal if shard != unit.shard)
+        return self.data.named(unit.shard, unit.first_row, unit.rows) | {"twins": twins}
 
     def _sorted(self, numbers: Ints) -> list[int]:
         """Return the distinct numbers, that with the largest part first."""
         parts = self.weights if self.account is None else self.account.parts(self.common)
-        return sorted_parts(numbers, parts)
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        ordered: list[int] = distinct[np.argsort(-np.bincount(inverse, parts), kind="stable")].tolist()
+        return ordered
 
     def _sums(self, mask: Mask) -> dict[str, Any]:
         weight, targets = float(self.weights[mask].sum()), int(self.stretches.targets[mask].sum())
@@ -191,7 +164,7 @@ def shard_metrics(manifest: Manifest, shard: int) -> tuple[ShardMetric, ...]:
     documents = table["documents"].to_numpy()
     groups = Peers.of(table).groups
     among = (groups == groups[shard]) & (documents > 0) & (np.arange(len(groups)) != shard)
-    found = []
+    metrics = []
     for name in _METRICS:
         values = pc.cast(table[name], pa.float64()).to_numpy(zero_copy_only=False)
         if name in _COUNTED:
@@ -202,8 +175,8 @@ def shard_metrics(manifest: Manifest, shard: int) -> tuple[ShardMetric, ...]:
         median, spread = robust(others)
         spread = max(spread, 0.0 if name in _UNBOUNDED else _RATE_FLOOR)
         away = number((float(values[shard]) - median) / spread) if spread > 0 else None
-        found.append(ShardMetric(metric=name, value=round(float(values[shard]), 12), median=median, deviations=away))
-    return tuple(sorted(found, key=lambda item: -abs(item.deviations or 0.0)))
+        metrics.append(ShardMetric(metric=name, value=round(float(values[shard]), 12), median=median, deviations=away))
+    return tuple(sorted(metrics, key=lambda item: -abs(item.deviations or 0.0)))
 
 
 def span_of(steps: Ints, flagged: Flagged) -> Span:
@@ -212,10 +185,10 @@ def span_of(steps: Ints, flagged: Flagged) -> Span:
 
 
 def episode_of(data: Data, flagged: Flagged) -> Episode:
-    """Return what there is to say of an episode."""
+    """Return the record of an episode."""
     curve, judged = data.curve, data.judged
     value = curve.value[flagged.places]
-    made: dict[str, Any] = {
+    record: dict[str, Any] = {
         "kind": flagged.kind,
         **span_of(curve.step, flagged).model_dump(),
         "loss": number(float(np.average(value, weights=np.maximum(curve.targets[flagged.places], 1)))),
@@ -228,29 +201,27 @@ def episode_of(data: Data, flagged: Flagged) -> Episode:
     if 2 * int(whole.sum()) < len(whole):
         ranks = plural(int(ranks_then[0]), "rank")
         lacking = f"{plural(int((~whole).sum()), 'step')} of {len(whole)}"
-        return _told(
-            made, Decision(reason="rank_missing", detail=f"the run has {ranks}, and {lacking} lack some of them")
-        )
+        detail = f"the run has {ranks}, and {lacking} lack some of them"
+        return _episode(record, Decision(reason="rank_missing", detail=detail))
     steps = curve.step[flagged.places][whole]
     if flagged.kind == "not_finite":
-        return _not_finite(data, steps[~np.isfinite(value[whole])], made)
+        return _not_finite(data, steps[~np.isfinite(value[whole])], record)
     stretches = _scored(data, steps)
     if not len(stretches):
-        return _told(made, _unscored("the flagged steps", _most_read(data, steps)))
-    made["accounted"] = len(np.unique(stretches.step))
+        return _episode(record, _unscored("the flagged steps", _most_read(data, steps)))
+    record["accounted"] = len(np.unique(stretches.step))
     good = judged.healthy()
     good[flagged.first :] = False
     known = np.intersect1d(curve.step[good], data.stretches.step)[-HEALTHY_STEPS:]
     if not len(known):
-        return _told(made, _unscored("the healthy steps before"))
-    made["healthy_steps"] = len(known)
-    return Division(data, stretches, data.of_steps(known)).episode(made)
+        return _episode(record, _unscored("the healthy steps before"))
+    return _divided(data, stretches, data.of_steps(known), record | {"healthy_steps": len(known)})
 
 
-def _told(made: dict[str, Any], decision: Decision, **more: Any) -> Episode:
+def _episode(record: dict[str, Any], decision: Decision, **more: Any) -> Episode:
     outcome = "cannot_tell" if decision.reason else "found"
-    said = {"reason": decision.reason, "detail": decision.detail, "together": decision.together}
-    return Episode(**{"outcome": outcome, "found": None, **made, **said, **more})
+    why = {"reason": decision.reason, "detail": decision.detail, "together": decision.together}
+    return Episode(**{"outcome": outcome, "found": None, **record, **why, **more})
 
 
 def _unscored(steps: str, read: str = "") -> Decision:
@@ -262,7 +233,7 @@ def _unscored(steps: str, read: str = "") -> Decision:
 
 
 def _most_read(data: Data, steps: Ints) -> str:
-    """Return which shard some steps read more of than others do, at least twice as much; nothing if there is none."""
+    """Return which shard some steps read at least twice as much of as others do; nothing if there is none."""
     table = data.log.table("stretches")
     shard, targets = table["shard"].to_numpy(), table["targets"].to_numpy()
     inside = np.isin(table["step"].to_numpy(), steps) & (shard >= 0)
@@ -281,139 +252,87 @@ def _most_read(data: Data, steps: Ints) -> str:
 
 def _scored(data: Data, steps: Ints) -> Stretches:
     """Return the stretches of steps, without steps of which less than half of the targets has a loss."""
-    found = data.of_steps(steps)
-    known, inverse = np.unique(found.step, return_inverse=True)
-    scored = np.bincount(inverse, found.targets, minlength=len(known))
+    stretches = data.of_steps(steps)
+    known, inverse = np.unique(stretches.step, return_inverse=True)
+    scored = np.bincount(inverse, stretches.targets, minlength=len(known))
     targets = data.curve.targets[np.searchsorted(data.curve.step, known)]
-    return found.take((2 * scored >= targets)[inverse])
+    return stretches.take((2 * scored >= targets)[inverse])
 
 
-def _not_finite(data: Data, steps: Ints, made: dict[str, Any]) -> Episode:
+def _not_finite(data: Data, steps: Ints, record: dict[str, Any]) -> Episode:
     """Return what holds the losses that are no numbers, in the first step that has any."""
     stretches = data.of_steps(steps[:1])
     broken = ~np.isfinite(stretches.loss)
     if not broken.any():
-        return _told(made, _unscored("the first step that is not finite"))
+        return _episode(record, _unscored("the first step that is not finite"))
     decision = decide_not_finite(stretches, data.log.run.block_rows)
     tables = Tables(data, stretches, stretches.targets / stretches.targets.sum())
-    made |= {"accounted": 1, **tables.all(broken)}
+    record |= {"accounted": 1, **tables.all(broken)}
+    return _episode(record, decision, **_named_by(decision, tables, None))
+
+
+def _divided(data: Data, stretches: Stretches, healthy: Stretches, record: dict[str, Any]) -> Episode:
+    """Divide the excess of an episode's stretches, at least one, by what healthy steps before it let expect."""
+    run = data.log.run
+    account, above_line, healthy_rest = account_of(stretches, healthy, data.judged, len(run.sources), run.block_rows)
+    decision = decide(account, above_line, usual=_usual(stretches, healthy))
+    rarity = None
+    if decision.unit is not None and decision.part is not None:
+        unit = data.whole(decision.unit)
+        rarity = _rarity(account, decision.part, unit, healthy_units(healthy, healthy_rest, unit.rows))
+    if rarity is not None and record["accounted"] == 1 and rarity.by_chance > RARE:
+        decision = Decision(
+            reason="not_rare",
+            detail=f"it is a single step, and of {rarity.among} units of healthy steps before with as many tokens"
+            f" {rarity.as_high} had losses as far above what was expected; as they vary, 1 of so many is as high by"
+            f" chance in {rarity.by_chance:.1%} of cases",
+            part=decision.part,
+        )
+    common = account.common() if decision.part is None else decision.part.common
+    tables = Tables(data, stretches, account.weights, account, common)
+    chosen = np.ones(len(stretches), dtype=bool) if decision.unit is None else decision.unit.of(stretches)
+    record |= {"excess": number(account.excess), "above_line": number(above_line), "common": number(common)}
+    return _episode(record | tables.all(chosen), decision, **_named_by(decision, tables, rarity))
+
+
+def _usual(stretches: Stretches, healthy: Stretches) -> bool:
+    """Return whether the shards of the episode were in at least half of the healthy steps."""
+    own = np.isin(healthy.shard, np.unique(stretches.shard))
+    return 2 * len(np.unique(healthy.step[own])) >= len(np.unique(healthy.step))
+
+
+def _rarity(account: Account, part: Part, unit: Unit, like: HealthyUnits) -> Rarity | None:
+    """Return how often healthy units were as high as a part of the excess; None where there is none."""
+    if not len(like.weight):
+        return None
+    mask = unit.of(account.stretches)
+    own = float(step_weights(account.stretches)[mask].sum()) / len(np.unique(account.stretches.step[mask]))
+    means, least = like.as_heavy(own, LEAST_UNITS)
+    high, among = int((means >= part.mean).sum()), len(means)
+    by_chance = min(1.0, among * one_sided(part.mean, means)) if among >= LEAST_OTHERS else 1.0
+    return Rarity(as_high=high, among=among, least_weight=round(least, 12), by_chance=round(by_chance, 12))
+
+
+def _named_by(decision: Decision, tables: Tables, rarity: Rarity | None) -> dict[str, Any]:
+    """Return the block or shard of a decision, and metrics of that shard; nothing where no data is named."""
     if decision.unit is None:
-        return _told(made, decision)
-    unit = data.named(decision.unit)
+        return {}
+    data, account, part = tables.data, tables.account, decision.part
+    unit = data.whole(decision.unit)
+    bounds = None if account is None or part is None else account.interval(unit.of(tables.stretches), part)
     found = Found(
         **tables.unit(unit).model_dump(),
         kind="block" if unit.rows else "shard",
-        interval=None,
-        rest=None,
-        rest_band=None,
-        rarity=None,
+        interval=None if bounds is None else (round(bounds[0], 12), round(bounds[1], 12)),
+        rest=None if part is None else number(part.rest),
+        rest_band=None if part is None else number(part.rest_band),
+        rarity=rarity,
     )
-    return _told(made, decision, found=found, metrics=shard_metrics(data.manifest, unit.shard))
-
-
-class Division:
-    """An episode whose excess is divided.
-
-    Args:
-        data: The run log and its manifest.
-        stretches: Of its steps, at least one.
-        healthy: Of healthy steps before it, at least one.
-    """
-
-    def __init__(self, data: Data, stretches: Stretches, healthy: Stretches) -> None:
-        self.data, self.stretches, self.healthy = data, stretches, healthy
-        self.block_rows = data.log.run.block_rows
-        healthy_level, _ = self._level(healthy)
-        expectation = fit(healthy, healthy_level, len(data.log.run.sources), self.block_rows)
-        self.healthy_rest = healthy.loss - expectation.of(healthy, healthy_level)
-        level, places = self._level(stretches)
-        weights = stretches.targets / stretches.targets.sum()
-        limit = float(np.dot(weights, data.judged.limit[places]))
-        k = float(np.dot(weights, data.judged.k[places]))
-        self.above_line = float(np.dot(weights, stretches.loss - level))
-        newest = healthy.step > data.judged.last_shift(int(stretches.step[0]))
-        own = trend(healthy.take(newest), healthy_level[newest], expectation, stretches.step)
-        line, variance = own or (level, (limit / k) ** 2 * _LINE)
-        self.account = Account(
-            stretches=stretches,
-            weights=weights,
-            residuals=stretches.loss - expectation.of(stretches, line),
-            expectation=expectation,
-            block_rows=self.block_rows,
-            band=limit,
-            line_variance=variance,
-        )
-
-    def _level(self, stretches: Stretches) -> tuple[Floats, Ints]:
-        """Return the line at the step of each stretch, and these steps' places in the curve."""
-        places = np.searchsorted(self.data.curve.step, stretches.step)
-        return self.data.judged.level[places], places
-
-    def episode(self, made: dict[str, Any]) -> Episode:
-        """Return what there is to say of it."""
-        account = self.account
-        decision = decide(account, self.above_line, usual=self._usual())
-        rarity = None if decision.unit is None else self._rarity(decision)
-        if rarity is not None and made["accounted"] == 1 and rarity.by_chance > RARE:
-            decision = Decision(
-                reason="not_rare",
-                detail=f"it is a single step, and of {rarity.among} units of healthy steps before with as many tokens"
-                f" {rarity.as_high} had losses as far above what was expected; as they vary, 1 of so many is as high by"
-                f" chance in {rarity.by_chance:.1%} of cases",
-                part=decision.part,
-            )
-        common = account.common() if decision.part is None else decision.part.common
-        tables = Tables(self.data, self.stretches, account.weights, account, common)
-        everything = np.ones(len(self.stretches), dtype=bool)
-        chosen = everything if decision.unit is None else decision.unit.of(self.stretches)
-        made |= {
-            "excess": number(account.excess),
-            "above_line": number(self.above_line),
-            "common": number(common),
-            **tables.all(chosen),
-        }
-        if decision.unit is None:
-            return _told(made, decision)
-        metrics = shard_metrics(self.data.manifest, decision.unit.shard)
-        return _told(made, decision, found=self._found(decision, tables, rarity), metrics=metrics)
-
-    def _usual(self) -> bool:
-        """Return whether the shards of the episode were in at least half of the healthy steps."""
-        own = np.isin(self.healthy.shard, np.unique(self.stretches.shard))
-        return 2 * len(np.unique(self.healthy.step[own])) >= len(np.unique(self.healthy.step))
-
-    def _rarity(self, decision: Decision) -> Rarity | None:
-        """Return how often healthy units were as high as that of a decision; None where there is none."""
-        assert decision.unit is not None
-        assert decision.part is not None
-        unit = self.data.named(decision.unit)
-        mask, like = unit.of(self.stretches), healthy_units(self.healthy, self.healthy_rest, unit.rows)
-        if not len(like.weight):
-            return None
-        own = float(step_weights(self.stretches)[mask].sum()) / len(np.unique(self.stretches.step[mask]))
-        means, least = healthy_like(like.weight, like.mean, own, LEAST_UNITS)
-        high, among = int((means >= decision.part.mean).sum()), len(means)
-        by_chance = min(1.0, among * one_sided(decision.part.mean, means)) if among >= LEAST_OTHERS else 1.0
-        return Rarity(as_high=high, among=among, least_weight=round(least, 12), by_chance=round(by_chance, 12))
-
-    def _found(self, decision: Decision, tables: Tables, rarity: Rarity | None) -> Found:
-        part, account = decision.part, self.account
-        assert decision.unit is not None
-        assert part is not None
-        unit = self.data.named(decision.unit)
-        bounds = account.interval(unit.of(self.stretches), part)
-        return Found(
-            **tables.unit(unit).model_dump(),
-            kind="block" if unit.rows else "shard",
-            interval=None if bounds is None else (round(bounds[0], 12), round(bounds[1], 12)),
-            rest=number(part.rest),
-            rest_band=number(part.rest_band),
-            rarity=rarity,
-        )
+    return {"found": found, "metrics": shard_metrics(data.manifest, unit.shard)}
 
 
 def attribute(data: Data, step: int | None = None) -> Attribution:
-    """Say of each episode of a run which block or shard held the excess, or why that cannot be told."""
+    """Return for each episode of a run which block or shard holds the excess, or why that cannot be told."""
     curve, judged = data.curve, data.judged
     norms = judge(*series_of(data.log.table("values"), GRADIENT), log=True)
     all_episodes = [episode_of(data, flagged) for flagged in judged.spikes]
@@ -429,8 +348,8 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         shown = [episode for episode in all_episodes if episode.first_step <= step <= episode.last_step]
     episodes = tuple(shown)
     cut_off = step is None and data.open_ranks > 0
-    asked = np.ones(len(curve.step), dtype=bool) if step is None else curve.step == step
-    exit_code = exit_code_of(episodes, judged=bool(judged.judged[asked].any()), missing=lacking or cut_off)
+    asked = judged.judged if step is None else judged.judged[curve.step == step]
+    exit_code = exit_code_of(episodes, judged=bool(asked.any()), missing=lacking or cut_off)
     silent = exit_code == ExitCode.NOT_EVALUATED and not episodes
     return Attribution(
         manifest=data.manifest.id,
@@ -453,7 +372,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         dips=tuple(span_of(judged.step, flagged) for flagged in judged.dips),
         gradients=tuple(span_of(norms.step, flagged) for flagged in norms.spikes),
         changes=run_changes(data.curve, data.log.table("values")),
-        event_test=event_test_of(data, all_episodes),
+        event_test=event_test_of(data, [episode.reason == "state" for episode in all_episodes]),
         residual_tests=residual_tests_of(data),
         source_losses=source_losses_of(data),
         scaling_law=scaling_law_of(data),
@@ -465,17 +384,14 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
 
 def detector_of(judged: Judged) -> Detector:
     """Return how a detector judged, for the record."""
-    above, below = (
-        (None, None) if judged.rates is None else (AlarmRate(**asdict(alarm_rate)) for alarm_rate in judged.rates)
-    )
+    above, below = (None, None) if judged.rates is None else (AlarmRate(**asdict(rate)) for rate in judged.rates)
+    visible = zip(step_detector.SCALES, judged.visible, strict=False)
     return Detector(
         window=WINDOW,
         k=judged.last_k,
         by="composition" if judged.composed else "loss",
         composed=judged.composed,
-        visible=tuple(
-            Visible(steps=a, rise=round(b, 9)) for a, b in zip(step_detector.SCALES, judged.visible, strict=False)
-        ),
+        visible=tuple(Visible(steps=steps, rise=round(rise, 9)) for steps, rise in visible),
         rate=step_detector.RATE if judged.composed else RATE,
         healthy=judged.past,
         above=above,

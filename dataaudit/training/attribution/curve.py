@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import orjson
@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 
 from dataaudit.base.statistics import AlarmRate, Floats, Ints, Mask
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.attribution.predicted_losses import Segments
 from dataaudit.training.attribution.spikes import GAP, SpikeDetector, Verdict
-from dataaudit.training.attribution.step_detector import StepDetector
+from dataaudit.training.attribution.step_detector import Segments, StepDetector, ratio
 
 LAG = 256
 """Newest steps that a rank may not have written yet though others have: as many are written at once."""
@@ -24,14 +23,13 @@ GRADIENT = "grad_global_norm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What the log says of every step, ascending; a step without any loss is not in it."""
+    """Steps with a loss, ascending, as the log has them."""
 
     step: Ints
     value: Floats
     """Sum of targets * loss / sum of targets, over ranks and batches; where no loss is known, the loop's own."""
     targets: Ints
     ranks: Ints
-    """Ranks that wrote the step."""
 
 
 def curve_of(steps: pa.Table, events: pa.Table) -> Curve:
@@ -39,23 +37,20 @@ def curve_of(steps: pa.Table, events: pa.Table) -> Curve:
 
     Where some steps are scored and others have only the loop's own loss, that is shifted by the median of what it
     differs by where both are known: it may hold more than the mean over targets. A step that was scored again, after
-    some updates of the weights, keeps the loop's own loss: the later one may be back inside the band.
+    some updates of the weights, keeps the loop's own loss: the later loss may be back inside the band.
     """
-    names = ("step", "targets", "scored", "loss_sum")
-    columns = {name: steps[name].to_numpy() for name in names}
-    step, inverse = np.unique(columns["step"], return_inverse=True)
+    step, inverse = np.unique(steps["step"].to_numpy(), return_inverse=True)
     targets, scored, total = (
-        np.bincount(inverse, columns[name], minlength=len(step)) for name in ("targets", "scored", "loss_sum")
+        np.bincount(inverse, steps[name].to_numpy(), minlength=len(step)) for name in ("targets", "scored", "loss_sum")
     )
     own = pc.cast(steps["user_loss"], pa.float64()).to_numpy()
-    said = pc.is_valid(steps["user_loss"]).to_numpy()
-    weights = np.where(said, np.maximum(columns["targets"], 1), 0)
+    logged = pc.is_valid(steps["user_loss"]).to_numpy()
+    weights = np.where(logged, np.maximum(steps["targets"].to_numpy(), 1), 0)
     divisor = np.bincount(inverse, weights, minlength=len(step))
-    user = np.bincount(inverse, np.where(said, own, 0.0) * weights, minlength=len(step))
-    user = np.divide(user, divisor, out=np.full(len(step), np.nan), where=divisor > 0)
+    user = ratio(np.bincount(inverse, np.where(logged, own, 0.0) * weights, minlength=len(step)), divisor, np.nan)
     again = events.filter(pc.equal(events["kind"], "scored"))["step"].to_numpy()
     known = (scored > 0) & ~(np.isin(step, again) & (divisor > 0))
-    value = np.divide(total, scored, out=np.full(len(step), np.nan), where=known)
+    value = ratio(total, np.where(known, scored, 0), np.nan)
     both = known & np.isfinite(user) & np.isfinite(value)
     shift = float(np.median(user[both] - value[both])) if both.any() else 0.0
     value = np.where(known, value, user - shift)
@@ -82,25 +77,25 @@ class Missing:
 
 
 def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
-    """Return what a log lacks of the steps between the run's first and last one.
+    """Return what a log lacks of the steps between the run's first and last step.
 
-    The first is what the first start says, or 1 where no start is in the log: its beginning is gone. The last is the
-    last one in the log, or that of an event that says what was lost, or that the run was closed. Where the events of a
-    rank say that more was lost than numbers are missing, that counts.
+    The first is that of the first start, or 1 where no start is in the log: its beginning is gone. The last is the last
+    in the log, or that of an event of loss or of the run's end. Where the events of a rank report that more was
+    lost than numbers are missing, that counts.
     """
     step, number = np.unique(steps["step"].to_numpy(), return_counts=True)
     whole = step[number >= ranks_at(step, events, ranks)].astype(np.int64)
     columns = (events[name].to_pylist() for name in ("rank", "step", "kind", "detail"))
-    held = list(zip(*columns, strict=True))
+    reports = list(zip(*columns, strict=True))
     last, common = int(step.max(initial=0)), int(whole.max(initial=0))
     if common and last - common <= LAG:
         last = common
-    last = max([last, *(at for _, at, kind, _ in held if kind in _LOST)])
-    first = 1 + min((at for _, at, kind, _ in held if kind in _STARTS), default=0)
+    last = max([last, *(at for _, at, kind, _ in reports if kind in _LOST)])
+    first = 1 + min((at for _, at, kind, _ in reports if kind in _STARTS), default=0)
     first = min(first, int(step.min(initial=first)))
     among = max(0, last - first + 1)
     whole = whole[(whole >= first) & (whole <= last)]
-    lost = max(_lost(held).values(), default=0)
+    lost = max(_lost(reports).values(), default=0)
     edges = np.concatenate([[first - 1], whole, [last + 1]])
     longest = int(np.argmax(np.diff(edges)))
     gap = (int(edges[longest]) + 1, int(edges[longest + 1]) - 1)
@@ -126,7 +121,7 @@ def open_ranks(events: pa.Table, ranks: int) -> int:
 
 
 def ranks_at(step: Ints, events: pa.Table, ranks: int) -> Ints:
-    """Return of how many ranks the run was at some steps: each start of it says so, and may have others."""
+    """Return of how many ranks the run was at some steps: each start of it reports them, and may have others."""
     firsts, numbers = [0], [ranks]
     for kind, at, detail in zip(*(events[name].to_pylist() for name in ("kind", "step", "detail")), strict=True):
         if kind in _STARTS:
@@ -134,8 +129,8 @@ def ranks_at(step: Ints, events: pa.Table, ranks: int) -> Ints:
                 numbers.append(int(orjson.loads(detail)["ranks"]))
                 firsts.append(int(at) + 1)
     order = np.argsort(firsts, kind="stable")
-    found: Ints = np.array(numbers)[order][np.searchsorted(np.array(firsts)[order], step, "right") - 1]
-    return found
+    at_steps: Ints = np.array(numbers)[order][np.searchsorted(np.array(firsts)[order], step, "right") - 1]
+    return at_steps
 
 
 _STARTS = frozenset({"started", "resumed"})
@@ -143,53 +138,52 @@ _LOST = {"lost": "steps", "closed": "lost_steps"}
 
 
 def _lost(events: list[tuple[int, int, str, str]]) -> dict[int, int]:
-    """Return the steps that each rank says it lost; what it says adds up from one start to the next."""
-    total: dict[int, int] = {}
-    since: dict[int, int] = {}
+    """Return the steps that each rank reports as lost; reports add up from one start to the next."""
+    total: Counter[int] = Counter()
+    since: Counter[int] = Counter()
     for rank, _, kind, detail in events:
-        said = 0
+        reported = 0
         if kind in _LOST:
             with contextlib.suppress(ValueError, AttributeError):
-                said = int(orjson.loads(detail).get(_LOST[kind], 0))
+                reported = int(orjson.loads(detail).get(_LOST[kind], 0))
         if kind in _STARTS:
             since[rank] = 0
-        more = max(0, said - since.get(rank, 0))
-        since[rank] = since.get(rank, 0) + more
-        total[rank] = total.get(rank, 0) + more
+        more = max(0, reported - since[rank])
+        since[rank] += more
+        total[rank] += more
     return total
 
 
 def series_of(values: pa.Table, metric: str) -> tuple[Ints, Floats]:
     """Return steps, ascending, and a number of the whole model at each, the largest of all ranks."""
-    held = values.filter(pc.and_(pc.equal(values["metric"], metric), pc.equal(values["layer"], -1)))
-    step, inverse = np.unique(held["step"].to_numpy(), return_inverse=True)
-    found = np.full(len(step), -np.inf)
-    np.maximum.at(found, inverse, held["value"].to_numpy())
-    return step.astype(np.int64), found
+    rows = values.filter(pc.and_(pc.equal(values["metric"], metric), pc.equal(values["layer"], -1)))
+    step, inverse = np.unique(rows["step"].to_numpy(), return_inverse=True)
+    largest = np.full(len(step), -np.inf)
+    np.maximum.at(largest, inverse, rows["value"].to_numpy())
+    return step.astype(np.int64), largest
 
 
 @dataclass(frozen=True, slots=True)
 class Flagged:
-    """Flagged steps that follow each other, as places in the curve."""
+    """Flagged steps that follow each other, as ascending indices of the curve."""
 
     places: Ints
-    """Of flagged steps, ascending."""
     kind: str
 
     @property
     def first(self) -> int:
-        """Place of the first one."""
+        """Index of the first step."""
         return int(self.places[0])
 
     @property
     def last(self) -> int:
-        """Place of the last one."""
+        """Index of the last step."""
         return int(self.places[-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A curve with what the detector says of it."""
+    """A curve with the detector's verdicts."""
 
     step: Ints
     level: Floats
@@ -201,13 +195,13 @@ class Judged:
     k: Floats
     """That in standard deviations."""
     last_k: float
-    """That of the step after the last one."""
+    """That of the step after the last."""
     past: int
     """Healthy steps that it can follow from."""
     rates: tuple[AlarmRate, AlarmRate] | None
-    """How often a healthy curve like this one leaves the band as it is at the end, above and below; None: not known."""
+    """How often a healthy curve like this leaves the band as it is at the end, above and below; None: not known."""
     judged: Mask
-    """Steps that were held against a line, or are not finite."""
+    """Steps that were compared with a line, or are not finite."""
     spikes: tuple[Flagged, ...]
     dips: tuple[Flagged, ...]
     composed: int
@@ -230,13 +224,9 @@ class Judged:
 
 
 def judge(step: Ints, value: Floats, *, log: bool = False) -> Judged:
-    """Run the detector over a curve alone and join flagged steps to episodes.
-
-    The first steps, for which it is quiet, get the line that is fitted to them.
-    """
+    """Run the detector over a curve alone; the first steps, for which it is quiet, get the line fitted to them."""
     detector = SpikeDetector(log=log)
-    verdicts = [detector.see(item, held) for item, held in zip(step.tolist(), value.tolist(), strict=True)]
-    return _judged(step, verdicts, detector)
+    return _judged(step, list(map(detector.see, step.tolist(), value.tolist())), detector)
 
 
 def judge_run(log: RunLog, curve: Curve) -> Judged:
@@ -247,10 +237,8 @@ def judge_run(log: RunLog, curve: Curve) -> Judged:
     """
     detector = StepDetector(len(log.run.sources))
     segments = _segments_of(log, curve)
-    verdicts = [
-        detector.see(value, held, segments.get(value))
-        for value, held in zip(curve.step.tolist(), curve.value.tolist(), strict=True)
-    ]
+    steps = curve.step.tolist()
+    verdicts = list(map(detector.see, steps, curve.value.tolist(), map(segments.get, steps)))
     return _judged(curve.step, verdicts, detector if any(verdict.limits for verdict in verdicts) else detector.band)
 
 
@@ -259,32 +247,28 @@ def _segments_of(log: RunLog, curve: Curve) -> dict[int, Segments]:
     table, events = log.table("stretches"), log.table("events")
     table = table.filter(pc.and_(pc.is_finite(pc.fill_null(table["loss"], np.nan)), pc.greater(table["targets"], 0)))
     order = np.argsort(table["step"].to_numpy(), kind="stable")
-    columns: dict[str, Any] = {name: table[name].to_numpy()[order] for name in Segments._fields}
-    kinds = {name: np.float64 if name == "loss" else np.int64 for name in columns}
-    found = Segments(**{name: column.astype(kinds[name]) for name, column in columns.items()})
+    columns = Segments.of({name: table[name].to_numpy()[order] for name in Segments._fields})
     step, first = np.unique(table["step"].to_numpy()[order], return_index=True)
     if not len(step) or not len(curve.step):
         return {}
-    scored = np.add.reduceat(found.targets, first)
+    scored = np.add.reduceat(columns.targets, first)
     again = events.filter(pc.equal(events["kind"], "scored"))["step"].to_numpy()
-    place = np.minimum(np.searchsorted(curve.step, step), len(curve.step) - 1)
-    known = (curve.step[place] == step) & (2 * scored >= curve.targets[place]) & ~np.isin(step, again)
-    bounds = np.append(first, len(order)).tolist()
+    at = np.minimum(np.searchsorted(curve.step, step), len(curve.step) - 1)
+    known = (curve.step[at] == step) & (2 * scored >= curve.targets[at]) & ~np.isin(step, again)
+    ends = np.append(first[1:], len(order))
     return {
-        item: Segments._make(column[bounds[at] : bounds[at + 1]] for column in found)
-        for at, (item, held) in enumerate(zip(step.tolist(), known.tolist(), strict=True))
-        if held
+        int(step[place]): columns.take(slice(first[place], ends[place])) for place in np.flatnonzero(known).tolist()
     }
 
 
 def _judged(step: Ints, verdicts: list[Verdict], detector: SpikeDetector | StepDetector) -> Judged:
-    """Return a curve with what a detector said of each step."""
+    """Return a curve with a detector's verdicts."""
     expected, limit, k = (
         np.array([getattr(verdict, name) for verdict in verdicts], dtype=np.float64)
         for name in ("expected", "limit", "k")
     )
     level = np.array([verdict.level if verdict.limits else verdict.expected for verdict in verdicts], dtype=np.float64)
-    begun = next((place for place, verdict in enumerate(verdicts) if np.isfinite(verdict.expected)), len(verdicts))
+    begun = int(np.append(np.isfinite(expected), True).argmax())
     if begun < len(verdicts):
         level[:begun] = [verdicts[begun].line_at(value) for value in step[:begun].tolist()]
         expected[:begun], limit[:begun], k[:begun] = level[:begun], limit[begun], k[begun]

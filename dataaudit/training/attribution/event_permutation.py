@@ -1,11 +1,11 @@
 """Whether spikes of the loss follow upon a block of data more often than its place in the order explains by chance.
 
 Of each block and shard it is counted how many episodes began within a few steps after it was read (the steps of the
-episode itself are left to the accounting). The count is held against what other orders of the same data would give:
+episode itself are left to the accounting). The count is compared with what other orders of the same data would give:
 
 - where the order is drawn at random (``documents`` or ``rows`` in the run log), against such orders: the items are
   permuted within their pass and laid out again, those of flagged steps stay where they are. Under the hypothesis that
-  nothing read before matters, each of these orders was as likely as the real one, so the p-value is exact;
+  nothing read before matters, each of these orders was as likely as the real order, so the p-value is exact;
 - else the episodes are shifted along the run, in a circle within each phase of it. What was read in one stretch
   without a gap cannot be told from its time and is not tested.
 
@@ -15,22 +15,28 @@ statistic of each order (Westfall & Young 1993, step-down). p = (1 + orders as e
 
 What is redrawn or shifted is which steps read which block and shard, in the order of the stream. An *item* is what an
 order moves: a document, or a whole row where rows are shuffled. Only the newest steps that follow each other and of
-which the log has every stretch are looked at; of older ones it keeps sums alone.
+which the log has every stretch are tested; of older steps it keeps sums alone.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import lgamma
 from typing import Any, Literal
 
 import numpy as np
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.base.statistics import Floats, Ints, Mask
+from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.attribution.findings import EventTestFound, Followed
+from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_findings import number, numbered
+from dataaudit.training.attribution.run_losses import learning_rates, rate_changes
 
 Moves = Literal["documents", "rows"]
 LAG = 8
@@ -39,6 +45,8 @@ ORDERS = 999
 """Orders that are drawn, or shifts at most."""
 ALPHA = 0.05
 LISTED = 20
+LEAST_PHASE = 50
+"""Steps for which a learning rate has to rise, stay or fall to be a phase of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +63,7 @@ class Exposure:
     piece_item: Ints
     piece_step: Ints
     piece_room: Ints
-    """How much of an item lies in a step: targets, or 1 for each row where an item is one."""
+    """How much of an item lies in a step: targets, or 1 for each row where items are rows."""
     item_epoch: Ints
     """int64[items]; an order moves items within their pass alone."""
     pointers: Ints
@@ -68,11 +76,11 @@ class Exposure:
     def __len__(self) -> int:
         return len(self.item_first)
 
-    def held_by(self, items: Ints) -> Ints:
-        """Return the distinct units that some items hold, as places in ``units``."""
+    def units_of(self, items: Ints) -> Ints:
+        """Return the distinct units of some items, as indices of ``units``."""
         lengths = self.pointers[items + 1] - self.pointers[items]
         if not len(items) or not int(lengths.sum()):
-            return np.zeros(0, np.int64)
+            return _NONE
         starts = np.repeat(self.pointers[items] - np.cumsum(lengths) + lengths, lengths)
         return np.unique(self.members[starts + np.arange(int(lengths.sum()))])
 
@@ -81,8 +89,7 @@ class Exposure:
         chosen = np.zeros(len(self), dtype=bool)
         chosen[items] = True
         inside = chosen[self.piece_item]
-        room = np.bincount(self.piece_step[inside], self.piece_room[inside], minlength=self.steps)
-        return room.astype(np.int64)
+        return np.bincount(self.piece_step[inside], self.piece_room[inside], minlength=self.steps).astype(np.int64)
 
 
 def exposure_of(
@@ -135,13 +142,13 @@ def exposure_of(
     )
 
 
-def _whole_steps(of: Ints, held: Ints, steps: Ints, targets: Ints) -> tuple[int, int] | None:
+def _whole_steps(of: Ints, sizes: Ints, steps: Ints, targets: Ints) -> tuple[int, int] | None:
     """Return the first and the number of the newest steps that follow each other and have all their stretches."""
     if not len(steps):
         return None
-    place = np.searchsorted(steps, of)
-    known = (place < len(steps)) & (steps[np.minimum(place, len(steps) - 1)] == of)
-    whole: Any = np.bincount(place[known], held[known], minlength=len(steps)) >= targets
+    at = np.searchsorted(steps, of)
+    known = (at < len(steps)) & (steps[np.minimum(at, len(steps) - 1)] == of)
+    whole: Any = np.bincount(at[known], sizes[known], minlength=len(steps)) >= targets
     read = np.flatnonzero(whole & (targets > 0))
     if not len(read):
         return None
@@ -176,11 +183,11 @@ def event_test(
     onsets = np.unique(onsets)
     if random_order:
         draws = _redrawn(exposure, onsets, flagged, lag, orders, random)
-        apart = np.zeros(0, np.int64)
+        apart = _NONE
     else:
         offsets = _offsets(_phases(exposure.steps, phases), onsets, orders, random)
         draws = (
-            _together(exposure.held_by(np.flatnonzero(_inside(exposure, window))) for window in windows)
+            _together(exposure.units_of(np.flatnonzero(_inside(exposure, window))) for window in windows)
             for windows in _shifted(exposure.steps, onsets, phases, offsets, lag)
         )
         apart = read_without_a_gap(exposure, lag)
@@ -247,7 +254,7 @@ def _redrawn(
         first = np.searchsorted(stops, begin, "right")
         last = np.searchsorted(stops, end, "left") + 1
         yield _together(
-            exposure.held_by(np.concatenate([met[item:other], others]))
+            exposure.units_of(np.concatenate([met[item:other], others]))
             for item, other, others in zip(first, last, stay, strict=True)
         )
 
@@ -260,10 +267,9 @@ def _inside(exposure: Exposure, window: list[tuple[int, int]]) -> Mask:
     return inside
 
 
-def _together(found: Iterable[Ints]) -> Counts:
+def _together(by_window: Iterable[Ints]) -> Counts:
     """Count how many windows each unit is in."""
-    held = list(found)
-    return np.unique(np.concatenate(held), return_counts=True) if held else (_NONE, _NONE)
+    return np.unique(np.concatenate([_NONE, *by_window]), return_counts=True)
 
 
 def _phases(steps: int, phases: Sequence[int]) -> Ints:
@@ -273,19 +279,16 @@ def _phases(steps: int, phases: Sequence[int]) -> Ints:
 
 
 def _offsets(borders: Ints, onsets: Ints, most: int, random: np.random.Generator) -> Ints:
-    """Return shifts of each phase, [shifts, phases], the first one by nothing; all there are if they are few.
-
-    Phases without an episode are not shifted: nothing would change.
-    """
+    """Return shifts of phases with an episode, [shifts, phases], the first by nothing; all if they are few."""
     sizes = np.diff(borders)
     sizes = np.where(np.histogram(onsets, borders)[0] > 0, sizes, 1)
     there = float(np.prod(sizes.astype(np.float64)))
     if there <= most + 1:
         return np.stack(np.unravel_index(np.arange(int(there)), tuple(sizes.tolist())), axis=1).astype(np.int64)
-    found: dict[tuple[int, ...], None] = {(0,) * len(sizes): None}
-    while len(found) <= most:
-        found[tuple(random.integers(0, sizes).tolist())] = None
-    return np.array(list(found), dtype=np.int64)
+    shifts: dict[tuple[int, ...], None] = {(0,) * len(sizes): None}
+    while len(shifts) <= most:
+        shifts[tuple(random.integers(0, sizes).tolist())] = None
+    return np.array(list(shifts), dtype=np.int64)
 
 
 def _shifted(steps: int, onsets: Ints, phases: Sequence[int], offsets: Ints, lag: int) -> Iterator[Windows]:
@@ -324,8 +327,7 @@ def _without(counts: Counts, units: Ints) -> Counts:
 def _followed(exposure: Exposure, counts: list[Counts], episodes: int) -> Iterator[tuple[int, int, float, float]]:
     """Yield the places of units with the smallest p, episodes that followed upon them and by chance would, and p."""
     number = len(counts)
-    unit = np.concatenate([item[0] for item in counts])
-    count = np.concatenate([item[1] for item in counts])
+    unit, count = (np.concatenate(columns) for columns in zip(*counts, strict=True))
     order = np.repeat(np.arange(number), [len(item[0]) for item in counts])
     mean = np.bincount(unit, count, minlength=len(exposure.units)) / number
     statistic = _tail(count, mean[unit] / max(1, episodes), episodes)
@@ -350,3 +352,68 @@ def _tail(count: Ints, chance: Floats, episodes: int) -> Floats:
         term = np.exp(ways[k] + k * np.log(chance) + (episodes - k) * np.log1p(-chance))
         total += np.where(k >= count, term, 0.0)
     return -np.log10(np.clip(total, 1e-300, 1.0))
+
+
+def event_test_of(data: Data, of_state: Sequence[bool]) -> EventTestFound:
+    """Test whether the episodes of a run follow upon blocks of its data.
+
+    Where the order was not drawn at random, what an episode's own steps read has neighbours that are read before it
+    each time. So only those count whose own steps are not to blame: all blocks were up together, of several shards.
+    """
+    curve, judged, run = data.curve, data.judged, data.log.run
+    untested = EventTestFound(outcome="not_evaluated", lag=LAG, alpha=alpha_of_look(1))
+    if not judged.spikes:
+        return untested.model_copy(update={"reason": "no_episode"})
+    steps = data.log.table("steps")
+    step, inverse = np.unique(steps["step"].to_numpy(), return_inverse=True)
+    targets = np.bincount(inverse, steps["targets"].to_numpy(), minlength=len(step)).astype(np.int64)
+    exposure = exposure_of(
+        data.log.table("stretches"),
+        step.astype(np.int64),
+        targets,  # of some no loss may be known, as where every tenth is logged
+        data.twins,
+        run.block_rows,
+        moves="rows" if run.order == "rows" else "documents",
+    )
+    if exposure is None:
+        return untested.model_copy(update={"reason": "no_stretches"})
+    first, last = exposure.first_step, exposure.first_step + exposure.steps - 1
+    counted = np.array([True] * len(judged.spikes) if run.order else of_state)
+    onsets = np.array([int(curve.step[spike.first]) for spike in judged.spikes], dtype=np.int64) - first
+    flagged = np.concatenate([curve.step[spike.places] for spike in judged.spikes]).astype(np.int64) - first
+    inside = (onsets >= 0) & (onsets < exposure.steps)
+    if not inside.any():
+        return untested.model_copy(update={"reason": "no_episode", "first_step": first, "last_step": last})
+    events = data.log.table("events")
+    resumed = events.filter(pc.equal(events["kind"], "resumed"))["step"].to_pylist()
+    phases = sorted({*(int(step) + 1 for step in resumed), *_rate_phases(*learning_rates(data))})
+    return event_test(
+        exposure,
+        onsets[inside & counted],
+        flagged,
+        random_order=bool(run.order),
+        phases=[step - first for step in phases],
+        look=_look(data, last),
+        own_data=int((inside & ~counted).sum()),
+        named=data.named_unit,
+    )
+
+
+def _rate_phases(step: Ints, rate: Floats) -> list[int]:
+    """Return first steps, but of the first phase, where a learning rate begins to rise, stay or fall for long."""
+    if len(rate) <= LEAST_PHASE:
+        return []
+    change = rate_changes(rate)
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(change)) + 1, [len(change)]])
+    long = [int(a) for a, b in itertools.pairwise(edges) if b - a >= LEAST_PHASE]
+    return [int(step[a]) for a in long[1:]]
+
+
+def _look(data: Data, last: int) -> int:
+    """Return which look at the run this is: one more than before, if the log has got further since."""
+    try:
+        before = orjson.loads((data.log.folder / ATTRIBUTION_FILE).read_bytes())["event_test"]
+        look, until = int(before["look"]), int(before["last_step"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return 1
+    return look + (last > until)

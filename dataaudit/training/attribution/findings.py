@@ -1,4 +1,4 @@
-"""``attribution.json``: what was found in a run log, as JSON with a schema of its own."""
+"""``attribution.json``: findings of a run log, as JSON with a schema of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Reason = Literal[
 """Why no block or shard is named."""
 
 MISSING_LIMIT = 0.01
-"""Share of missing steps above which nothing found says nothing: a spike of one step would be seen in 99 of 100 logs
+"""Share of missing steps above which no episode means nothing: a spike of one step would be seen in 99 of 100 logs
 that lack as much."""
 
 
@@ -390,8 +390,8 @@ class Attribution(Model):
 def behind_of(episodes: tuple[Episode, ...]) -> tuple[Behind, ...]:
     """Return which shards account for the excess of how many episodes."""
     found = [episode.found for episode in episodes if episode.found is not None]
-    held = Counter((item.name, item.shard) for item in found if item.shard is not None and item.shard >= 0)
-    ordered = sorted(held.items(), key=lambda item: (-item[1], item[0][1]))
+    named = Counter((item.name, item.shard) for item in found if item.shard is not None and item.shard >= 0)
+    ordered = sorted(named.items(), key=lambda item: (-item[1], item[0][1]))
     return tuple(Behind(name=name, shard=shard, episodes=number) for (name, shard), number in ordered)
 
 

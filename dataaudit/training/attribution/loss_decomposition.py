@@ -8,7 +8,7 @@ number c,
     excess = sum of w * r = c + sum over blocks of (sum of w * (r - c) in the block)
 
 exactly. c is what all blocks have in common: the weighted median over blocks of their mean r, less the same median of
-healthy blocks (losses are skewed, so that is not 0). When one unit is asked about, its own blocks are left out of the
+healthy blocks (losses are skewed, so that is not 0). For a unit, its own blocks are left out of the
 median.
 """
 
@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dataaudit.base.statistics import Floats, Ints, Mask, pairs_of, robust_line, weighted_median
+from dataaudit.training.attribution.curve import Judged
 from dataaudit.training.attribution.spikes import WINDOW
+from dataaudit.training.attribution.step_detector import SHRINK, log2, ratio
 
-SHRINK = 20.0
-"""Healthy stretches at which half of an offset is believed."""
+_LINE = 6 / WINDOW
+"""Variance of the detector's line a few steps ahead, in variances of a step: (pi / 2 + 12 * 0.6^2) / 50."""
 _SWEEPS = 10
 """Times that the offsets are fitted in turn."""
 _BINS = 64
@@ -43,19 +45,19 @@ class Stretches:
     batch_row: Ints
     start: Ints
     shard: Ints
-    """Ordinal; of shards with equal bytes the lowest one; -1 for merged ones."""
+    """Ordinal; of shards with equal bytes the lowest; -1: merged."""
     row: Ints
     offset: Ints
     source: Ints
+    epoch: Ints
     targets: Ints
     loss: Floats
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.step)
 
     def take(self, chosen: Any) -> Stretches:
-        """Return some of them: a mask, a slice or places."""
+        """Return some of them: a mask, a slice or indices."""
         return Stretches(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
     def units(self, block_rows: int = 0) -> Ints:
@@ -76,6 +78,31 @@ def block_of(unit: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A block, or all blocks of a shard, in the stretches of an episode."""
+
+    number: int
+    """As :meth:`Stretches.units` has it."""
+    rows: int
+    """Rows of a block; 0 for a shard."""
+
+    @property
+    def shard(self) -> int:
+        """Ordinal of the shard; -1 for merged stretches."""
+        return shard_of(self.number) if self.rows else self.number
+
+    @property
+    def first_row(self) -> int | None:
+        """First row of a block; None for a shard."""
+        return block_of(self.number) * self.rows if self.rows and self.shard >= 0 else None
+
+    def of(self, stretches: Stretches) -> Mask:
+        """Return which stretches belong to it."""
+        chosen: Mask = stretches.units(self.rows) == self.number
+        return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """Stretches added up by unit, sorted by it."""
 
@@ -85,10 +112,9 @@ class Groups:
     mean: Floats
     """Weighted mean of r, nats/token."""
     inverse: Ints
-    """Group of each stretch."""
 
 
-def grouped(units: Ints, weights: Floats, residuals: Floats) -> Groups:
+def _grouped(units: Ints, weights: Floats, residuals: Floats) -> Groups:
     """Add up weights and residuals by unit."""
     unit, inverse = np.unique(units, return_inverse=True)
     weight = _added(inverse, weights, len(unit))
@@ -103,7 +129,7 @@ class Expectation:
     mean: float
     """Of healthy stretches above the line, nats/token."""
     sources: Floats
-    """float64[sources + 1]: offset by source; the first one is of those that have no name."""
+    """float64[sources + 1]: offset by source; the first is of those without a name."""
     lengths: Floats
     """Offset by log2 of the targets."""
     positions: Floats
@@ -117,7 +143,6 @@ class Expectation:
     """Standard deviation of a block's mean residual in a step, by log2 of its targets there."""
     step_variance: float
     """Of steps' residuals, beyond what their blocks' spread comes to."""
-    blocks: HealthyBlocks
 
     def of(self, stretches: Stretches, level: Floats) -> Floats:
         """Return m of stretches."""
@@ -129,16 +154,6 @@ class Expectation:
         """Return how many healthy stretches the source of each has."""
         past: Floats = self.past[_codes(stretches, len(self.sources))[0]]
         return past
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthyBlocks:
-    """Blocks, or shards, in healthy steps."""
-
-    weight: Floats
-    """Share of their step's targets."""
-    mean: Floats
-    """Mean residual, nats/token."""
 
 
 def step_weights(stretches: Stretches) -> Floats:
@@ -161,16 +176,16 @@ def fit(healthy: Stretches, level: Floats, sources: int, block_rows: int) -> Exp
     sizes = (sources + 1, _BINS, _BINS)
     totals = [_added(code, weights, size) for code, size in zip(codes, sizes, strict=True)]
     squares = [_added(code, weights**2, size) for code, size in zip(codes, sizes, strict=True)]
-    numbers = [_ratio(total**2, square) for total, square in zip(totals, squares, strict=True)]
+    numbers = [ratio(total**2, square) for total, square in zip(totals, squares, strict=True)]
     offsets = [np.zeros(size) for size in sizes]
     rest = above - mean
     for _ in range(_SWEEPS):
         for place, code in enumerate(codes):
             own = rest + offsets[place][code]
             sums = _added(code, weights * own, sizes[place])
-            offsets[place] = _ratio(sums, totals[place]) * (numbers[place] / (numbers[place] + SHRINK))
+            offsets[place] = ratio(sums, totals[place]) * (numbers[place] / (numbers[place] + SHRINK))
             rest = own - offsets[place][code]
-    spread, common, variance, blocks = _noise(healthy, rest, block_rows)
+    spread, common, variance = _noise(healthy, rest, block_rows)
     lately = healthy.step >= np.median(np.unique(healthy.step))
     past, newer = (
         np.bincount(values, minlength=sizes[0]).astype(np.float64) for values in (codes[0], codes[0][lately])
@@ -184,21 +199,17 @@ def fit(healthy: Stretches, level: Floats, sources: int, block_rows: int) -> Exp
         common=common,
         spread=spread,
         step_variance=variance,
-        blocks=blocks,
     )
 
 
-def trend(healthy: Stretches, level: Floats, found: Expectation, at: Ints) -> tuple[Floats, float] | None:
-    """Return the line through the newest healthy steps' losses less their offsets, at later steps.
-
-    What sources, lengths and positions explain is no noise of this line, so it is nearer than the detector's.
-    """
+def _trend(healthy: Stretches, level: Floats, expectation: Expectation, at: Ints) -> tuple[Floats, float] | None:
+    """Return the line through the newest healthy steps' losses less their offsets, at later steps, and its variance."""
     steps, inverse = np.unique(healthy.step, return_inverse=True)
     if len(steps) < _LEAST_STEPS:
         return None
     levels = np.zeros(len(steps))
     levels[inverse] = level
-    levels += _added(inverse, step_weights(healthy) * (healthy.loss - found.of(healthy, level)), len(steps))
+    levels += _added(inverse, step_weights(healthy) * (healthy.loss - expectation.of(healthy, level)), len(steps))
     past, values = (steps[-WINDOW:] - at[0]).astype(np.float64), levels[-WINDOW:]
     slope, middle, _ = robust_line(past, values, pairs_of(len(past)))
     noise = float(((values - middle - slope * past) ** 2).sum()) / (len(past) - 2)
@@ -206,26 +217,38 @@ def trend(healthy: Stretches, level: Floats, found: Expectation, at: Ints) -> tu
     return middle + slope * (at - at[0]), noise * (math.pi / 2 / len(past) + ahead)
 
 
-def healthy_units(healthy: Stretches, residuals: Floats, block_rows: int) -> HealthyBlocks:
+class HealthyUnits(NamedTuple):
+    """Blocks, or shards, in healthy steps."""
+
+    weight: Floats
+    """Share of their step's targets."""
+    mean: Floats
+    """Mean residual, nats/token."""
+
+    def as_heavy(self, weight: float, least: int) -> tuple[Floats, float]:
+        """Return the means of units of some weight or more, and the least weight among them."""
+        bound = min(weight, float(np.sort(self.weight)[::-1][:least][-1]))
+        return self.mean[self.weight >= bound], bound
+
+
+def healthy_units(healthy: Stretches, residuals: Floats, block_rows: int) -> HealthyUnits:
     """Return the units of every healthy step: blocks of so many rows, or shards for 0; merged stretches left out."""
     kept = healthy.shard >= 0
     groups, _, _ = _in_steps(healthy.take(kept), step_weights(healthy)[kept], residuals[kept], block_rows)
-    return HealthyBlocks(weight=groups.weight, mean=groups.mean)
+    return HealthyUnits(groups.weight, groups.mean)
 
 
-def _noise(healthy: Stretches, rest: Floats, block_rows: int) -> tuple[Floats, float, float, HealthyBlocks]:
-    """Return the spread by size, the usual common part, the steps' own variance, and healthy blocks."""
-    weights = step_weights(healthy)
-    groups, steps, targets = _in_steps(healthy, weights, rest, block_rows)
-    bins = _log2(targets)
+def _noise(healthy: Stretches, rest: Floats, block_rows: int) -> tuple[Floats, float, float]:
+    """Return the spread by size, the usual common part, and the steps' own variance."""
+    groups, steps, targets = _in_steps(healthy, step_weights(healthy), rest, block_rows)
+    bins = log2(targets)
     number = np.bincount(bins, minlength=_BINS)
     second = np.bincount(bins, groups.mean**2, minlength=_BINS)
     variance = (second + SHRINK * float(np.mean(groups.mean**2))) / (number + SHRINK)
     sums = np.bincount(steps, groups.weight * groups.mean)
     expected = np.bincount(steps, groups.weight**2 * variance[bins])
     own = max(0.0, float(np.mean(sums**2 - expected)))
-    common = weighted_median(groups.mean, groups.weight)
-    return np.sqrt(variance), common, own, healthy_units(healthy, rest, block_rows)
+    return np.sqrt(variance), weighted_median(groups.mean, groups.weight), own
 
 
 def _in_steps(stretches: Stretches, weights: Floats, residuals: Floats, block_rows: int) -> tuple[Groups, Ints, Floats]:
@@ -233,7 +256,7 @@ def _in_steps(stretches: Stretches, weights: Floats, residuals: Floats, block_ro
     _, unit = np.unique(stretches.units(block_rows), return_inverse=True)
     _, step = np.unique(stretches.step, return_inverse=True)
     many = int(unit.max(initial=0)) + 1
-    groups = grouped(step.astype(np.int64) * many + unit, weights, residuals)
+    groups = _grouped(step.astype(np.int64) * many + unit, weights, residuals)
     targets = _added(groups.inverse, stretches.targets.astype(np.float64), len(groups.unit))
     return groups, groups.unit // many, targets
 
@@ -252,7 +275,6 @@ class Account:
     band: float
     """Distance from the line up to which the episode would be inside the band, nats/token."""
     line_variance: float
-    """Of the line at these steps."""
 
     def take(self, chosen: Mask) -> Account:
         """Return the account of some of the stretches, at least one."""
@@ -274,7 +296,7 @@ class Account:
         kept = np.ones(len(self.stretches), bool) if left_out is None else ~left_out
         if not kept.any():
             return 0.0
-        groups = grouped(self.stretches.units(self.block_rows)[kept], self.weights[kept], self.residuals[kept])
+        groups = _grouped(self.stretches.units(self.block_rows)[kept], self.weights[kept], self.residuals[kept])
         return weighted_median(groups.mean, groups.weight) - self.expectation.common
 
     def parts(self, common: float) -> Floats:
@@ -286,13 +308,12 @@ class Account:
         """Return what a unit adds, the others being as they are."""
         weight = float(self.weights[unit].sum())
         common = self.common(unit)
-        held = float(self.parts(common)[unit].sum())
         rest = float(np.dot(self.weights[~unit], self.residuals[~unit]))
         left = 1 - weight
         return Part(
             weight=weight,
             common=common,
-            held=held,
+            excess=float(self.parts(common)[unit].sum()),
             mean=float(np.dot(self.weights[unit], self.residuals[unit])) / weight,
             rest=rest / left if left > 1e-12 else math.nan,
             rest_band=self.band / math.sqrt(left) if left > 1e-12 else math.nan,
@@ -305,7 +326,7 @@ class Account:
         blocks of its size have in healthy steps; the common part that of a weighted median of the other blocks, with
         their covariance; the excess that of the line, and of steps beyond their blocks.
         """
-        groups = grouped(self.stretches.units(self.block_rows), self.weights, self.residuals)
+        groups = _grouped(self.stretches.units(self.block_rows), self.weights, self.residuals)
         spread = self._spread(groups)
         inside = np.zeros(len(groups.unit), bool)
         inside[groups.inverse[unit]] = True
@@ -323,8 +344,8 @@ class Account:
         square = Z95**2
         excess, weight = self.excess, part.weight
         quadratic = excess**2 - square * (own_variance + variance + line)
-        linear = part.held * excess - square * (own_variance - weight * covariance)
-        constant = part.held**2 - square * (own_variance + weight**2 * median_variance)
+        linear = part.excess * excess - square * (own_variance - weight * covariance)
+        constant = part.excess**2 - square * (own_variance + weight**2 * median_variance)
         root = linear**2 - quadratic * constant
         if quadratic <= 0 or root < 0:
             return None
@@ -334,7 +355,7 @@ class Account:
     def _spread(self, groups: Groups) -> Floats:
         """Return the standard deviation of each group's mean residual, from its sizes in the steps."""
         in_steps, _, targets = _in_steps(self.stretches, self.weights, self.residuals, self.block_rows)
-        variance = in_steps.weight**2 * self.expectation.spread[_log2(targets)] ** 2
+        variance = in_steps.weight**2 * self.expectation.spread[log2(targets)] ** 2
         first = np.zeros(len(in_steps.unit), np.int64)
         first[in_steps.inverse] = groups.inverse
         total = np.bincount(first, variance, minlength=len(groups.unit))
@@ -347,13 +368,11 @@ class Part:
     """What a unit adds to the excess."""
 
     weight: float
-    """Its share of the scored targets."""
     common: float
     """What all other blocks have in common, nats/token."""
-    held: float
+    excess: float
     """Its part of the excess, nats/token."""
     mean: float
-    """Its mean residual, nats/token."""
     rest: float
     """Excess of the episode without it; NaN when nothing else is there."""
     rest_band: float
@@ -366,24 +385,40 @@ class Part:
 
 
 def _codes(stretches: Stretches, sources: int) -> tuple[Ints, Ints, Ints]:
-    """Return the codes of source, length and position; a source without a name, or a new one, is 0."""
+    """Return the codes of source, length and position; a source that is new or has no name is 0."""
     known = (stretches.source >= 0) & (stretches.source < sources - 1)
-    return np.where(known, stretches.source + 1, 0), _log2(stretches.targets), _log2(stretches.start + 1)
-
-
-def _log2(numbers: Any) -> Ints:
-    """Return the whole part of log2; 0 for what is below 1."""
-    _, exponent = np.frexp(np.maximum(numbers, 1).astype(np.float64))
-    whole: Ints = exponent.astype(np.int64) - 1
-    return whole
+    return np.where(known, stretches.source + 1, 0), log2(stretches.targets), log2(stretches.start + 1)
 
 
 def _added(codes: Ints, values: Floats, size: int) -> Floats:
     """Return the sum of the values of each code, as numbers with decimals also where there is nothing to add."""
-    found: Floats = np.bincount(codes, values, minlength=size).astype(np.float64)
-    return found
+    sums: Floats = np.bincount(codes, values, minlength=size).astype(np.float64)
+    return sums
 
 
-def _ratio(above: Floats, below: Floats) -> Floats:
-    """Return the quotient, 0 where the divisor is 0."""
-    return np.divide(above, below, out=np.zeros(len(above)), where=below > 0)
+def account_of(
+    stretches: Stretches, healthy: Stretches, judged: Judged, sources: int, block_rows: int
+) -> tuple[Account, float, Floats]:
+    """Return the account of an episode, its loss above the detector's line, and the residuals of healthy stretches.
+
+    There is at least one stretch of either kind; healthy stretches are of steps before the episode.
+    """
+    at = np.searchsorted(judged.step, stretches.step)
+    level, healthy_level = judged.level[at], judged.level[np.searchsorted(judged.step, healthy.step)]
+    expectation = fit(healthy, healthy_level, sources, block_rows)
+    weights = stretches.targets / stretches.targets.sum()
+    limit, k = (float(np.dot(weights, values[at])) for values in (judged.limit, judged.k))
+    newest = healthy.step > judged.last_shift(int(stretches.step[0]))
+    own = _trend(healthy.take(newest), healthy_level[newest], expectation, stretches.step)
+    line, variance = own or (level, (limit / k) ** 2 * _LINE)
+    account = Account(
+        stretches=stretches,
+        weights=weights,
+        residuals=stretches.loss - expectation.of(stretches, line),
+        expectation=expectation,
+        block_rows=block_rows,
+        band=limit,
+        line_variance=variance,
+    )
+    above_line = float(np.dot(weights, stretches.loss - level))
+    return account, above_line, healthy.loss - expectation.of(healthy, healthy_level)

@@ -1,7 +1,7 @@
 """Losses by step from whatever a run wrote: CSV or TSV with a line of names, JSON lines, or Parquet.
 
 The last line of a step counts, since runs that go on do steps again. Lines without a step or without a number are
-counted, and left out. So are damaged ones: a quote that is not closed costs its line, and none after it.
+counted, and left out. So are damaged lines: a quote that is not closed costs its line, and none after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import open_regular
+from dataaudit.base.files import open_safely
 from dataaudit.base.statistics import Floats, Ints
 from dataaudit.base.yamlfile import nearest
 
@@ -48,7 +48,7 @@ class Losses:
     rate: Floats
     """Learning rate; NaN where none is known."""
     unread: int
-    """Lines without a step or a loss, damaged ones among them."""
+    """Lines without a step or a loss, damaged lines among them."""
     damaged: int
     """Lines with more fields than names, or with a quote that is not closed, and JSON that is cut."""
     first_damaged: int | None
@@ -56,7 +56,6 @@ class Losses:
     repeated: int
     """Lines whose step a later line has, too."""
     columns: tuple[str, str]
-    """Names of the step and of the loss."""
 
 
 def read_losses(path: Path, *, step: str | None = None, loss: str | None = None) -> Losses:
@@ -65,7 +64,7 @@ def read_losses(path: Path, *, step: str | None = None, loss: str | None = None)
         if path.suffix == ".parquet":
             table = _of_parquet(path)
         else:
-            with open(path, encoding="utf-8-sig", errors="replace", newline="", opener=open_regular) as file:
+            with open(path, encoding="utf-8-sig", errors="replace", newline="", opener=open_safely) as file:
                 table = _of_lines(list(file), path.suffix)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -106,7 +105,7 @@ def read_losses(path: Path, *, step: str | None = None, loss: str | None = None)
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What a file holds."""
+    """Contents of a file."""
 
     header: Sequence[str]
     """Names of its columns; of JSON lines none."""
@@ -117,7 +116,7 @@ class _Table:
 
 
 def _of_parquet(path: Path) -> _Table:
-    with open(path, "rb", opener=open_regular) as file:
+    with open(path, "rb", opener=open_safely) as file:
         table = pq.read_table(file)
     return _Table(table.column_names, [dict(_flat(row)) for row in table.to_pylist()], [])
 
@@ -193,14 +192,14 @@ def _flat(given: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 def _chosen(path: Path, names: Sequence[str], given: str | None, usual: Sequence[str], what: str) -> str:
     if given is not None and given in names:
         return given
-    held = [name for name in names if name.strip().lower() in usual]
-    if given is None and len(held) == 1:
-        return held[0]
+    matches = [name for name in names if name.strip().lower() in usual]
+    if given is None and len(matches) == 1:
+        return matches[0]
     shown = ", ".join(t.clean(str(name), 50) for name in names[:_SHOWN])
     if given is not None:
         raise ConfigError(f"{path} has no `{given}`{nearest(given, names)}; it has {shown}")
     raise ConfigError(
-        f"{path}: which column is the {what}? {'several' if held else 'none'} of {shown} has a usual name",
+        f"{path}: which column is the {what}? {'several' if matches else 'none'} of {shown} has a usual name",
         f"--{what}-column NAME",
     )
 

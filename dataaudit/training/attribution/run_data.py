@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -15,8 +16,7 @@ from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.training.attribution.curve import Curve, Judged, Missing, curve_of, judge_run, missing_of, open_ranks
-from dataaudit.training.attribution.loss_decomposition import Stretches
-from dataaudit.training.attribution.verdict import Unit
+from dataaudit.training.attribution.loss_decomposition import Stretches, Unit, block_of, shard_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Data:
     log: RunLog
     manifest: Manifest
     reference: RunLog | None = None
-    """Of a healthy run that this one is held against."""
+    """Of a healthy run that the run is compared with."""
 
     @cached_property
     def curve(self) -> Curve:
@@ -45,7 +45,7 @@ class Data:
 
     @cached_property
     def judged(self) -> Judged:
-        """What the detector says of it."""
+        """The curve with the detector's verdicts."""
         return judge_run(self.log, self.curve)
 
     @cached_property
@@ -54,8 +54,7 @@ class Data:
         table = self.log.table("stretches")
         table = table.filter(pc.and_(pc.is_valid(table["loss"]), pc.greater(table["targets"], 0)))
         order = np.argsort(table["step"].to_numpy(), kind="stable")
-        names = [name for name in Stretches.__slots__ if name != "loss"]
-        columns = {name: table[name].to_numpy()[order].astype(np.int64) for name in names}
+        columns = {name: table[name].to_numpy()[order].astype(np.int64) for name in Stretches.__slots__[:-1]}
         shard, twins = columns["shard"], self.twins
         if len(shard) and not -1 <= int(shard.min()) <= int(shard.max()) < len(twins):
             raise RunLogError(
@@ -72,14 +71,12 @@ class Data:
 
     @cached_property
     def twins(self) -> Ints:
-        """By ordinal: the lowest one with equal bytes; its own when there is none, or it was not read."""
+        """By ordinal: the lowest with equal bytes; its own when no other has, or it was not read."""
         digests = self.manifest.table("shards", ["sha256"])["sha256"].combine_chunks()
         own = np.arange(len(digests), dtype=np.int64)
         codes = digests.dictionary_encode().indices.to_numpy(zero_copy_only=False)
         _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-        unread = pc.equal(digests, "").to_numpy(zero_copy_only=False)
-        twins: Ints = np.where(unread, own, first[inverse])
-        return twins
+        return np.where(pc.equal(digests, "").to_numpy(zero_copy_only=False), own, first[inverse])
 
     @cached_property
     def rows(self) -> Ints:
@@ -87,11 +84,25 @@ class Data:
         rows: Ints = self.manifest.table("shards", ["rows"])["rows"].to_numpy()
         return rows
 
-    def named(self, unit: Unit) -> Unit:
+    def whole(self, unit: Unit) -> Unit:
         """Return a block as its shard where that has no other block."""
         if unit.rows and 0 < self.rows[unit.shard] <= unit.rows:
             return Unit(number=unit.shard, rows=0)
         return unit
+
+    def named(self, shard: int, first_row: int | None = None, rows: int = 0) -> dict[str, Any]:
+        """Return what names a shard in a record, or rows of it from the first on: as many as a block has by default."""
+        last = None
+        if first_row is not None:
+            last = min(first_row + (rows or self.log.run.block_rows), max(int(self.rows[shard]), first_row + 1)) - 1
+        name = self.names[shard] if shard >= 0 else ""
+        return {"name": name, "shard": shard, "first_row": first_row, "last_row": last}
+
+    def named_unit(self, unit: int) -> dict[str, Any]:
+        """Return what names a block by its number, or a shard by -1 - ordinal."""
+        if unit < 0:
+            return self.named(-1 - unit)
+        return self.named(shard_of(unit), block_of(unit) * self.log.run.block_rows)
 
     @cached_property
     def names(self) -> list[str]:
@@ -105,15 +116,15 @@ class Data:
 def load_data(log: Path, manifest: Path, reference: Path | None = None) -> Data:
     """Load a run log and the manifest that it has to be of."""
     data = Data(load_run(log), load_manifest(manifest), None if reference is None else load_run(reference))
-    said, found = data.log.run.manifest, data.manifest.id
-    if said is None:
+    trained, opened = data.log.run.manifest, data.manifest.id
+    if trained is None:
         raise RunLogError(
             f"{log} is the log of a run that opened no manifest: its batches have no tags",
             "Train on what `open_manifest` opens: `dataaudit explain training`.",
         )
-    if said != found:
+    if trained != opened:
         raise RunLogError(
-            f"{log} is the log of a run on the manifest {said}, {manifest} is {found}",
+            f"{log} is the log of a run on the manifest {trained}, {manifest} is {opened}",
             "Name the manifest that the run was trained on: ordinals of shards mean nothing in another one.",
         )
     copied, shards = data.log.shards, data.manifest.table("shards", ["shard", "sha256"])

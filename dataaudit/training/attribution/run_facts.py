@@ -1,19 +1,18 @@
 """What a run did, from its log alone: tokens, updates, clipping, mixed precision, held-out losses, where time went.
 
-Counts are exact: integers that are added up over ranks, of the newest attempt at each step. Where a number is of the
-newest steps it says so; times are of the host's clocks.
+Counts are exact: integers that are added up over ranks, of the newest attempt at each step. Times are of the host's
+clocks.
 
-What changed in a run besides its losses: jumps of the learning rate, other batches, clipping, skipped updates.
-
-All of it stands in the log, step by step. A change is a fact and no cause: it is named beside an episode that it meets,
-and alone.
+What changed besides losses: jumps of the learning rate, other batches, clipping, skipped updates. A change is a fact
+and no cause: it is named beside an episode that it meets, and alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,9 +39,9 @@ from dataaudit.training.attribution.spikes import GAP
 BETA = 0.99
 """Of the moving average of the training loss."""
 NEWEST = 1_000
-"""Steps of what is said of the newest ones."""
+"""Steps that numbers of the newest steps are of."""
 RISES = 5
-"""Rises of the gap, one after the other up to the newest validation, from which on it keeps widening."""
+"""Rises of the gap, in a row up to the newest validation, from which on it keeps widening."""
 _CLIP_EPSILON = 1e-6
 """What torch adds to a norm before it clips."""
 
@@ -56,10 +55,9 @@ class Series:
     def of(self, metric: str, stat: str = "value") -> tuple[Ints, Ints, Floats]:
         """Return steps, ranks and values of a number, by step."""
         chosen = pc.and_(pc.equal(self._whole["metric"], metric), pc.equal(self._whole["stat"], stat))
-        held = self._whole.filter(chosen)
-        order = np.argsort(held["step"].to_numpy(), kind="stable")
-        names = ("step", "rank", "value")
-        step, rank, value = (held[name].to_numpy()[order] for name in names)
+        rows = self._whole.filter(chosen)
+        order = np.argsort(rows["step"].to_numpy(), kind="stable")
+        step, rank, value = (rows[name].to_numpy()[order] for name in ("step", "rank", "value"))
         return step.astype(np.int64), rank.astype(np.int64), value
 
     @cached_property
@@ -77,11 +75,11 @@ def run_facts(log: RunLog) -> RunFacts:
     steps, events, series = log.table("steps"), log.table("events"), Series(log.table("values"))
     curve = curve_of(steps, events)
     step = np.unique(steps["step"].to_numpy()).astype(np.int64)
-    skipped = np.unique(series.of("skipped_updates")[0][series.of("skipped_updates")[2] > 0])
+    at, _, number_skipped = series.of("skipped_updates")
+    skipped = np.unique(at[number_skipped > 0])
     tokens = int(pc.sum(steps["targets"]).as_py() or 0)
     updates = len(step) - len(skipped)
-    told = told_of(events)
-    planned = told.get("planned_tokens")
+    planned = reported_of(events).get("planned_tokens")
     return RunFacts(
         tokens_seen=tokens,
         repeated_tokens=int(series.of("repeated_targets")[2].sum()),
@@ -96,19 +94,19 @@ def run_facts(log: RunLog) -> RunFacts:
     )
 
 
-def told_of(events: pa.Table) -> dict[str, Any]:
-    """Return what the newest start of a run was told of itself."""
-    found: dict[str, Any] = {}
+def reported_of(events: pa.Table) -> dict[str, Any]:
+    """Return what the newest start of a run reported of itself: planned tokens, tokenizer."""
+    reported: dict[str, Any] = {}
     newest = -1.0
     for kind, detail, at in zip(*(events[name].to_pylist() for name in ("kind", "detail", "time")), strict=True):
         if kind in ("started", "resumed", "reads") and at >= newest:
             try:
-                told = orjson.loads(detail).get("told")
+                own = orjson.loads(detail).get("told")
             except (ValueError, AttributeError):
                 continue
-            before = found if kind == "reads" else {}
-            found, newest = before | (told if isinstance(told, dict) else {}), at
-    return found
+            before = reported if kind == "reads" else {}
+            reported, newest = before | (own if isinstance(own, dict) else {}), at
+    return reported
 
 
 def _clipping(series: Series, step: Ints, skipped: Ints) -> Clipping | None:
@@ -119,17 +117,16 @@ def _clipping(series: Series, step: Ints, skipped: Ints) -> Clipping | None:
         return None
     at, first = np.unique(at, return_index=True)  # the norm is that of all ranks
     norm = norm[first]
-    place = np.searchsorted(changed, at, "right") - 1
-    kept = (place >= 0) & ~np.isin(at, skipped) & np.isin(at, step) & np.isfinite(norm)
-    at, norm = at[kept], norm[kept]
-    clipped = norm + _CLIP_EPSILON > limit[place[kept]]
-    if not len(at):
+    change = np.searchsorted(changed, at, "right") - 1
+    kept = (change >= 0) & ~np.isin(at, skipped) & np.isin(at, step) & np.isfinite(norm)
+    clipped = norm[kept] + _CLIP_EPSILON > limit[change[kept]]
+    if not len(clipped):
         return None
     return Clipping(
-        updates=len(at),
+        updates=len(clipped),
         clipped=int(clipped.sum()),
         rate=round(float(clipped.mean()), 9),
-        newest_updates=min(NEWEST, len(at)),
+        newest_updates=min(NEWEST, len(clipped)),
         newest_rate=round(float(clipped[-NEWEST:].mean()), 9),
         max_norm=float(limit[-1]),
     )
@@ -150,23 +147,21 @@ def _mixed_precision(series: Series, step: Ints, skipped: Ints) -> MixedPrecisio
 
 
 def ema(step: Ints, value: Floats, at: Ints) -> Floats:
-    """Return the moving average of a loss at some steps, the weight of a step :data:`BETA` of that of the next one."""
+    """Return the moving average of a loss at some steps, the weight of a step :data:`BETA` of that of the next step."""
     kept = np.isfinite(value)
     step, value = step[kept], value[kept]
-    total, weight, found = 0.0, 0.0, np.full(len(at), np.nan)
-    place = 0
-    for number_, asked in enumerate(at.tolist()):
-        stop = int(np.searchsorted(step, asked, "right"))
-        for item in value[place:stop].tolist():
-            total, weight = BETA * total + item, BETA * weight + 1
-        place = max(place, stop)
-        found[number_] = total / weight if weight else np.nan
-    return found
+    total, weight, averages, begin = 0.0, 0.0, np.full(len(at), np.nan), 0
+    for order, stop in enumerate(np.searchsorted(step, at, "right").tolist()):
+        for loss in value[begin:stop].tolist():
+            total, weight = BETA * total + loss, BETA * weight + 1
+        begin = max(begin, stop)
+        averages[order] = total / weight if weight else np.nan
+    return averages
 
 
 def _held_out(series: Series, curve: Curve) -> tuple[HeldOut, ...]:
     """Return the losses on held-out data beside the training loss, of each set."""
-    found = []
+    sets = []
     for name in sorted(series.names):
         if name != "val_loss" and not name.startswith("val_loss."):
             continue
@@ -175,22 +170,17 @@ def _held_out(series: Series, curve: Curve) -> tuple[HeldOut, ...]:
         loss = np.bincount(inverse, value) / count  # the mean over ranks
         trained = ema(curve.step, curve.value, at)
         gap = loss - trained
-        found.append(
-            HeldOut(
-                name=name.partition(".")[2],
-                beta=BETA,
-                points=tuple(
-                    ValidationPoint(step=int(a), val_loss=number(b), train_loss_ema=number(c), train_val_gap=number(d))
-                    for a, b, c, d in zip(at, loss.tolist(), trained.tolist(), gap.tolist(), strict=True)
-                ),
-                divergence_step=divergence_step(at, gap),
-            )
+        points = tuple(
+            ValidationPoint(step=int(a), val_loss=number(b), train_loss_ema=number(c), train_val_gap=number(d))
+            for a, b, c, d in zip(at, loss, trained, gap, strict=True)
         )
-    return tuple(found)
+        own = name.partition(".")[2]
+        sets.append(HeldOut(name=own, beta=BETA, points=points, divergence_step=divergence_step(at, gap)))
+    return tuple(sets)
 
 
 def divergence_step(step: Ints, gap: Floats) -> int | None:
-    """Return the first validation after which the gap only widens, up to the newest one; None where it does not.
+    """Return the first validation after which the gap only widens, up to the newest; None where it does not.
 
     It takes :data:`RISES` rises: six values that nothing drives stand in ascending order once in 720 times.
     """
@@ -208,13 +198,12 @@ def _times(series: Series, steps: pa.Table, ranks: int) -> Times | None:
         return None
     newest = at > np.unique(at)[-NEWEST:][0] - 1
     at, rank, seconds = at[newest], rank[newest], seconds[newest]
-    step, place = np.unique(at, return_inverse=True)
+    step, inverse = np.unique(at, return_inverse=True)
     longest = np.zeros(len(step))
-    np.maximum.at(longest, place, seconds)
+    np.maximum.at(longest, inverse, seconds)
     targets = steps["targets"].to_numpy()[np.isin(steps["step"].to_numpy(), step)].sum()
-    waits = series.of("dataloader_wait")
-    stalled = _in_steps(waits, step)
-    of_waits = np.isin(at * (1 << 20) + rank, stalled[0] * (1 << 20) + stalled[1])
+    stalled = _in_steps(series.of("dataloader_wait"), step)
+    of_waits = np.isin(at << 20 | rank, stalled[0] << 20 | stalled[1])
     memory = series.of("gpu_mem_used")[2]
     return Times(
         steps=len(step),
@@ -259,9 +248,8 @@ def _in_steps(series: tuple[Ints, Ints, Floats], steps: Ints) -> tuple[Ints, Int
     return series[0][inside], series[1][inside], series[2][inside]
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    held = np.asarray(values, dtype=np.float64)
-    return number(float(held.mean())) if len(held) else None
+def _mean(values: Floats) -> float | None:
+    return number(values.mean()) if len(values) else None
 
 
 def _seconds(value: float) -> float:
@@ -269,12 +257,12 @@ def _seconds(value: float) -> float:
 
 
 LEAST_JUMP = 0.1
-"""Part by which a learning rate differs from the one before, at least;"""
+"""Part by which a learning rate differs from the rate before, at least;"""
 TIMES = 3.0
 """and times the largest of the changes before, of which there are at most"""
 RECENT = 16
 BACK = 50
-"""Steps within which a rate that comes back makes one change of two jumps."""
+"""Steps within which a rate that comes back makes a single change of two jumps."""
 LEAST_BATCH = 1.25
 """Times that a step has as many targets, or as few, as the steps before."""
 CHANCE = 1e-6
@@ -284,8 +272,8 @@ _LEAST_BEFORE = 50
 
 def run_changes(curve: Curve, values: pa.Table) -> tuple[Change, ...]:
     """Return what changed in a run, by step."""
-    found = [*_rates(values), *_batches(curve), *_changes_of_clipping(values), *_skipped(values)]
-    return tuple(sorted(found, key=lambda item: (item.first_step, item.kind)))
+    changes = [*_rates(values), *_batches(curve), *_changes_of_clipping(values), *_skipped(values)]
+    return tuple(sorted(changes, key=lambda item: (item.first_step, item.kind)))
 
 
 def beside(changes: tuple[Change, ...], episode: Episode | Span) -> tuple[Change, ...]:
@@ -300,13 +288,12 @@ def beside(changes: tuple[Change, ...], episode: Episode | Span) -> tuple[Change
 def _rates(values: pa.Table) -> Iterator[Change]:
     """Yield jumps of the learning rate: more than a schedule does from step to step."""
     step, rate = series_of(values, "learning_rate")
-    differences = np.abs(np.diff(rate))
     jumps: list[tuple[int, float, float]] = []
     usual: list[float] = []
-    for place, difference in enumerate(differences.tolist()):
-        before, after = float(rate[place]), float(rate[place + 1])
+    for at, (before, after) in zip(step[1:].tolist(), pairwise(rate.tolist()), strict=True):
+        difference = abs(after - before)
         if len(usual) >= 2 and difference > max(LEAST_JUMP * abs(before), TIMES * max(usual)):
-            jumps.append((int(step[place + 1]), before, after))
+            jumps.append((at, before, after))
         else:
             usual = [*usual[-RECENT + 1 :], difference]
     while jumps:
@@ -334,32 +321,25 @@ def _changes_of_clipping(values: pa.Table) -> Iterator[Change]:
     at, limit = series_of(values, "grad_max_norm")
     if not len(step) or not len(at):
         return
-    place = np.searchsorted(at, step, "right") - 1
-    clipped = (place >= 0) & (norm > limit[place])
+    change = np.searchsorted(at, step, "right") - 1
+    clipped = (change >= 0) & (norm > limit[change])
     for first, last in runs_of(clipped):
         share = (float(clipped[:first].sum()) + 1) / (first + 2)
         if first >= _LEAST_BEFORE and share ** (last - first + 1) <= CHANCE:
-            yield Change(
-                kind="clipping",
-                first_step=int(step[first]),
-                last_step=int(step[last]),
-                before=round(share, 6),
-                after=1.0,
-            )
+            begin, end = int(step[first]), int(step[last])
+            yield Change(kind="clipping", first_step=begin, last_step=end, before=round(share, 6), after=1.0)
 
 
 def _skipped(values: pa.Table) -> Iterator[Change]:
     """Yield runs of skipped updates."""
     step, skipped = series_of(values, "skipped_updates")
     step = step[skipped > 0]
-    for places in np.split(step, np.flatnonzero(np.diff(step) > 1) + 1) if len(step) else ():
-        number = float(len(places))
-        yield Change(
-            kind="skipped_updates", first_step=int(places[0]), last_step=int(places[-1]), before=0.0, after=number
-        )
+    for run in np.split(step, np.flatnonzero(np.diff(step) > 1) + 1) if len(step) else ():
+        first, last = int(run[0]), int(run[-1])
+        yield Change(kind="skipped_updates", first_step=first, last_step=last, before=0.0, after=float(len(run)))
 
 
 def runs_of(chosen: Mask) -> Iterator[tuple[int, int]]:
-    """Yield first and last place of each run of true values."""
+    """Yield first and last index of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
     yield from zip(edges[::2].tolist(), (edges[1::2] - 1).tolist(), strict=True)

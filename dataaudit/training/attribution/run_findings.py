@@ -1,9 +1,9 @@
-"""What ``attribution.json`` says besides its episodes: of the run, of what it was trained on, of a replay."""
+"""Records of ``attribution.json`` besides its episodes: of the run, of what it was trained on, of a replay."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -199,7 +199,7 @@ class Unit(Model):
     last_row: int | None = Field(description="Last row of a block.")
 
 
-def number(value: float) -> float | None:
+def number(value: SupportsFloat) -> float | None:
     """Return a number with twelve digits after the point, None for what is not finite: JSON has no NaN."""
     return round(float(value), 12) if math.isfinite(value) else None
 

@@ -32,7 +32,7 @@ AGAIN = 500
 GAP = 10
 """Steps that may lie between two flagged steps of one episode, or two exceedances of one cluster."""
 LEVEL_AFTER = 50
-"""Flags in one direction, one after the other, that are a new level: as many as a window has, so that the line through
+"""Flags in one direction, in a row, that are a new level: as many as a window has, so that the line through
 the new level begins with these very values, and nothing passes unseen in between."""
 FLOOR = 1e-3
 """Least median distance from the line: a share of the curve's level; of logarithms, that distance itself."""
@@ -43,7 +43,7 @@ Kind = Literal["", "quiet", "loss_spike", "loss_dip", "level_shift", "not_finite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a detector says of a step; of a detector of logarithms, all numbers but ``value`` are logarithms."""
+    """A detector's verdict on a step; of a detector of logarithms, all numbers but ``value`` are logarithms."""
 
     step: int
     value: float
@@ -61,7 +61,7 @@ class Verdict:
     level: float = math.nan
     """The line without what the composition of the step adds; NaN where that is not known."""
     since: int = 0
-    """First of the steps that were judged together with this one, where it is flagged; 0: it was judged alone."""
+    """First of the steps that were judged together with this step, where it is flagged; 0: it was judged alone."""
     limits: tuple[float, ...] = ()
     """Rise over 1, 5, 10 and 20 steps up to which these are inside the band, where the composition is known."""
 
@@ -76,14 +76,14 @@ class Verdict:
 
 
 class SpikeDetector:
-    """Says of each value of a curve whether it is a spike; ``state`` goes into a checkpoint.
+    """Judges whether each value of a curve is a spike; ``state`` goes into a checkpoint.
 
     Args:
         window: Values that a line is fitted to.
         k: Robust standard deviations that the band is wide, on either side, until it follows from the run.
         rate: False alarms a step, on either side, that it is to have then; None keeps ``k``.
-        level_after: Flags one after the other that are a new level.
-        log: Whether the curve is looked at in logarithms, as that of a gradient's norm.
+        level_after: Flags in a row that are a new level.
+        log: Whether the curve is judged in logarithms, as that of a gradient's norm.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class SpikeDetector:
         self._pairs = pairs_of(window)
 
     def see(self, step: int, value: float) -> Verdict:
-        """Take the value of a step and say what it is.
+        """Take the value of a step and return its verdict.
 
-        A step that was seen before takes the place of itself and of all later ones, which are forgotten: the run went
+        A step that was seen before replaces itself and all later steps, which are forgotten: the run went
         back. Until the window is full again it is quiet, so a run that is resumed hands over the checkpoint's state.
         """
         self._go_back(step)
@@ -185,9 +185,9 @@ class SpikeDetector:
         return made
 
     def _go_back(self, step: int) -> None:
-        for held in (self._healthy, self._out):
-            while held and held[-1][0] >= step:
-                held.pop()
+        for points in (self._healthy, self._out):
+            while points and points[-1][0] >= step:
+                points.pop()
         while self._past and self._past[-1][0] >= step:
             self._past.pop()
             self._seen -= 1

@@ -7,6 +7,7 @@ order that nothing but chance decides (:func:`dataaudit.base.divergence.kl_null_
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +22,7 @@ from dataaudit.decide.diff.drifts import OTHER, Histogram
 from dataaudit.manifest.load import Manifest
 from dataaudit.runlog.format import WINDOW_STEPS
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.attribution.run_facts import Series, told_of
+from dataaudit.training.attribution.run_facts import Series, reported_of
 from dataaudit.training.attribution.run_findings import (
     LanguageTrained,
     LengthsTrained,
@@ -67,23 +68,22 @@ class Trained:
 
     @cached_property
     def opened(self) -> pa.Table:
-        """Shards that loaders got, with what the manifest says of them."""
-        held = self.log.shards
-        mine = self.manifest.table("shards", ["shard", "split", "documents", "tokens", "sources", "languages"])
-        if "held" not in held.column_names:
-            return mine
-        return mine.filter(pc.equal(held["held"], ""))
+        """Shards that loaders got, with their columns in the manifest."""
+        shards = self.manifest.table("shards", ["shard", "split", "documents", "tokens", "sources", "languages"])
+        if "held" not in self.log.shards.column_names:
+            return shards
+        return shards.filter(pc.equal(self.log.shards["held"], ""))
 
     @cached_property
-    def told(self) -> dict[str, Any]:
-        """What the run was told of itself."""
-        return told_of(self.log.table("events"))
+    def splits(self) -> list[str]:
+        """Splits of the opened shards."""
+        return sorted(set(self.opened["split"].to_pylist()))
 
-    @property
+    @cached_property
     def same_tokens(self) -> bool:
         """Whether ids are meant to be those of the manifest's tokenizer."""
-        tokenizer = self.manifest.core.tokenizer
-        return self.told.get("tokenizer", "") in ("", tokenizer.name, tokenizer.sha256, f"sha256:{tokenizer.sha256}")
+        own, name = self.manifest.core.tokenizer, reported_of(self.log.table("events")).get("tokenizer", "")
+        return name in ("", own.name, own.sha256, f"sha256:{own.sha256}")
 
 
 def trained_on(log: RunLog, manifest: Manifest) -> TrainedOn:
@@ -116,14 +116,14 @@ def trained_on(log: RunLog, manifest: Manifest) -> TrainedOn:
 
 def source_tokens(log: RunLog) -> dict[str, int]:
     """Return the targets of each source that was met, the most first, from a log alone."""
-    found = np.zeros(len(log.run.sources), np.int64)
+    total = np.zeros(len(log.run.sources), np.int64)
     for name in ("stretches", "sums"):
         table = log.table(name)
         source = table["source"].to_numpy()
-        known = (source >= 0) & (source < len(found))
-        np.add.at(found, source[known], table["targets"].to_numpy()[known])
-    order = np.argsort(-found, kind="stable")
-    return {log.run.sources[place]: int(found[place]) for place in order.tolist() if found[place]}
+        known = (source >= 0) & (source < len(total))
+        np.add.at(total, source[known], table["targets"].to_numpy()[known])
+    order = np.argsort(-total, kind="stable").tolist()
+    return {log.run.sources[code]: int(total[code]) for code in order if total[code]}
 
 
 def _sources(data: Trained) -> tuple[SourceTrained, ...]:
@@ -136,50 +136,49 @@ def _sources(data: Trained) -> tuple[SourceTrained, ...]:
     declared, epochs = _declared(data.manifest, names)
     everything, audited = int(total.sum()), sum(corpus.values())
     bounds = share_bounds(step[known], source[known], targets[known], len(names))
-    found = []
-    for place, name in enumerate(names):
-        if not total[place] and name not in declared:
+    sources = []
+    for code, name in enumerate(names):
+        if not total[code] and name not in declared:
             continue
-        share = total[place] / everything if everything else 0.0
-        low, high = (None, None) if bounds is None else (float(bounds[0][place]), float(bounds[1][place]))
-        wanted = declared.get(name)
-        known_off = wanted is not None and abs(share - wanted) > POINTS
-        passes = begun[place] / documents[name] if begun.any() and documents.get(name) else None
-        most = epochs.get(name)
-        found.append(
+        share = total[code] / everything if everything else 0.0
+        low, high = (None, None) if bounds is None else (float(bounds[0][code]), float(bounds[1][code]))
+        wanted, most = declared.get(name), epochs.get(name)
+        outside = wanted is not None and low is not None and high is not None and not low <= wanted <= high
+        passes = begun[code] / documents[name] if begun.any() and documents.get(name) else None
+        sources.append(
             SourceTrained(
                 source=name,
-                tokens=int(total[place]),
+                tokens=int(total[code]),
                 share=round(float(share), 9),
-                low=None if low is None else round(low, 9),
-                high=None if high is None else round(high, 9),
-                declared=None if wanted is None else round(wanted, 9),
+                low=_rounded(low),
+                high=_rounded(high),
+                declared=_rounded(wanted),
                 corpus_share=round(corpus.get(name, 0) / audited, 9) if audited else None,
-                off=known_off and _outside(wanted, low, high),
+                off=wanted is not None and outside and abs(share - wanted) > POINTS,
                 documents=documents.get(name),
-                begun=int(begun[place]),
+                begun=int(begun[code]),
                 passes=None if passes is None else round(passes, 6),
                 declared_epochs=most,
                 over=most is not None and passes is not None and passes > OVER * most,
             )
         )
-    return tuple(sorted(found, key=lambda item: (-item.tokens, item.source)))
+    return tuple(sorted(sources, key=lambda item: (-item.tokens, item.source)))
 
 
-def _outside(value: float | None, low: float | None, high: float | None) -> bool:
-    return value is not None and low is not None and high is not None and not low <= value <= high
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 9)
 
 
 def share_bounds(step: Ints, source: Ints, targets: Ints, sources: int) -> tuple[Floats, Floats] | None:
     """Return the 95 % interval of each source's share, by leaving out each of twenty stretches of the run in turn.
 
-    Batches that follow each other are alike where shards are read one after another; stretches of a twentieth of the
+    Batches that follow each other are alike where shards are read in turn; stretches of a twentieth of the
     run are nearly not. None where there are fewer than as many steps, or windows.
     """
-    steps, place = np.unique(step, return_inverse=True)
+    steps, inverse = np.unique(step, return_inverse=True)
     if len(steps) < GROUPS:
         return None
-    group = place * GROUPS // len(steps)
+    group = inverse * GROUPS // len(steps)
     table = np.bincount(group * sources + source, targets, minlength=GROUPS * sources).reshape(GROUPS, sources)
     total = table.sum(axis=0)
     share = total / total.sum()
@@ -191,12 +190,12 @@ def share_bounds(step: Ints, source: Ints, targets: Ints, sources: int) -> tuple
 
 def _of_sources(opened: pa.Table) -> tuple[dict[str, int], dict[str, int]]:
     """Return documents and tokens of the opened shards by source."""
-    documents: dict[str, int] = {}
-    tokens: dict[str, int] = {}
+    documents: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
     for row in opened["sources"].to_pylist():
         for item in row or ():
-            documents[item["source"]] = documents.get(item["source"], 0) + item["documents"]
-            tokens[item["source"]] = tokens.get(item["source"], 0) + item["tokens"]
+            documents[item["source"]] += item["documents"]
+            tokens[item["source"]] += item["tokens"]
     return documents, tokens
 
 
@@ -227,39 +226,37 @@ def _drifts(data: Trained, tokens: pa.Table) -> tuple[tuple[TokenDrift, ...], An
     histogram = Histogram(data.manifest)
     if histogram.empty:
         return (), "no_histogram"
-    splits = sorted(set(data.opened["split"].to_pylist()))
     size = max(histogram.size, int(tokens["token"].to_numpy().max(initial=-1)) + 1)
-    names = data.log.run.sources
-    found = []
-    everything = np.zeros(size, np.int64)
-    reference = np.zeros(size, np.int64)
-    for split in splits:
-        counts = histogram.counts((split, None), size)
-        reference += 0 if counts is None else counts
-    special = data.manifest.core.tokenizer.special_ids
-    reference = _without(reference, special)
+    names, special = data.log.run.sources, data.manifest.core.tokenizer.special_ids
+
+    def audited(name: str | None) -> Ints:
+        """Return the audited counts of a source, of all for None, without special tokens."""
+        each = [histogram.counts((split, name), size) for split in data.splits]
+        total = np.zeros(size, np.int64) + sum(counts for counts in each if counts is not None)
+        total[[token for token in special if token < size]] = 0
+        return total
+
+    drifts = []
+    everything, reference = np.zeros(size, np.int64), audited(None)
     source = tokens["source"].to_numpy()
-    for place in (-1, *range(len(names))):
-        now, half = _dense(tokens.filter(pa.array(source == place)), size, special)
+    for code in (-1, *range(len(names))):
+        now, half = _dense(tokens.filter(pa.array(source == code)), size, special)
         everything += now
-        if place < 0 or not now.any() or (names[place] == OTHER and histogram.folded):
+        if code < 0 or not now.any() or (names[code] == OTHER and histogram.folded):
             continue
-        own = [histogram.counts((split, names[place]), size) for split in splits]
-        held = [item for item in own if item is not None]
-        own_reference = _without(sum(held[1:], held[0]), special) if held else reference[:0]
-        if own_reference.any():
-            found.append(_drift(names[place], now, half, own_reference))
+        if (own := audited(names[code])).any():
+            drifts.append(_drift(names[code], now, half, own))
     if not everything.any() or not reference.any():
         return (), "no_histogram" if everything.any() else "no_labels"
-    if len(found) != 1:
-        found.insert(0, _drift("", everything, None, reference))
+    if len(drifts) != 1:
+        drifts.insert(0, _drift("", everything, None, reference))
     else:
-        found[0] = found[0].model_copy(update={"source": ""})
-    return tuple(found), ""
+        drifts[0] = drifts[0].model_copy(update={"source": ""})
+    return tuple(drifts), ""
 
 
 def _dense(tokens: pa.Table, size: int, special: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """Return int64[size] counts by token, without special ones, and those of the half of the documents."""
+    """Return int64[size] counts by token, without special tokens, and those of the half of the documents."""
     ids = tokens["token"].to_numpy()
     kept = (ids >= 0) & ~np.isin(ids, special)
     every, half = (
@@ -267,13 +264,6 @@ def _dense(tokens: pa.Table, size: int, special: tuple[int, ...]) -> tuple[Ints,
         for name in ("count", "half")
     )
     return every, half
-
-
-def _without(counts: Ints, special: tuple[int, ...]) -> Ints:
-    """Return counts without those of special tokens."""
-    held = counts.copy()
-    held[[item for item in special if item < len(held)]] = 0
-    return held
 
 
 def _drift(source: str, now: Ints, half: Ints | None, reference: Ints) -> TokenDrift:
@@ -294,8 +284,8 @@ def _drift(source: str, now: Ints, half: Ints | None, reference: Ints) -> TokenD
         passes=round(passes, 6),
         kl=round(kl, 9),
         js=round(js, 9),
-        kl_bias=None if bias is None else round(bias, 9),
-        kl_bias_high=None if high is None else round(high, 9),
+        kl_bias=_rounded(bias),
+        kl_bias_high=_rounded(high),
         mark=mark,
     )
 
@@ -304,20 +294,17 @@ def _languages(data: Trained) -> tuple[tuple[LanguageTrained, ...], float | None
     """Return the estimated shares of languages, and of which part of the targets."""
     _, shard, _, targets = data.amounts
     opened = data.opened
-    rows = {
-        int(number_): row
-        for number_, row in zip(opened["shard"].to_pylist(), opened["languages"].to_pylist(), strict=True)
-        if row
-    }
+    pairs = zip(opened["shard"].to_pylist(), opened["languages"].to_pylist(), strict=True)
+    rows = {ordinal: row for ordinal, row in pairs if row}
     if not rows or not int(targets.sum()):
         return (), None
     ordinals = np.array(sorted(rows), np.int64)
     trained = np.bincount(shard[shard >= 0], targets[shard >= 0], minlength=int(ordinals.max()) + 1)[ordinals]
     names = sorted({item["language"] for row in rows.values() for item in row})
     table = np.zeros((len(ordinals), len(names)))
-    for place, ordinal in enumerate(ordinals.tolist()):
+    for order, ordinal in enumerate(ordinals.tolist()):
         for item in rows[ordinal]:
-            table[place, names.index(item["language"])] = item["tokens"]
+            table[order, names.index(item["language"])] = item["tokens"]
     tokens = table.sum(axis=1)
     kept = (trained > 0) & (tokens > 0)
     if not kept.any():
@@ -327,18 +314,18 @@ def _languages(data: Trained) -> tuple[tuple[LanguageTrained, ...], float | None
         trained[kept], tokens[kept], documents[kept], table[kept], spread=_spread(data), sampled=data.same_tokens
     )
     audited = table.sum(axis=0) / tokens.sum()
-    found = [
+    languages = [
         LanguageTrained(
             language=name,
-            share=round(float(share[place]), 9),
-            low=None if error is None else round(max(0.0, float(share[place] - _Z95 * error[place])), 9),
-            high=None if error is None else round(min(1.0, float(share[place] + _Z95 * error[place])), 9),
-            corpus_share=round(float(audited[place]), 9),
+            share=round(float(share[code]), 9),
+            low=None if error is None else round(max(0.0, float(share[code] - _Z95 * error[code])), 9),
+            high=None if error is None else round(min(1.0, float(share[code] + _Z95 * error[code])), 9),
+            corpus_share=round(float(audited[code]), 9),
         )
-        for place, name in enumerate(names)
+        for code, name in enumerate(names)
     ]
     part = float(trained[kept].sum() / targets.sum())
-    return tuple(sorted(found, key=lambda item: (-item.share, item.language))), round(part, 9)
+    return tuple(sorted(languages, key=lambda item: (-item.share, item.language))), round(part, 9)
 
 
 def language_shares(
@@ -347,7 +334,7 @@ def language_shares(
     """Return the estimated share of each language, and its standard error.
 
     What was read of a shard is taken to be a random part of its documents: a shard that was read to its end adds
-    nothing to the error, of one that was not the documents that were read are a sample without replacement, whose
+    nothing to the error, of another the documents that were read are a sample without replacement, whose
     tokens vary as documents' lengths do.
     """
     part = by_language / tokens[:, None]
@@ -373,8 +360,7 @@ def _spread(data: Trained) -> float:
 
 def _documents_by_length(data: Trained) -> tuple[Floats, Ints]:
     table = data.manifest.table("lengths", ["split", "low", "high", "documents"])
-    splits = pa.array(sorted(set(data.opened["split"].to_pylist())), pa.string())
-    table = table.filter(pc.is_in(table["split"], splits))
+    table = table.filter(pc.is_in(table["split"], pa.array(data.splits, pa.string())))
     middle: Floats = (table["low"].to_numpy() + table["high"].to_numpy()) / 2
     return middle, table["documents"].to_numpy()
 
@@ -411,24 +397,21 @@ def _lengths(data: Trained) -> LengthsTrained:
 
 
 def _positions(log: RunLog, series: Series) -> tuple[int, int]:
-    """Return the places of batches, and the targets in them, of steps where both are known."""
-    step, rank, places = series.of("positions")
+    """Return the positions of batches, and the targets in them, of steps where both are known."""
+    step, rank, positions = series.of("positions")
     table = log.table("steps")
-    key = table["step"].to_numpy().astype(np.int64) << 20 | table["rank"].to_numpy()
-    mine = step << 20 | rank
-    inside = np.isin(key, mine)
-    return int(places[np.isin(mine, key)].sum()), int(table["targets"].to_numpy()[inside].sum())
+    key, own = table["step"].to_numpy().astype(np.int64) << 20 | table["rank"].to_numpy(), step << 20 | rank
+    return int(positions[np.isin(own, key)].sum()), int(table["targets"].to_numpy()[np.isin(key, own)].sum())
 
 
 def _audited_padding(data: Trained, context: int) -> dict[str, float]:
-    splits = sorted(set(data.opened["split"].to_pylist()))
-    scope = (splits[0], None) if len(splits) == 1 else (None, None)
-    found = {}
+    scope = (data.splits[0] if len(data.splits) == 1 else None, None)
+    padding = {}
     for record in data.manifest.metrics("pad_fraction"):
         way, _, length = record.stat.rpartition("_")
         if length == str(context) and (record.scope.split, record.scope.source) == scope and record.value is not None:
-            found[way] = record.value
-    return dict(sorted(found.items()))
+            padding[way] = record.value
+    return dict(sorted(padding.items()))
 
 
 def _quantile(values: Any, weights: Any, part: float) -> Any:

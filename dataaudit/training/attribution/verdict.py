@@ -1,4 +1,4 @@
-"""Whether a block or a shard held an episode's excess, and why not where that cannot be told."""
+"""The decision which block or shard holds an episode's excess, or why that cannot be told."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.base.statistics import Floats, Ints, Mask
+from dataaudit.base.statistics import Mask
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.findings import Reason
-from dataaudit.training.attribution.loss_decomposition import Account, Part, Stretches, block_of, shard_of, step_weights
+from dataaudit.training.attribution.loss_decomposition import Account, Part, Stretches, Unit, step_weights
 
 HALF = 0.5
-"""Least share of the excess that what is found has to hold, and that a reason not to tell has to."""
+"""Least share of the excess that a named unit has, and that a reason to name none has."""
 FILLS = 0.9
 """Share of a step's targets from which a unit is the whole step: too little is left to compare it with."""
 MUCH = 0.2
@@ -20,55 +20,38 @@ MUCH = 0.2
 LEAST_PAST = 30
 """Healthy stretches of a source below which nobody knows what its loss usually is."""
 FEW_SHARDS = 5
-"""Shards below which nothing is said of the model: where three are bad of few, all are up together, too."""
+"""Shards below which the model's state is not named: where three are bad of few, all are up together, too."""
 _COUNTS = 0.1
 """Share of the largest shard's targets from which a shard is counted: a few tokens are nothing to compare with."""
 _TRIED = 20
-"""Units with the largest parts that are looked at."""
+"""Units with the largest parts that are tried."""
 _TOGETHER = 5
 """Shards that may hold an excess together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """A block, or all blocks of a shard, in the stretches of an episode."""
-
-    number: int
-    """As :meth:`dataaudit.training.attribution.loss_decomposition.Stretches.units` has it."""
-    rows: int
-    """Rows of a block; 0 for a shard."""
-
-    @property
-    def shard(self) -> int:
-        """Ordinal of the shard; -1 for merged stretches."""
-        return shard_of(self.number) if self.rows else self.number
-
-    def of(self, stretches: Stretches) -> Mask:
-        """Return which stretches belong to it."""
-        chosen: Mask = stretches.units(self.rows) == self.number
-        return chosen
+Candidate = tuple[Unit, Part]
+"""A unit, and its part of the excess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What was found, or why it cannot be told."""
+    """The unit that holds the excess, or why none is named."""
 
     unit: Unit | None = None
     part: Part | None = None
-    """What the unit adds, or the shards together; None where losses are not finite."""
+    """Part of the unit, or of the shards together; None where losses are not finite."""
     reason: Reason = ""
     detail: str = ""
-    """The reason in a sentence."""
     together: tuple[int, ...] = ()
     """Shards without all of which the episode lies inside the band."""
 
 
 def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
-    """Say which unit held the excess.
+    """Return the unit that holds the excess.
 
-    It is the smallest one (a block, else the blocks of a shard together) without which the episode lies inside the
-    band, and which holds at least half of the excess; the shard, where its other blocks hold another fifth of it. Of a
-    unit that is all there is of most of the steps that it is in, the same has to be so in the other steps alone.
+    It is the smallest unit (a block, else the blocks of a shard together) without which the episode lies inside the
+    band, and which has at least half of the excess; the shard, where its other blocks have another fifth of it. Of a
+    unit that is all there is of most of its steps, the same has to be so in the other steps alone.
     """
     excess = account.excess
     if excess <= 0 or excess < HALF * above_line:
@@ -78,37 +61,34 @@ def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
         )
     new = account.expectation.past_of(account.stretches) < LEAST_PAST
     block, shard = _largest(account, account.block_rows), _largest(account, 0)
-    found = block
+    best = block
     if shard is not None and (block is None or _much_more(shard, block, excess)):
-        found = shard
-    own = found is not None and found.unit is not None and new[found.unit.of(account.stretches)].mean() > HALF
-    if own or (new.any() and account.part(new).held >= HALF * excess):
-        return _new_source(account, found)
-    if found is None or found.unit is None:
+        best = shard
+    own = best is not None and new[best[0].of(account.stretches)].mean() > HALF
+    if own or (new.any() and account.part(new).excess >= HALF * excess):
+        return _new_source(account, -1 if best is None else best[0].shard)
+    if best is None:
         return _why_not(account, usual=usual)
-    return found if found.unit.shard >= 0 else _MERGED
+    unit, part = best
+    return Decision(unit=unit, part=part) if unit.shard >= 0 else _MERGED
 
 
-def _new_source(account: Account, found: Decision | None) -> Decision:
+def _new_source(account: Account, shard: int) -> Decision:
     """Return that a source is new, and which shard holds the excess though nobody knows what is usual of it."""
     detail = (
         "at least half of it lies in a source that the steps before have hardly seen, or not lately: what its loss"
         " usually is, nobody knows"
     )
-    if found is None or found.unit is None or found.unit.shard < 0:
+    if shard < 0:
         return Decision(reason="new_source", detail=detail)
-    part, shard = account.part(account.stretches.shard == found.unit.shard), found.unit.shard
-    detail += f"; a single shard accounts for {min(1.0, part.held / account.excess):.1%} of it"
+    part = account.part(account.stretches.shard == shard)
+    detail += f"; a single shard accounts for {min(1.0, part.excess / account.excess):.1%} of it"
     return Decision(reason="new_source", detail=detail, together=(shard,), part=part)
 
 
-def _much_more(shard: Decision, block: Decision, excess: float) -> bool:
-    """Return whether other blocks of a block's shard hold much, too: naming the block alone would mislead."""
-    assert shard.unit is not None
-    assert shard.part is not None
-    assert block.unit is not None
-    assert block.part is not None
-    return shard.unit.shard == block.unit.shard and shard.part.held - block.part.held > MUCH * excess
+def _much_more(shard: Candidate, block: Candidate, excess: float) -> bool:
+    """Return whether other blocks of a block's shard have much, too: naming the block alone would mislead."""
+    return shard[0].shard == block[0].shard and shard[1].excess - block[1].excess > MUCH * excess
 
 
 _MERGED = Decision(
@@ -117,33 +97,28 @@ _MERGED = Decision(
 )
 
 
-def _largest(account: Account, rows: int, *, filling: bool = False) -> Decision | None:
-    """Return the unit with the largest part that meets what is asked of it."""
-    units = account.stretches.units(rows)
-    numbers, inverse = np.unique(units, return_inverse=True)
-    held = np.bincount(inverse, account.parts(account.common()))
+def _largest(account: Account, rows: int, *, filling: bool = False) -> Candidate | None:
+    """Return the unit with the largest part among those that are enough, and whether they fill steps or not."""
+    numbers, inverse = np.unique(account.stretches.units(rows), return_inverse=True)
+    parts = np.bincount(inverse, account.parts(account.common()))
     sums = np.bincount(inverse, account.weights * account.residuals)
-    best: Decision | None = None
-    for place in np.argsort(-np.maximum(held, sums), kind="stable")[:_TRIED].tolist():
+    best: Candidate | None = None
+    for place in np.argsort(-np.maximum(parts, sums), kind="stable")[:_TRIED].tolist():
         mask = inverse == place
         part = account.part(mask)
-        better = best is None or best.part is None or part.held > best.part.held
-        holds = part.held >= HALF * account.excess if filling else _holds(account, part)
-        if better and holds and _fills(account, mask) == filling:
-            best = Decision(unit=Unit(number=int(numbers[place]), rows=rows), part=part)
+        enough = part.excess >= HALF * account.excess if filling else _explains(account, part)
+        if (best is None or part.excess > best[1].excess) and enough and _fills(account, mask) == filling:
+            best = Unit(number=int(numbers[place]), rows=rows), part
     return best
 
 
-def _holds(account: Account, part: Part) -> bool:
+def _explains(account: Account, part: Part) -> bool:
     """Return whether a part is half of a positive excess, without which the steps lie inside the band."""
-    return part.inside and part.held >= HALF * account.excess > 0
+    return part.inside and part.excess >= HALF * account.excess > 0
 
 
 def _fills(account: Account, mask: Mask) -> bool:
-    """Return whether some stretches are the whole of most steps that they are in, by their weight.
-
-    It is no obstacle where they hold the excess of the other steps, too, where there is something to compare with.
-    """
+    """Return whether stretches fill most of their steps, by weight, and do not explain the other steps as well."""
     _, step = np.unique(account.stretches.step, return_inverse=True)
     full = np.bincount(step, np.where(mask, step_weights(account.stretches), 0.0)) >= FILLS
     weight = np.bincount(step, np.where(mask, account.weights, 0.0))
@@ -153,11 +128,11 @@ def _fills(account: Account, mask: Mask) -> bool:
     if not mask[others].any():
         return True
     left = account.take(others)
-    return not _holds(left, left.part(mask[others]))
+    return not _explains(left, left.part(mask[others]))
 
 
 def _filled(account: Account, rows: int) -> bool:
-    """Return whether most steps, by weight, are filled by one unit each."""
+    """Return whether most steps, by weight, are filled by a single unit each."""
     _, step = np.unique(account.stretches.step, return_inverse=True)
     _, unit = np.unique(account.stretches.units(rows), return_inverse=True)
     many = int(unit.max()) + 1
@@ -168,7 +143,7 @@ def _filled(account: Account, rows: int) -> bool:
 
 
 def _why_not(account: Account, *, usual: bool) -> Decision:
-    """Return why no unit holds enough."""
+    """Return why no unit has enough."""
     full = _full(account, usual=usual)
     if full is not None:
         return full
@@ -183,17 +158,18 @@ def _why_not(account: Account, *, usual: bool) -> Decision:
 
 
 def _full(account: Account, *, usual: bool) -> Decision | None:
-    """Return why it cannot be told where a unit is so much of the steps that too little is left to compare it with."""
+    """Return why no unit is named where a unit is so much of the steps that too little is left to compare it with."""
     if _filled(account, account.block_rows):
         return _no_comparison("block")
     whole = _largest(account, account.block_rows, filling=True) or _largest(account, 0, filling=True)
-    if whole is None or whole.unit is None:
+    if whole is None:
         return None
-    if whole.unit.shard < 0:
+    unit, _ = whole
+    if unit.shard < 0:
         return _MERGED
-    if usual and not whole.unit.rows and account.common() >= HALF * account.excess:
+    if usual and not unit.rows and account.common() >= HALF * account.excess:
         return _state(account)
-    return _no_comparison("block" if whole.unit.rows else "shard")
+    return _no_comparison("block" if unit.rows else "shard")
 
 
 def _no_comparison(noun: str) -> Decision:
@@ -213,14 +189,14 @@ def _state(account: Account) -> Decision:
     )
 
 
-def _of_many(stretches: Stretches, found: str, means: str) -> Decision:
+def _of_many(stretches: Stretches, seen: str, means: str) -> Decision:
     """Return that it is the model's state, where it is seen in enough shards."""
     known = stretches.shard >= 0
     targets = np.bincount(stretches.shard[known], stretches.targets[known])
     number = int((targets >= _COUNTS * targets.max(initial=1)).sum())
     if number >= FEW_SHARDS:
-        return Decision(reason="state", detail=found + means)
-    few = f"{found}, and they are of {plural(number, 'shard')}: it takes {FEW_SHARDS} to part data from the rest"
+        return Decision(reason="state", detail=seen + means)
+    few = f"{seen}, and they are of {plural(number, 'shard')}: it takes {FEW_SHARDS} to part data from the rest"
     return Decision(reason="few_shards", detail=few)
 
 
@@ -231,13 +207,13 @@ def _together(account: Account) -> tuple[tuple[int, ...], Part | None]:
     order = order[shards[order] >= 0][:_TOGETHER]
     for number in range(2, len(order) + 1):
         part = account.part(np.isin(inverse, order[:number]))
-        if part.inside and part.held >= HALF * account.excess:
+        if part.inside and part.excess >= HALF * account.excess:
             return tuple(shards[order[:number]].tolist()), part
     return (), None
 
 
 def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
-    """Say which unit held the losses that are no numbers."""
+    """Return the unit that holds the losses that are no numbers."""
     broken = ~np.isfinite(stretches.loss)
     if broken.all():
         detail = "in the first such step no segment at all has a finite loss"
@@ -253,26 +229,3 @@ def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
     shards = tuple(np.unique(stretches.shard[broken & (stretches.shard >= 0)]).tolist())
     detail = f"in the first such step, segments of {plural(len(shards), 'shard')} have no finite loss"
     return Decision(reason="spread", detail=detail, together=shards[:_TOGETHER])
-
-
-def healthy_like(weights: Floats, means: Floats, weight: float, least: int) -> tuple[Floats, float]:
-    """Return the mean residuals of healthy units of some weight or more, and the least weight among them."""
-    heaviest = np.sort(weights)[::-1][:least]
-    bound = min(weight, float(heaviest[-1]))
-    return means[weights >= bound], bound
-
-
-def unit_rows(unit: Unit) -> tuple[int | None, int | None]:
-    """Return the first and last row of a block; nothing of a shard."""
-    if not unit.rows or unit.shard < 0:
-        return None, None
-    first = block_of(unit.number) * unit.rows
-    return first, first + unit.rows - 1
-
-
-def sorted_parts(numbers: Ints, parts: Floats) -> list[int]:
-    """Return the distinct numbers, that with the largest sum of parts first."""
-    found, inverse = np.unique(numbers, return_inverse=True)
-    order = np.argsort(-np.bincount(inverse, parts), kind="stable")
-    held: list[int] = found[order].tolist()
-    return held

@@ -1,6 +1,6 @@
 """A collator that makes tags of a record's columns, around whichever collator makes the batch.
 
-How the batch was laid out is seen from it, and checked: every token of every record must stand where it is looked for.
+The layout of the batch is found from it, and checked: every token of every record must be where the layout has it.
 
 - *rows*: a record a row, padded on either side or not at all (packed rows, padded documents);
 - *flat*: all records in one row, one after another (``DataCollatorWithFlattening``, TRL's ``padding_free``).
@@ -58,15 +58,13 @@ class TaggedCollator:
         import torch
 
         if records and TAGS in records[0]:
-            tags = np.stack([np.asarray(record[TAGS], dtype=np.int64) for record in records])
-            batch = self._collated([{name: record[name] for name in record if name != TAGS} for record in records])
+            tags = np.stack([_array(record[TAGS]) for record in records])
+            batch = self._collated(_without(records, (TAGS,)))
             _check_rows(batch, records)
         else:
             given = [_array(record["input_ids"]) for record in records]
             columns = [columns_of(record, len(ids)) for record, ids in zip(records, given, strict=True)]
-            batch = self._collated(
-                [{name: record[name] for name in record if name not in COLUMNS} for record in records]
-            )
+            batch = self._collated(_without(records, COLUMNS))
             tags = self._tags(batch, given, columns)
         batch[TAGS] = torch.from_numpy(tags)
         return batch
@@ -77,8 +75,7 @@ class TaggedCollator:
         Raises:
             TagsError: Without ``collate``, rows are of several lengths.
         """
-        dropped = {TAGS, *COLUMNS}
-        return self._collated([{name: record[name] for name in record if name not in dropped} for record in records])
+        return self._collated(_without(records, (TAGS, *COLUMNS)))
 
     def _collated(self, records: list[dict[str, Any]]) -> Any:
         if self.collate is not None:
@@ -90,22 +87,19 @@ class TaggedCollator:
             raise TagsError(
                 f"rows of {min(lengths):,} to {max(lengths):,} tokens cannot be stacked", "Give a collator that pads."
             )
-        ids = torch.from_numpy(np.stack([_array(record["input_ids"]) for record in records]))
-        if "labels" in records[0]:
-            return {
-                "input_ids": ids,
-                "labels": torch.from_numpy(np.stack([_array(record["labels"]) for record in records])),
-            }
-        return (
-            {"input_ids": ids, "labels": ids.clone()}
-            if self.shift == "inner"
-            else {"input_ids": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
-        )
+        names = [name for name in ("input_ids", "labels") if name in records[0]]
+        batch = {name: torch.from_numpy(np.stack([_array(record[name]) for record in records])) for name in names}
+        if "labels" in batch:
+            return batch
+        ids = batch["input_ids"]
+        if self.shift == "inner":
+            return {"input_ids": ids, "labels": ids.clone()}
+        return {"input_ids": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
 
     def _tags(self, batch: Any, given: list[np.ndarray], columns: list[Columns]) -> np.ndarray:
         outer = self.shift == "outer"
         if outer:
-            given, columns = [values[1:] for values in given], [(column[1:], two[1:]) for column, two in columns]
+            given, columns = [values[1:] for values in given], [(each[1:], token[1:]) for each, token in columns]
         ids = _array(batch["labels" if outer else "input_ids"])
         if ids.ndim != _MATRIX:
             raise TagsError(f"input_ids: expected [B, T], found {list(ids.shape)}")
@@ -117,13 +111,11 @@ class TaggedCollator:
         counted = (_within(ids, begins, given) if labels is None else targets).astype(np.int64)
         if not outer:
             counted[:, 0] = 0
-        return batch_tags(
-            (
-                row_tags(*pair, counted[place], begin=begin, stretches=self.stretches)
-                for place, (pair, begin) in enumerate(zip(columns, begins, strict=True))
-            ),
-            self.stretches,
+        rows = (
+            row_tags(*pair, own, begin=begin, stretches=self.stretches)
+            for pair, begin, own in zip(columns, begins, counted, strict=True)
         )
+        return batch_tags(rows, self.stretches)
 
 
 def _layout(
@@ -133,15 +125,19 @@ def _layout(
     length = ids.shape[1]
     if len(ids) == len(given) and all(len(values) <= length for values in given):
         sides = [[0] * len(given), [length - len(values) for values in given]]
-        found = [begins for begins in sides if _stand(ids, begins, given)]
-        if not found:
+        matches = [begins for begins in sides if _stand(ids, begins, given)]
+        if not matches:
             raise _moved()
-        return max(found, key=lambda begins: int((targets & _within(ids, begins, given)).sum())), given, columns
+        return max(matches, key=lambda begins: int((targets & _within(ids, begins, given)).sum())), given, columns
     flat = np.concatenate(given)
     if len(ids) == 1 and len(flat) <= length and np.array_equal(ids[0, : len(flat)], flat):
-        joined = (np.concatenate([column for column, _ in columns]), np.concatenate([two for _, two in columns]))
-        return [0], [flat], [joined]
+        documents, tokens = (np.concatenate(each) for each in zip(*columns, strict=True))
+        return [0], [flat], [(documents, tokens)]
     raise _moved()
+
+
+def _without(records: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    return [{name: record[name] for name in record if name not in names} for record in records]
 
 
 def _check_rows(batch: Any, records: Sequence[Mapping[str, Any]]) -> None:
@@ -151,26 +147,26 @@ def _check_rows(batch: Any, records: Sequence[Mapping[str, Any]]) -> None:
     for name in ("input_ids", "labels"):
         if name not in records[0] or (name != "input_ids" and name not in batch):
             continue
-        given, found = [_array(record[name]) for record in records], _array(batch[name])
-        if found.ndim != _MATRIX or len(found) != len(given):
+        given, own = [_array(record[name]) for record in records], _array(batch[name])
+        if own.ndim != _MATRIX or len(own) != len(given):
             raise _moved()
         if name == "labels":  # those that a collator masks are no targets
-            found = np.where(found == IGNORED, _padded(given, found.shape[1]), found)
-        if not _stand(found, [0] * len(given), given):
+            own = np.where(own == IGNORED, _padded(given, own.shape[1]), own)
+        if not _stand(own, [0] * len(given), given):
             raise _moved()
 
 
 def _check_labels(labels: np.ndarray, ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> None:
-    """Compare labels that stand where the inputs do with these: other ones are not the tokens that the tags name."""
+    """Compare labels that stand where the inputs do with these: others are not the tokens that the tags name."""
     if labels.shape != ids.shape or (_within(ids, begins, given) & (labels != IGNORED) & (labels != ids)).any():
         raise _moved()
 
 
 def _padded(given: list[np.ndarray], length: int) -> np.ndarray:
-    found = np.full((len(given), length), IGNORED)
-    for row, values in zip(found, given, strict=True):
+    padded = np.full((len(given), length), IGNORED)
+    for row, values in zip(padded, given, strict=True):
         row[: len(values)] = values[:length]
-    return found
+    return padded
 
 
 def _stand(ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> bool:
@@ -189,10 +185,10 @@ def _moved() -> TagsError:
 
 def _within(ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> np.ndarray:
     """Return where the batch holds tokens: bool, as ``ids``."""
-    found = np.zeros(ids.shape, dtype=bool)
-    for row, begin, values in zip(found, begins, given, strict=True):
+    within = np.zeros(ids.shape, dtype=bool)
+    for row, begin, values in zip(within, begins, given, strict=True):
         row[begin : begin + len(values)] = True
-    return found
+    return within
 
 
 def _array(value: Any) -> np.ndarray:

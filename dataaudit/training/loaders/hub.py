@@ -1,8 +1,8 @@
 """Hugging Face `datasets` of the audited documents, map-style and streaming, each record with its place.
 
 The documents are those of :class:`dataaudit.training.Documents`: read by the audit's own reader, tokens memory-mapped,
-what is held back replaced in place. A record is tagged here, at the source, before any shuffle, interleaving or filter
-can move it; it carries `shard`, `row`, `source` until the collator makes tags of them.
+quarantined documents replaced in place. A record is tagged here, at the source, before any shuffle, interleaving or
+filter can move it; it carries `shard`, `row`, `source` until the collator makes tags of them.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def tagged_dataset(
         raise ConfigError(
             f"the dataset {path} cannot be written: {error.strerror or error}", "Name another folder: cache=..."
         ) from None
-    found: datasets.Dataset = datasets.Dataset.from_file(os.fspath(path))
-    return found
+    dataset: datasets.Dataset = datasets.Dataset.from_file(os.fspath(path))
+    return dataset
 
 
 def tagged_stream(
@@ -124,11 +124,11 @@ def tagged_stream(
     pieces = [
         (epoch, start, stop) for epoch in range(epochs) for start, stop in pairwise(borders.tolist()) if stop > start
     ]
-    named = {"documents": _Held(documents, order, seed), "pieces": pieces, "content": content}
-    found: datasets.IterableDataset = datasets.IterableDataset.from_generator(
-        _records, gen_kwargs=named, features=datasets.Features.from_arrow_schema(_schema(content, epoch=True))
+    given = {"documents": _Ordered(documents, order, seed), "pieces": pieces, "content": content}
+    stream: datasets.IterableDataset = datasets.IterableDataset.from_generator(
+        _records, gen_kwargs=given, features=datasets.Features.from_arrow_schema(_schema(content, epoch=True))
     )
-    return found
+    return stream
 
 
 def tagged_records(
@@ -179,7 +179,7 @@ class ReplayedStream:
         self._epoch, self._records = int(state["epoch"]), int(state["records"])
 
 
-class _Held:
+class _Ordered:
     """Documents in an order, which each worker makes once."""
 
     def __init__(self, documents: Documents, order: Order, seed: int) -> None:
@@ -190,13 +190,13 @@ class _Held:
         return self.__dict__ | {"_met": {}}
 
     def met(self, epoch: int) -> np.ndarray:
-        """Return the index of the document at each place of an epoch: int64[n]."""
+        """Return the documents of an epoch in order: int64[n]."""
         if epoch not in self._met:
             self._met = {epoch: ordered(self.documents, seed=self._seed, epoch=epoch, order=self._order, open_shards=4)}
         return self._met[epoch]
 
 
-def _records(documents: _Held, pieces: Sequence[tuple[int, int, int]], content: Content) -> Iterator[dict[str, Any]]:
+def _records(documents: _Ordered, pieces: Sequence[tuple[int, int, int]], content: Content) -> Iterator[dict[str, Any]]:
     for epoch, start, stop in pieces:
         for index in documents.met(epoch)[start:stop].tolist():
             yield _record(documents.documents, index, content) | {"epoch": epoch}
@@ -205,10 +205,10 @@ def _records(documents: _Held, pieces: Sequence[tuple[int, int, int]], content: 
 def _record(documents: Documents, index: int, content: Content) -> dict[str, Any]:
     ((shard, row, source),) = documents.places([index])
     tokens = documents.tokens(index)
-    held: dict[str, Any] = (
-        {"text": tokens.astype(np.uint8).tobytes().decode()} if content == "text" else {"input_ids": tokens}
-    )
-    return held | {"shard": shard, "row": row, "source": source}
+    named = {"shard": shard, "row": row, "source": source}
+    if content == "text":
+        return {"text": tokens.astype(np.uint8).tobytes().decode(), **named}
+    return {"input_ids": tokens, **named}
 
 
 def _schema(content: Content, *, epoch: bool = False) -> pa.Schema:

@@ -21,7 +21,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DistributedSampler
 
-from dataaudit.base.errors import Guarded, TagsError
+from dataaudit.base.errors import CatchErrors, TagsError
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS
 from dataaudit.training.loaders.ranks import Passes, agree, length_of, shuffles
@@ -95,12 +95,12 @@ class AuditCallback(Callback):
     def on_train_batch_end(self, trainer: Any, _module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         """Log the batch, and end the step of the log where the weights were updated."""
         assert self.monitor is not None
-        found = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
+        returned = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
         labels = batch.get("labels") if isinstance(batch, Mapping) else None
-        losses = {name: found[name] for name in ("losses", "logits") if found.get(name) is not None}
+        losses = {name: returned[name] for name in ("losses", "logits") if returned.get(name) is not None}
         tags, self._tags = self._tags, None
         self.monitor.batch(tags, labels=labels, **losses)
-        if isinstance(loss := found.get("loss"), torch.Tensor):
+        if isinstance(loss := returned.get("loss"), torch.Tensor):
             loss = loss.detach()
             self._loss = loss if self._loss is None else self._loss + loss
         if trainer.global_step > self._steps:
@@ -117,7 +117,7 @@ class AuditCallback(Callback):
         """Keep what the module logs as ``val_loss``."""
         loss = trainer.callback_metrics.get(_LOSS)
         if self.monitor is not None and loss is not None and not trainer.sanity_checking:
-            with Guarded():  # the log does without it
+            with CatchErrors():  # the log does without it
                 self.monitor.validation(loss)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What processes of a distributed run must agree on, which pass a batch is of, and which of its rows are repeats.
+"""Rows among the processes of a distributed run: streams of them, passes, repeats, and what all must agree on.
 
 A data set seldom divides evenly. `DistributedSampler` and Accelerate's `even_batches` give some rows twice, so that
 each process has as many. A repeat is trained on, so its loss counts; as data it was seen already. It is marked by its
@@ -7,16 +7,16 @@ pass: -1 - pass.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, RandomSampler
+from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
 
-from dataaudit.base.errors import ConfigError, CorpusRefused, Guarded
+from dataaudit.base.errors import CatchErrors, ConfigError, CorpusRefused
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.packing import EPOCH, SHARD
+from dataaudit.training.packing import EPOCH, SHARD, check_sizes
 
 Dealt = Literal["batches", "rows"]
 DATA = ("dp", "dp_replicate", "dp_shard", "fsdp", "data")
@@ -26,12 +26,7 @@ CONTEXT = ("cp", "context")
 
 
 class Passes:
-    """Where a process is in the passes of its loader.
-
-    Args:
-        rank: Of this process.
-        ranks: How many there are.
-    """
+    """Where a process is in the passes of its loader."""
 
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
@@ -46,15 +41,15 @@ class Passes:
         tags = torch.as_tensor(tags).clone()
         tags[..., EPOCH] += self.epoch
         if self.rows is not None:
-            found = repeats(self.batches, len(tags), rows=self.rows, rank=self.rank, ranks=self.ranks)
-            tags = mark_repeats(tags, found)
+            repeated = repeats(self.batches, len(tags), rows=self.rows, rank=self.rank, ranks=self.ranks)
+            tags = mark_repeats(tags, repeated)
         self.batches += 1
         return tags
 
 
 def length_of(given: Any) -> int | None:
-    """Return how many there are of something; None where it does not say."""
-    with Guarded() as call:
+    """Return the length of something; None where it has none."""
+    with CatchErrors() as call:
         found = len(given)
     return found if call.error is None else None
 
@@ -72,7 +67,7 @@ def shuffles(loader: Any) -> bool:
 
 
 def agree(corpus: Corpus) -> None:
-    """Stop every process of a distributed run unless all of them opened the same corpus, with the same held documents.
+    """Stop every process of a distributed run unless all of them opened the same corpus, with the same documents.
 
     Does nothing where `torch.distributed` is not in use. All processes must call it.
 
@@ -97,7 +92,7 @@ def agree(corpus: Corpus) -> None:
 
 
 def log_rank(mesh: Any, *, data: Collection[str] = DATA, pipeline: str = "pp") -> tuple[int, int] | None:
-    """Say which part of the run log this process of a device mesh writes: `TrainingMonitor(rank=, ranks=)`.
+    """Return which part of the run log this process of a device mesh writes: `TrainingMonitor(rank=, ranks=)`.
 
     Processes that differ in their place along ``data`` read different rows, and each of these groups writes one part.
     Within a group the logits lie with the last stage of a pipeline; of tensor-parallel processes, whose logits are the
@@ -124,8 +119,8 @@ def repeats(batch: int, size: int, *, rows: int, rank: int, ranks: int, dealt: D
         raise ConfigError(f"dealt: expected batches or rows, found {dealt!r}")
     inside = np.arange(size)
     place = (batch * ranks + rank) * size + inside if dealt == "batches" else (batch * size + inside) * ranks + rank
-    found: np.ndarray = place >= rows
-    return found
+    repeated: np.ndarray = place >= rows
+    return repeated
 
 
 def mark_repeats(tags: Any, repeated: np.ndarray) -> Any:
@@ -137,3 +132,42 @@ def mark_repeats(tags: Any, repeated: np.ndarray) -> Any:
         named = tags[row, :, SHARD] >= 0
         tags[row, :, EPOCH][named] = -1 - tags[row, :, EPOCH][named]
     return tags
+
+
+class StreamedRows(IterableDataset):
+    """Streams rows of a map-style data set to a ``DataLoader`` that makes batches of ``batch_size``.
+
+    A worker reads whole batches, every W-th, and the loader takes them in turn: the batches are those of no worker at
+    all, in the same order. Of several ranks each reads every R-th batch. The last batches, which not every rank would
+    have, and rows that fill no batch are left out: nothing is repeated.
+
+    Args:
+        rows: A map-style data set: packed rows, a token file, records of `datasets`.
+        batch_size: Rows of a batch; the loader's own, which must be the same.
+        rank: Of this process.
+        ranks: How many there are.
+        first: Batch of this rank to begin with: how many it has done, where a run is resumed. Passes over the data are
+            those of the rows, ``epochs=``.
+
+    Raises:
+        ConfigError: A number is out of range.
+    """
+
+    def __init__(self, rows: Any, batch_size: int, *, rank: int = 0, ranks: int = 1, first: int = 0) -> None:
+        check_sizes(batch_size=batch_size, ranks=ranks, first=first + 1, rank=rank + 1, above=ranks - rank)
+        self.rows, self.batch_size, self.rank, self.ranks = rows, batch_size, rank, ranks
+        self.first = first
+        self.batches = len(rows) // (batch_size * ranks)
+        """Of each rank."""
+
+    def __len__(self) -> int:
+        return max(0, self.batches - self.first) * self.batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows of this worker's batches."""
+        worker = get_worker_info()
+        turn, turns = (worker.id, worker.num_workers) if worker is not None else (0, 1)
+        for batch in range(self.first + turn, self.batches, turns):
+            start = (batch * self.ranks + self.rank) * self.batch_size
+            for row in range(start, start + self.batch_size):
+                yield self.rows[row]

@@ -1,8 +1,8 @@
 """The audited documents in the files of Mosaic's `streaming` (MDS) and of `litdata`, each record with its place.
 
 Their own writers write, their own readers read, shuffle, divide among ranks and resume: a record keeps the columns
-that :class:`dataaudit.training.loaders.collator.TaggedCollator` makes tags of. Which documents are held back is
-decided when the files are written, so they say of which opening they are, and another one is refused.
+that :class:`dataaudit.training.loaders.collator.TaggedCollator` makes tags of. Which documents are quarantined is
+decided when the files are written, so they name the opening that they are of, and another is refused.
 """
 
 from __future__ import annotations
@@ -91,30 +91,30 @@ def write_litdata(
 
 
 def written_of(folder: str | os.PathLike[str], corpus: Corpus) -> Path:
-    """Return a folder that was written of this corpus, with the same documents held back: to read it by.
+    """Return a folder that was written of this corpus, with the same documents left out: to read it by.
 
     Args:
         folder: Of :func:`write_mds` or :func:`write_litdata`.
         corpus: What was opened now.
 
     Raises:
-        CorpusRefused: It was written of another manifest, or what is held back has changed since.
-        ConfigError: Nothing says what it was written of.
+        CorpusRefused: It was written of another manifest, or the documents that are left out have changed since.
+        ConfigError: What it was written of is unknown.
     """
     path = Path(folder) / _ABOUT
     try:
-        said = json.loads(path.read_bytes())
+        about = json.loads(path.read_bytes())
     except (OSError, ValueError):
         raise ConfigError(
             f"{path} is absent or damaged: what the records are of is not known",
             "Write them with dataaudit.training.loaders.stored.",
         ) from None
-    if differ := sorted(name for name, value in _about(corpus).items() if said.get(name) != value):
+    if differ := sorted(name for name, value in _about(corpus).items() if about.get(name) != value):
         raise CorpusRefused(
             f"the records of {folder} were written of another opening: {', '.join(differ)}",
             "Write them again from this one.",
         )
-    tokenizer = said.get("tokenizer", "")
+    tokenizer = about.get("tokenizer", "")
     corpus.encoders[tokenizer] = tokenizer == corpus.digests["tokenizer"]
     return Path(folder)
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from dataaudit.base.errors import TagsError
-from dataaudit.training.packing import EPOCH, MERGED, STRETCHES, TARGETS, UNUSED, empty_tags
+from dataaudit.training.packing import EPOCH, MERGED, STRETCHES, TARGETS, UNUSED, empty_tags, merged
 
 PLACE = ("shard", "row", "source")
 """Columns of a record that is one document, or one piece of it."""
 OPTIONAL = ("epoch", "offset")
-"""Columns that may stand beside them: the pass, and which token of its document the record's first one is; else 0."""
+"""Columns that may stand beside them: the pass, and which token of its document the record begins with; else 0."""
 DOCUMENT, TOKEN = "tag_document", "tag_token"
 PER_TOKEN = (DOCUMENT, TOKEN)
 """Columns of a row of several documents."""
@@ -93,22 +93,17 @@ def row_tags(
     new = np.flatnonzero((np.diff(documents) != 0) | (np.diff(tokens) != 1)) + 1
     firsts = np.concatenate([[0], new]) if len(documents) else np.zeros(0, np.int64)
     padding = int(begin > 0 or not len(firsts))
-    found = np.zeros((len(firsts) + padding, empty_tags(1, 1).shape[2]), dtype=np.int64)
+    tags = np.zeros((len(firsts) + padding, empty_tags(1, 1).shape[2]), dtype=np.int64)
     starts = np.concatenate([np.zeros(padding, np.int64), firsts + begin])
     named, stamped = documents[firsts], tokens[firsts]
-    found[:padding, :3] = MERGED, -1, -1
-    found[padding:, 0], found[padding:, 1] = named >> _ROW_BITS, named & ((1 << _ROW_BITS) - 1)
-    found[padding:, 2] = ((stamped >> _SOURCE_AT) & ((1 << 16) - 1)) - 1
-    found[padding:, EPOCH] = stamped >> _EPOCH_AT
-    found[:, 4] = starts
-    found[padding:, 5] = stamped & ((1 << _SOURCE_AT) - 1)
-    found[:, TARGETS] = np.add.reduceat(targets, starts) if len(targets) else 0
-    if stretches is not None and len(found) > stretches:
-        rest = found[stretches - 1 :]
-        merged = (MERGED, -1, -1, rest[0, EPOCH], rest[0, 4], 0, rest[:, TARGETS].sum())
-        found = found[:stretches].copy()
-        found[-1] = merged
-    return found
+    tags[:padding, :3] = MERGED, -1, -1
+    tags[padding:, 0], tags[padding:, 1] = named >> _ROW_BITS, named & ((1 << _ROW_BITS) - 1)
+    tags[padding:, 2] = ((stamped >> _SOURCE_AT) & ((1 << 16) - 1)) - 1
+    tags[padding:, EPOCH] = stamped >> _EPOCH_AT
+    tags[:, 4] = starts
+    tags[padding:, 5] = stamped & ((1 << _SOURCE_AT) - 1)
+    tags[:, TARGETS] = np.add.reduceat(targets, starts) if len(targets) else 0
+    return tags if stretches is None else merged(tags, stretches)
 
 
 def batch_tags(rows: Iterable[np.ndarray], stretches: int | None) -> np.ndarray:

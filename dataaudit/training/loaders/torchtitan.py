@@ -62,7 +62,7 @@ def tagged_loader(loader: Any, *, stretches: int | None = None) -> Any:
 
 
 class _TaggedTextDataset(HuggingFaceTextDataset):
-    """torchtitan's data set, whose rows say which documents they are of."""
+    """torchtitan's data set, whose rows have tags."""
 
     _text_processor: Callable[[Any], Any]
     _tokenizer: Any
@@ -113,12 +113,7 @@ class _TaggedTextDataset(HuggingFaceTextDataset):
 
 
 class _Watched:
-    """A tokenizer, and somebody who is told what it encodes.
-
-    Args:
-        tokenizer: torchtitan's.
-        note: Takes the tokens of a document, and whether the first is the token of beginning.
-    """
+    """torchtitan's tokenizer, which reports the tokens of a document, and whether the first is that of beginning."""
 
     def __init__(self, tokenizer: Any, note: Callable[[list[int], bool], None]) -> None:
         self._own, self._note = tokenizer, note
@@ -130,7 +125,7 @@ class _Watched:
 
     def encode(self, *given: Any, **how: Any) -> list[int]:
         """Encode as the tokenizer does."""
-        found: list[int] = self._own.encode(*given, **how)
+        tokens: list[int] = self._own.encode(*given, **how)
         begin = getattr(self._own, "bos_id", None)
-        self._note(found, begin is not None and found[:1] == [begin])
-        return found
+        self._note(tokens, begin is not None and tokens[:1] == [begin])
+        return tokens

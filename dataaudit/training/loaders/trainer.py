@@ -32,7 +32,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from dataaudit.base.errors import ConfigError, Guarded, TagsError
+from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
 from dataaudit.base.files import write_whole
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS, TaggedCollator
@@ -153,7 +153,8 @@ class _Audit(Passes):
         """Calls of ``train`` that began a log of their own."""
         self.log = folder
         """Of the call that is under way."""
-        self._said: set[str] = set()
+        self._refused: set[str] = set()
+        """Losses that were no numbers, which an event has reported."""
         self._reset()
 
     def _reset(self) -> None:
@@ -240,10 +241,10 @@ class _Audit(Passes):
         for key, value in logs.items():
             if self.monitor is None or not key.startswith("eval_") or not key.endswith("loss"):
                 continue
-            with Guarded() as call:
+            with CatchErrors() as call:
                 self.monitor.validation(value, key[len("eval_") : -len("_loss")] if key.endswith("_loss") else "")
-            if call.error is not None and key not in self._said:
-                self._said.add(key)
+            if call.error is not None and key not in self._refused:
+                self._refused.add(key)
                 detail = {"what": key, "why": f"{type(value).__name__} is no number"}
                 self.monitor.add_event(self.monitor.steps, "not_seen", detail)
 
@@ -251,7 +252,7 @@ class _Audit(Passes):
         """Put the state into a checkpoint; training goes on where it cannot be written."""
         if self.monitor is None:
             return
-        with Guarded() as call:
+        with CatchErrors() as call:
             folder.mkdir(parents=True, exist_ok=True)
             state = {**self.monitor.state_dict(), "log": self.log.name}
             write_whole(self.state_file(folder), json.dumps(state).encode())
@@ -266,10 +267,10 @@ class _Audited(Trainer):
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train, and end the log whatever happens."""
-        found = resume_from_checkpoint
-        if found is True:
-            found = get_last_checkpoint(self.args.output_dir)
-        self._audit.checkpoint = Path(found) if found else None
+        checkpoint = resume_from_checkpoint
+        if checkpoint is True:
+            checkpoint = get_last_checkpoint(self.args.output_dir)
+        self._audit.checkpoint = Path(checkpoint) if checkpoint else None
         try:
             return super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
@@ -292,29 +293,29 @@ class _Audited(Trainer):
         return loss
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
-        """Compute the loss as the trainer does; while it trains, look at what the model returned."""
+        """Compute the loss as the trainer does; while it trains, log what the model returned."""
         audit, own = self._audit, super().compute_loss
         if audit.tags is None:
             return own(model, inputs, return_outputs=return_outputs, **kwargs)
         labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
         if audit.recomputes:
             with _outputs_of(model) as seen:
-                found = own(model, inputs, return_outputs=return_outputs, **kwargs)
+                result = own(model, inputs, return_outputs=return_outputs, **kwargs)
             audit.take(seen[0] if seen else None, labels)
-            return found
+            return result
         known = {"return_outputs": True} if _takes(own, "return_outputs") else {}
-        found = own(model, inputs, **known, **kwargs)
-        loss, outputs = found if isinstance(found, tuple) and len(found) == _PAIR else (found, None)
+        result = own(model, inputs, **known, **kwargs)
+        loss, outputs = result if isinstance(result, tuple) and len(result) == _PAIR else (result, None)
         audit.take(outputs, labels)
         return (loss, outputs) if return_outputs else loss
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """Fetch the batches of a step, and keep how long that takes."""
         began = time.perf_counter()
-        found = super().get_batch_samples(*args, **kwargs)
+        batches = super().get_batch_samples(*args, **kwargs)
         if self._audit.monitor is not None:
             self._audit.monitor.waited(time.perf_counter() - began)
-        return found
+        return batches
 
     def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
         """Take the norm as the trainer does, and keep it."""
@@ -326,9 +327,9 @@ class _Audited(Trainer):
 
     def _get_output_dir(self, *args: Any, **kwargs: Any) -> Any:
         """Return where the trainer's checkpoints are put, and keep it: each trial of a search has a folder."""
-        found = super()._get_output_dir(*args, **kwargs)
-        self._audit.output = Path(found)
-        return found
+        folder = super()._get_output_dir(*args, **kwargs)
+        self._audit.output = Path(folder)
+        return folder
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
         """Return the loader of an evaluation, whose records need no tags."""
@@ -433,9 +434,8 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
 
 def _trained_by(optimizer: Any, scheduler: Any, scaler: Any) -> dict[str, Any]:
     """Return what the monitor follows of a trainer; an optimizer that is none of torch's is not followed."""
-    held = optimizer
-    while hasattr(held, "optimizer"):
-        held = held.optimizer
-    if not isinstance(held, torch.optim.Optimizer):
+    while hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    if not isinstance(optimizer, torch.optim.Optimizer):
         return {}
-    return {"optimizer": held, "scaler": scaler, "scheduler": getattr(scheduler, "scheduler", scheduler)}
+    return {"optimizer": optimizer, "scaler": scaler, "scheduler": getattr(scheduler, "scheduler", scheduler)}

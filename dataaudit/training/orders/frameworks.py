@@ -5,7 +5,7 @@ the model before the first batch, evaluations on the first rank, dropout where t
 known only as well as the generator's state before the first batch is, which is asked for. A run that goes on from its
 checkpoint seeds again and reads the same offsets once more, as the script does.
 
-How torch draws depends on its version where a file has 2^28 tokens or more: draw with the one that trained.
+How torch draws depends on its version where a file has 2^28 tokens or more: draw with the version that trained.
 
 OLMo-core's saved orders: ``global_indices_*.npy`` of its loader of rows of one length (`NumpyFSLDataLoader`).
 
@@ -24,7 +24,7 @@ Its checkpoint holds no order, but where each rank is: `sample_idx` documents re
 and `inputs_buffer`, tokens that are read and not yet trained on. The order follows from the loader's rules: rank r has
 the r-th part of the documents, which follow each other in the data set's order; the first pass is in that order, and
 each later one is `Dataset.shuffle(seed=42 + epoch)` of the part. Labels are shifted within documents: one of n tokens
-has n - 1 labels, and rows are cut from these one after another.
+has n - 1 labels, and rows are cut from these in turn.
 
 What cannot be known: streamed data sets (`IterableDataset`), whose order is their reader's; versions since that load by
 Grain, whose checkpoints hold positions in a graph of transformations; documents that a `sample_processor` changed.
@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import expect_regular
+from dataaudit.base.files import expect_file
 from dataaudit.base.statistics import Ints
 from dataaudit.training.orders.rows import MappedFiles, Pieces, expanded
 
@@ -65,35 +65,27 @@ class Evaluations(NamedTuple):
 
 @dataclass
 class OffsetOrder:
-    """Random offsets of a flat file.
-
-    Args:
-        files: One file.
-        context: `block_size`.
-        batch: `batch_size`, of a micro-batch.
-        micro_batches: `gradient_accumulation_steps` of each rank: the config's number divided by the ranks.
-        states: Of each rank: the generator's state before its first batch (`torch.get_rng_state()`), or its seed where
-            nothing drew before.
-        first_step: `iter_num` at which these states are.
-        evaluations: None where no evaluation was made.
-
-    Raises:
-        ConfigError: A number is out of range, or the file is too short.
-    """
+    """Random offsets of a flat file."""
 
     files: MappedFiles
     context: int
+    """`block_size`"""
     batch: int
+    """`batch_size`, of a micro-batch."""
     micro_batches: int
+    """`gradient_accumulation_steps` of each rank: the config's number divided by the ranks."""
     states: Sequence[Path | int]
+    """Of each rank: the generator's state before its first batch (`torch.get_rng_state()`), or its seed where nothing
+    drew before."""
     first_step: int = 0
+    """`iter_num` at which these states are."""
     evaluations: Evaluations | None = None
     shuffled: Literal["rows"] = field(default="rows", init=False)
     """Each offset is drawn by itself."""
     samples: None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        """Look at the numbers, and make the generators."""
+        """Check the numbers, and make the generators."""
         if len(self.files.paths) != 1:
             raise ConfigError(f"nanoGPT reads one file, {len(self.files.paths)} are named")
         if self._range < 1:
@@ -113,7 +105,7 @@ class OffsetOrder:
         self._step = 0
 
     def pieces(self, first: int, number: int) -> Pieces:
-        """Return what the samples of one step are made of, or of several whole ones."""
+        """Return what the samples of one step are made of, or of several whole steps."""
         size = self.batch * self.micro_batches * len(self.states)
         if first % size or number % size:
             raise ConfigError(f"--batch: a step takes {size:,} rows: micro-batch x accumulation x ranks")
@@ -126,17 +118,17 @@ class OffsetOrder:
 
     def _one_step(self) -> np.ndarray:
         """Return the offsets of the next step: int64[micro-batches x ranks x batch]."""
-        found = []
+        offsets = []
         evaluations, step = self.evaluations, self.first_step + self._step
         if evaluations is not None and step % evaluations.interval == 0:
             for high in (self._range, evaluations.tokens - self.context):
                 for _ in range(evaluations.batches):
                     self._draw(self._generators[0], high)
         for _ in range(self.micro_batches):
-            found += self._next
+            offsets += self._next
             self._next = [self._draw(generator, self._range) for generator in self._generators]
         self._step += 1
-        return np.concatenate(found)
+        return np.concatenate(offsets)
 
     def _draw(self, generator: torch.Generator, high: int) -> np.ndarray:
         import torch
@@ -149,12 +141,12 @@ def _generator(state: Path | int) -> torch.Generator:
     """Return a generator in a state."""
     import torch
 
-    found = torch.Generator()
+    generator = torch.Generator()
     if isinstance(state, int):
-        return found.manual_seed(state)
+        return generator.manual_seed(state)
     try:
-        expect_regular(state)
-        return found.set_state(torch.load(state, weights_only=True))
+        expect_file(state)
+        return generator.set_state(torch.load(state, weights_only=True))
     except OSError as error:
         raise ConfigError(f"{state} cannot be read: {error.strerror or error}") from None
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, TypeError, KeyError):
@@ -173,13 +165,13 @@ def open_olmo(indices: Sequence[Path], files: MappedFiles, *, context: int, batc
     """Open saved orders, one a pass."""
     passes, chunks, drawn = [], set(), True
     for path in indices:
-        said = _NAME.fullmatch(path.name)
-        if said is None:
+        name = _NAME.fullmatch(path.name)
+        if name is None:
             raise ConfigError(
                 f"{path} is no order that is known: expected global_indices_dataset_size..._v1.npy",
                 "Orders of rows of several lengths (global_batch_indices) and of its composable loader are not.",
             )
-        chunk, size = int(said["chunk"] or 1), int(said["size"])
+        chunk, size = int(name["chunk"] or 1), int(name["size"])
         rows = files.tokens // (chunk * context) * chunk
         if int(rows.sum()) != size:
             raise ConfigError(
@@ -188,7 +180,7 @@ def open_olmo(indices: Sequence[Path], files: MappedFiles, *, context: int, batc
             )
         passes.append(_loaded(path, size))
         chunks.add(chunk)
-        drawn &= said["seed"] is not None
+        drawn &= name["seed"] is not None
     borders = np.concatenate([[0], np.cumsum(rows)])
     return InstanceOrder(
         files=files,
@@ -237,16 +229,16 @@ class InstanceOrder:
 
 def _loaded(path: Path, size: int) -> np.ndarray:
     try:
-        expect_regular(path)
+        expect_file(path)
         there = os.stat(path).st_size
         if there != 4 * size:
             raise ConfigError(f"{path} has {there:,} bytes, by its name it has {4 * size:,}: it is damaged")
-        found: np.ndarray = np.memmap(path, dtype="<u4", mode="r")
+        rows: np.ndarray = np.memmap(path, dtype="<u4", mode="r")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if int(found.max()) >= size:
-        raise ConfigError(f"{path} names the row {int(found.max()):,} of {size:,}: it is damaged")
-    return found
+    if int(rows.max()) >= size:
+        raise ConfigError(f"{path} names the row {int(rows.max()):,} of {size:,}: it is damaged")
+    return rows
 
 
 _SEED = 42
@@ -254,24 +246,17 @@ _SEED = 42
 
 @dataclass
 class RankedOrder:
-    """Rows of ranks that read a part of the documents each.
-
-    Args:
-        files: The token files, in the order of the data set, written with the end token that the loader adds.
-        context: `seq_len`.
-        batch: `local_batch_size`, of a rank's micro-batch.
-        ranks: Data-parallel ones.
-        begin: Whether the tokenizer has a token of beginning, which the loader adds and the files do not hold.
-
-    Raises:
-        ConfigError: A rank has no document.
-    """
+    """Rows of ranks that read a part of the documents each."""
 
     files: MappedFiles
+    """In the order of the data set, written with the end token that the loader adds."""
     context: int
+    """`seq_len`"""
     batch: int
+    """`local_batch_size`, of a rank's micro-batch."""
     ranks: int
     begin: bool
+    """Whether the tokenizer has a token of beginning, which the loader adds and the files do not hold."""
     shuffled: Literal[""] = field(default="", init=False)
     samples: None = field(default=None, init=False)
 
@@ -309,7 +294,7 @@ class RankedOrder:
 
     def _of_rank(self, rank: int, rows: Ints, own: Ints) -> Ints:
         """Return row, document, offset, length and pass of the pieces of one rank's rows: int64[5, n]."""
-        found, total = [], self._totals[rank]
+        pieces, total = [], self._totals[rank]
         starts = own[rows] * self.context
         for epoch in range(int(starts.min()) // total, int(starts.max() + self.context - 1) // total + 1):
             documents, ends = self._passes(rank, epoch)
@@ -319,22 +304,24 @@ class RankedOrder:
             if not inside.any():
                 continue
             begin, end = begin[inside], end[inside]
-            row, place = expanded(np.searchsorted(ends, begin, "right"), np.searchsorted(ends, end - 1, "right"))
-            size = self._labels[documents[place]]
-            at = ends[place] - size
-            low, high = np.maximum(begin[row], at), np.minimum(end[row], ends[place])
+            row, met = expanded(np.searchsorted(ends, begin, "right"), np.searchsorted(ends, end - 1, "right"))
+            at = ends[met] - self._labels[documents[met]]
+            low, high = np.maximum(begin[row], at), np.minimum(end[row], ends[met])
             offset = low - at + (not self.begin)
-            passes = np.full(len(row), epoch)
-            found.append(np.stack([rows[inside][row], documents[place], offset, high - low, passes]))
-        return np.concatenate(found, axis=1)
+            pieces.append(np.stack([rows[inside][row], documents[met], offset, high - low, np.full(len(row), epoch)]))
+        return np.concatenate(pieces, axis=1)
+
+    def positions(self, samples: int) -> tuple[dict[str, int], ...]:
+        """Return where each rank is after so many samples of all ranks."""
+        return tuple(self.position(rank, samples) for rank in range(self.ranks))
 
     def position(self, rank: int, samples: int) -> dict[str, int]:
-        """Return where a rank is after so many samples of all ranks: what its checkpoint says, of a buffer its size."""
+        """Return where a rank is after so many samples of all ranks, as its checkpoint has it, of a buffer its size."""
         labels = samples // self.ranks * self.context
         total = self._totals[rank]
         # The loader reads the document that fills a row, and starts over only when the next row asks for more.
         epoch = max(0, (labels - 1) // total)
         _, ends = self._passes(rank, epoch)
         read = int(np.searchsorted(ends, labels - epoch * total, "left")) + (labels > 0)
-        held = int(ends[read - 1]) if read else 0
-        return {"sample_idx": read, "epoch": epoch, "inputs_buffer": held - (labels - epoch * total)}
+        fetched = int(ends[read - 1]) if read else 0
+        return {"sample_idx": read, "epoch": epoch, "inputs_buffer": fetched - (labels - epoch * total)}

@@ -27,7 +27,7 @@ import numpy as np
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import expect_regular, read_regular
+from dataaudit.base.files import expect_file, read_safely
 from dataaudit.base.statistics import Ints
 from dataaudit.training.orders.rows import MappedFiles, Pieces, expanded
 
@@ -39,29 +39,26 @@ def open_megatron(
 ) -> BlendedOrder | SampleOrder:
     """Open a saved order."""
     prefix = _prefix(index, split)
-    said = _described(prefix)
-    if "-BlendedDataset" in prefix.name:
-        parts = []
-        for item in said.get("datasets", ()):
-            digest = hashlib.md5(json.dumps(item, indent=4).encode(), usedforsecurity=False).hexdigest()
-            part = prefix.with_name(f"{digest}-{item.get('class')}-{split}")
-            parts.append(_sample_order(part, item, files, extra))
-        return BlendedOrder(
-            parts=tuple(parts),
-            dataset=_loaded(prefix, "dataset_index", 1),
-            sample=_loaded(prefix, "dataset_sample_index", 1),
-        )
-    return _sample_order(prefix, said, files, extra)
+    about = _described(prefix)
+    if "-BlendedDataset" not in prefix.name:
+        return _sample_order(prefix, about, files, extra)
+    parts = []
+    for item in about.get("datasets", ()):
+        digest = hashlib.md5(json.dumps(item, indent=4).encode(), usedforsecurity=False).hexdigest()
+        part = prefix.with_name(f"{digest}-{item.get('class')}-{split}")
+        parts.append(_sample_order(part, item, files, extra))
+    dataset, sample = (_loaded(prefix, name, 1) for name in ("dataset_index", "dataset_sample_index"))
+    return BlendedOrder(parts=tuple(parts), dataset=dataset, sample=sample)
 
 
-def _sample_order(prefix: Path, said: dict[str, Any], files: MappedFiles, extra: bool) -> SampleOrder:
-    length = said.get("sequence_length")
-    if not isinstance(length, int) or not isinstance(said.get("dataset_path"), str):
+def _sample_order(prefix: Path, about: dict[str, Any], files: MappedFiles, extra: bool) -> SampleOrder:
+    length = about.get("sequence_length")
+    if not isinstance(length, int) or not isinstance(about.get("dataset_path"), str):
         raise ConfigError(f"{prefix}-description.txt says no sequence_length and dataset_path: it is no GPT data set's")
     return SampleOrder(
         name=prefix.name,
         files=files,
-        file=files.file(said["dataset_path"]),
+        file=files.file(about["dataset_path"]),
         length=length,
         extra=int(extra),
         document=_loaded(prefix, "document_index", 1),
@@ -78,14 +75,13 @@ class SampleOrder:
     files: MappedFiles
     file: int
     length: int
-    """Labels of a sample."""
     extra: int
     document: np.ndarray
     sample: np.ndarray
     shuffle: np.ndarray
 
     def __post_init__(self) -> None:
-        """Hold the indices against each other and the file."""
+        """Compare the indices with each other and with the file."""
         sequences = int(self.files.firsts[self.file + 1] - self.files.firsts[self.file])
         wrong = not len(self.document) or self.document.min() < 0 or self.document.max() >= sequences
         if wrong or self.sample.shape != (len(self.shuffle) + 1, 2):
@@ -101,15 +97,15 @@ class SampleOrder:
 
     @cached_property
     def epochs(self) -> Ints | None:
-        """int64[document index] how often each document stands before this place; None where each stands once."""
+        """int64[document index] how often each document came before; None where each comes once."""
         order = np.argsort(self.document, kind="stable")
-        held = self.document[order]
-        new = np.concatenate([[True], held[1:] != held[:-1]])
+        document = self.document[order]
+        new = np.concatenate([[True], document[1:] != document[:-1]])
         if new.all():
             return None
-        found = np.empty(len(order), dtype=np.int64)
-        found[order] = np.arange(len(order)) - np.flatnonzero(new)[np.cumsum(new) - 1]
-        return found
+        epochs = np.empty(len(order), dtype=np.int64)
+        epochs[order] = np.arange(len(order)) - np.flatnonzero(new)[np.cumsum(new) - 1]
+        return epochs
 
     @property
     def shuffled(self) -> Literal["", "rows"]:
@@ -131,12 +127,12 @@ class SampleOrder:
             )
         chosen = self.shuffle[samples].astype(np.int64)
         begin, end = self.sample[chosen].astype(np.int64), self.sample[chosen + 1].astype(np.int64)
-        row, place = expanded(begin[:, 0], np.maximum(begin[:, 0], end[:, 0]))
-        place = np.minimum(place, len(self.document) - 1)
-        document = self.document[place].astype(np.int64) + self.files.firsts[self.file]
+        row, at = expanded(begin[:, 0], np.maximum(begin[:, 0], end[:, 0]))
+        at = np.minimum(at, len(self.document) - 1)
+        document = self.document[at].astype(np.int64) + self.files.firsts[self.file]
         whole = self.files.ends[document] - self.files.begins[document]
-        offset = np.where(place == begin[row, 0], begin[row, 1], 0)
-        stop = np.where(place == end[row, 0], end[row, 1] + self.extra, whole)
+        offset = np.where(at == begin[row, 0], begin[row, 1], 0)
+        stop = np.where(at == end[row, 0], end[row, 1] + self.extra, whole)
         totals = np.bincount(row, stop - offset, minlength=len(samples))
         if (offset < 0).any() or (stop > whole).any() or (totals != self.length + self.extra).any():
             raise ConfigError(
@@ -144,7 +140,7 @@ class SampleOrder:
                 f" {self.files.paths[self.file]}",
                 "The index is of another file, or samples have no extra token: --no-extra-token.",
             )
-        epochs = np.zeros(len(place), np.int64) if self.epochs is None else self.epochs[place]
+        epochs = np.zeros(len(at), np.int64) if self.epochs is None else self.epochs[at]
         return Pieces(row=row, document=document, offset=offset, length=stop - offset, epoch=epochs)
 
 
@@ -157,7 +153,7 @@ class BlendedOrder:
     sample: np.ndarray
 
     def __post_init__(self) -> None:
-        """Hold the indices against each other."""
+        """Compare the indices with each other."""
         known = len(self.dataset) and self.dataset.min() >= 0 and self.dataset.max() < len(self.parts)
         if len(self.dataset) != len(self.sample) or not known:
             raise ConfigError("the index of the blend and its description do not belong together: one was changed")
@@ -176,8 +172,8 @@ class BlendedOrder:
         each = []
         for part in np.unique(of).tolist():
             rows = np.flatnonzero(of == part)
-            found = self.parts[part].pieces_of(sample[rows])
-            each.append(np.stack([rows[found.row], found.document, found.offset, found.length, found.epoch]))
+            own = self.parts[part].pieces_of(sample[rows])
+            each.append(np.stack([rows[own.row], own.document, own.offset, own.length, own.epoch]))
         return Pieces.joined(each)
 
 
@@ -185,45 +181,43 @@ def _prefix(index: Path, split: str) -> Path:
     """Return the beginning of the files of a data set: that of the blend, where there is one."""
     if not index.is_dir():
         return index
-    found: list[Path] = []
+    orders: list[Path] = []
     for kind, name in (("BlendedDataset", "dataset_index"), ("GPTDataset", "document_index")):
-        found = sorted(index.glob(f"*-{kind}-{split}-{name}.npy"))
-        if found:
-            found = [path.with_name(path.name.removesuffix(f"-{name}.npy")) for path in found]
-            break
-    if len(found) != 1:
-        shown = ", ".join(t.clean(path.name, 100) for path in found[:_NAMED])
+        files = sorted(index.glob(f"*-{kind}-{split}-{name}.npy"))
+        orders = orders or [path.with_name(path.name.removesuffix(f"-{name}.npy")) for path in files]
+    if len(orders) != 1:
+        shown = ", ".join(t.clean(path.name, 100) for path in orders[:_NAMED])
         raise ConfigError(
-            f"{index} holds {len(found)} orders of the split {split}{': ' if shown else ''}{shown}",
+            f"{index} holds {len(orders)} orders of the split {split}{': ' if shown else ''}{shown}",
             "Name one: --index FOLDER/HASH-GPTDataset-train. description.txt beside it says what it is of.",
         )
-    return found[0]
+    return orders[0]
 
 
 def _described(prefix: Path) -> dict[str, Any]:
     path = prefix.with_name(f"{prefix.name}-description.txt")
     try:
-        said = json.loads(read_regular(path))
+        about = json.loads(read_safely(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError:
-        said = None
-    if not isinstance(said, dict):
+        about = None
+    if not isinstance(about, dict):
         raise ConfigError(f"{path} is damaged: expected a JSON object")
-    return said
+    return about
 
 
 def _loaded(prefix: Path, name: str, dimensions: int) -> np.ndarray:
     path = prefix.with_name(f"{prefix.name}-{name}.npy")
     try:
-        expect_regular(path)
-        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        expect_file(path)
+        index: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError):
         raise ConfigError(f"{path} is damaged: it is no .npy of numbers") from None
-    if found.ndim != dimensions or found.dtype.kind not in "iu":
+    if index.ndim != dimensions or index.dtype.kind not in "iu":
         raise ConfigError(
-            f"{path}: expected {dimensions} dimensions of whole numbers, found {found.dtype}{list(found.shape)}"
+            f"{path}: expected {dimensions} dimensions of whole numbers, found {index.dtype}{list(index.shape)}"
         )
-    return found
+    return index

@@ -1,6 +1,6 @@
 """From rows of token files to stretches: whose tokens the labels of a row are.
 
-An order says which tokens stand in each row of a batch, as *pieces* of documents. Most trainers have the next token of
+An order names the tokens in each row of a batch, as *pieces* of documents. Most trainers have the next token of
 the row as the label: its first token is no label, and is taken away. What is left are the labels, each a target.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from dataaudit.base.errors import ConfigError, ManifestMismatch
 from dataaudit.base.statistics import Ints
@@ -33,7 +34,7 @@ class Pieces:
     epoch: Ints
     """Pass over the data, from 0."""
     labels: bool = False
-    """Whether these are the labels already, the first one of a row too."""
+    """Whether these are the labels already, the first of a row too."""
 
     @classmethod
     def joined(cls, parts: Iterable[Ints], *, labels: bool = False) -> Pieces:
@@ -52,37 +53,28 @@ class Order(Protocol):
 
     @property
     def shuffled(self) -> Literal["", "rows"]:
-        """``rows``: any order of the rows of a pass was as likely as this one; empty: not so, or not known."""
+        """``rows``: any order of the rows of a pass was as likely as this; empty: not so, or not known."""
 
     def pieces(self, first: int, number: int) -> Pieces:
         """Return what some samples that follow each other are made of."""
 
 
 class MappedFiles:
-    """Token files whose maps say which document each token is from, as one row of documents, and one of tokens.
-
-    Args:
-        paths: The files, in the order of the trainer; only their maps are read.
-        manifest: Id of the manifest that they have to be of.
-
-    Raises:
-        ConfigError: A map is absent or damaged, or its file has another size.
-        ManifestMismatch: It is of another manifest.
-    """
+    """Token files of a manifest in the trainer's order, as one row of documents, and one of tokens, by their maps."""
 
     def __init__(self, paths: Sequence[Path], manifest: str) -> None:
         if not paths:
             raise ConfigError("no token file is named", "--file FILE.bin, whose map lies beside it.")
         self.paths = tuple(paths)
-        found, tokens = [], []
+        tables, tokens = [], []
         for path in paths:
-            table, said = read_map(path)
-            if said["manifest"] != manifest:
+            table, about = read_map(path)
+            if about["manifest"] != manifest:
                 raise ManifestMismatch(
-                    f"{path} holds tokens of the manifest {said['manifest']}, named is {manifest}",
+                    f"{path} holds tokens of the manifest {about['manifest']}, named is {manifest}",
                     "Name the manifest that the file was written of.",
                 )
-            total, size = int(said["tokens"]), np.dtype(said["dtype"]).itemsize
+            total, size = int(about["tokens"]), np.dtype(about["dtype"]).itemsize
             if path.exists() and path.stat().st_size != total * size:
                 raise ConfigError(
                     f"{path} has {path.stat().st_size:,} bytes, its map says {total * size:,}", "Write it anew."
@@ -90,17 +82,18 @@ class MappedFiles:
             starts, stops = table["start"].to_numpy(), table["stop"].to_numpy()
             if not len(starts) or starts[0] != 0 or stops[-1] != total or (starts[1:] != stops[:-1]).any():
                 raise ConfigError(f"{map_path(path)} is damaged: its documents do not follow one another")
-            found.append(table)
+            tables.append(table)
             tokens.append(total)
         self.tokens = np.array(tokens, dtype=np.int64)
         """int64[files]"""
         self.bases = np.concatenate([[0], np.cumsum(self.tokens)]).astype(np.int64)
-        """int64[files + 1] token at which each file begins, were they one."""
-        counts = np.array([len(item) for item in found], dtype=np.int64)
+        """int64[files + 1] token at which each file begins, were they a single file."""
+        counts = np.array(list(map(len, tables)), dtype=np.int64)
         self.firsts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """int64[files + 1] number of the first document of each file."""
         base = np.repeat(self.bases[:-1], counts)
-        columns = {name: np.concatenate([item[name].to_numpy() for item in found]) for name in found[0].column_names}
+        whole = pa.concat_tables(tables)
+        columns = {name: whole[name].to_numpy() for name in whole.column_names}
         self.begins: Ints = columns["start"] + base
         """int64[documents] first token of each."""
         self.ends: Ints = columns["stop"] + base
@@ -109,14 +102,14 @@ class MappedFiles:
     def file(self, name: str) -> int:
         """Return the number of the file of a path that may be another machine's, by its name."""
         stem = Path(name).name.removesuffix(".bin")
-        held = [place for place, path in enumerate(self.paths) if path.name.removesuffix(".bin") == stem]
-        exact = [place for place in held if self.paths[place].with_suffix("") == Path(name)]
-        if len(held) != 1 and len(exact) != 1:
+        matches = [number for number, path in enumerate(self.paths) if path.name.removesuffix(".bin") == stem]
+        exact = [number for number in matches if self.paths[number].with_suffix("") == Path(name)]
+        if len(matches) != 1 and len(exact) != 1:
             raise ConfigError(
-                f"the order reads {name}, which {'none' if not held else 'several'} of the files that are named is",
+                f"the order reads {name}, which {'several' if matches else 'none'} of the files that are named is",
                 "--file, once for each file of tokens; its name has to be that in the order.",
             )
-        return (exact or held)[0]
+        return (exact or matches)[0]
 
     def windows(self, starts: Ints, tokens: int, epoch: Ints | int = 0) -> Pieces:
         """Return the pieces of rows that are windows of the tokens."""

@@ -1,55 +1,31 @@
-"""What people read of an attribution: the answer, the curve, what was divided, and what it does not say.
+"""The terminal's view of an attribution: the answer, the curve, what was divided, and what it does not say.
 
-Where no episode is, the headline says the least rise that would have been seen, and what changed in the run.
+Where no episode is, the headline names the least rise that would have been seen, and what changed in the run.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from dataaudit.base.render.blocks import (
-    Block,
-    Cell,
-    Column,
-    Facts,
-    Point,
-    Points,
-    Prose,
-    Row,
-    Section,
-    Table,
-    names,
-    numbers,
-    toned,
-)
-from dataaudit.base.render.line import Line, Name, decimal, join, say, share, spell
+from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose, Section, Table, toned
+from dataaudit.base.render.line import Line, Name, join, say, share, spell
 from dataaudit.base.render.terminal import page, parts_of, plot_lines, prose, section, terminal_width
-from dataaudit.base.statistics import LEAST_STEPS
+from dataaudit.base.statistics import LEAST_STEPS, Floats, Ints
 from dataaudit.base.text import plural
-from dataaudit.present.report.standouts import LIMIT_SD
-from dataaudit.training.attribution.findings import (
-    Attribution,
-    Change,
-    Detector,
-    Document,
-    Episode,
-    Found,
-    ShardMetric,
-    Share,
-    Span,
-)
+from dataaudit.present.report.highlights import LIMIT_SD
+from dataaudit.training.attribution.findings import Attribution, Change, Detector, Document, Episode, Share, Span
 from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_facts import beside
 from dataaudit.training.attribution.step_detector import YOUNG
-from dataaudit.training.pages.evidence_blocks import evidence_blocks, proposed, replay_blocks
-from dataaudit.training.pages.run_blocks import run_blocks
+from dataaudit.training.pages.evidence_blocks import evidence_blocks, proposed, replay_blocks, unit_line
+from dataaudit.training.pages.run_blocks import Field, rounded, run_blocks, table
 
-SAID = 5
+HEADLINE_STEPS = 5
 """Steps whose limit the headline names, where there is one."""
 BLIND = 1.0
 """Nats: where no smaller rise would have been seen, that comes first."""
@@ -79,18 +55,16 @@ _REASONS = {
     "mixture": "harder sources came together",
     "spread": "the excess is spread over many blocks",
 }
-
-
 _WHOLE = frozenset({"state", "mixture"})
 """Reasons that point at no document: none is listed."""
 
 
-def limit_said(detector: Detector) -> str:
+def limit_line(detector: Detector) -> str:
     """Return "rise above 0.28 nats over 5 steps": the limit of visibility; nothing where no step was judged."""
     limits = {visible.steps: visible.rise for visible in detector.visible}
     if not limits:
         return ""
-    steps = SAID if SAID in limits else max(limits)
+    steps = HEADLINE_STEPS if HEADLINE_STEPS in limits else max(limits)
     during = "in a single step" if steps == 1 else f"over {steps} steps"
     return f"rise above {limits[steps]:.2g} nats {during}"
 
@@ -98,39 +72,33 @@ def limit_said(detector: Detector) -> str:
 def none_seen(detector: Detector, steps: int) -> str:
     """Return the same of a run without an episode, without a full stop: "No rise above ... among 900 steps"."""
     blind = min((visible.rise for visible in detector.visible), default=0.0) > BLIND
-    begin = f"Hardly anything could be seen: no {limit_said(detector)}" if blind else f"No {limit_said(detector)}"
+    begin = f"Hardly anything could be seen: no {limit_line(detector)}" if blind else f"No {limit_line(detector)}"
     return f"{begin} among {plural(steps, 'step')}"
 
 
-def nothing_said(found: Attribution) -> str:
+def _no_episode(result: Attribution) -> str:
     """Return the headline where no episode is: what could not have been seen, dips, and changes."""
-    if found.asked_step is not None:
-        return _step_said(found, Span(first_step=found.asked_step, last_step=found.asked_step, flagged=0))
-    dips = f"; {plural(len(found.dips), 'dip')} below the band" if found.dips else ""
-    changes = f"; {changes_said(found.changes)}" if found.changes else ""
-    return f"{none_seen(found.detector, found.steps)}{dips}{changes}."
+    if result.asked_step is None:
+        dips = f"; {plural(len(result.dips), 'dip')} below the band" if result.dips else ""
+        changes = f"; {change_lines(result.changes)}" if result.changes else ""
+        return f"{none_seen(result.detector, result.steps)}{dips}{changes}."
+    step = result.asked_step
+    dip = ", but below the band" if any(span.first_step <= step <= span.last_step for span in result.dips) else ""
+    changed = beside(result.changes, Span(first_step=step, last_step=step, flagged=0))
+    changes = f" Beside it: {change_lines(changed)}." if changed else ""
+    seen = f"A {limit_line(result.detector)} is seen in half of the cases."
+    return f"Step {step:,} is in no episode{dip}. {seen}{changes}"
 
 
-def _step_said(found: Attribution, step: Span) -> str:
-    """Return the same of a step that was asked for."""
-    below = any(span.first_step <= step.first_step <= span.last_step for span in found.dips)
-    dip = ", but below the band" if below else ""
-    changed = beside(found.changes, step)
-    changes = f" Beside it: {changes_said(changed)}." if changed else ""
-    seen = f"A {limit_said(found.detector)} is seen in half of the cases."
-    return f"Step {step.first_step:,} is in no episode{dip}. {seen}{changes}"
-
-
-def changes_said(changes: tuple[Change, ...]) -> str:
+def change_lines(changes: tuple[Change, ...]) -> str:
     """Return what changed, in a line."""
     more = f"; {plural(len(changes) - MOST, 'more change')}" if len(changes) > MOST else ""
-    return "; ".join(map(change_said, changes[:MOST])) + more
+    return "; ".join(map(change_line, changes[:MOST])) + more
 
 
-def change_said(change: Change) -> str:
+def change_line(change: Change) -> str:
     """Return a change in words."""
-    one_step = change.first_step == change.last_step
-    steps = f"step {change.first_step:,}" if one_step else f"steps {change.first_step:,} to {change.last_step:,}"
+    steps = steps_line(change.first_step, change.last_step).lower()
     if change.kind == "skipped_updates":
         return f"{plural(int(change.after), 'skipped update')} at {steps}"
     if change.kind == "clipping":
@@ -139,78 +107,74 @@ def change_said(change: Change) -> str:
     return f"{_NAMES[change.kind]} {change.after:,.4g} after {change.before:,.4g}{times} from {steps}"
 
 
-def render_text(found: Attribution, data: Data, *, width: int | None = None) -> str:
+def render_text(result: Attribution, data: Data, *, width: int | None = None) -> str:
     """Return what the terminal shows."""
     columns = width or terminal_width()
-    shown = _shown(found)
-    parts = [_opening(found, shown, columns), section("", _chart(found, data, columns))]
-    for episode in shown:
-        for block in _blocks(episode, data, found.changes, title=len(shown) > 1):
-            parts += parts_of(block, columns, _ROWS, _REST)
-    parts += [lines for block in _rest(found, shown) for lines in parts_of(block, columns, _ROWS, _REST)]
-    return page(headline(found), *parts)
+    shown = _shown(result)
+    chart = curve_chart("Loss by step, nats/token", data.curve.step, data.curve.value, result.episodes, columns)
+    blocks = [block for episode in shown for block in _blocks(episode, data, result.changes, title=len(shown) > 1)]
+    parts = [lines for block in (*blocks, *_rest(result, shown)) for lines in parts_of(block, columns, _ROWS, _REST)]
+    return page(headline(result), _opening(result, shown, columns), section("", chart), *parts)
 
 
-def headline(found: Attribution) -> Line:
+def headline(result: Attribution) -> Line:
     """Return the answer in a line."""
-    shown = _shown(found)
+    shown = _shown(result)
     if shown:
-        return join(" ", (*behind_lines(found)[:1], answer(shown[0])))
-    steps = f"{plural(found.steps, 'step')}"
-    if found.reason and found.asked_step is not None:
-        return f"Cannot tell: a rank's part of step {found.asked_step:,} is missing; the others' loss is in its band."
-    if found.reason:
-        lacking = "its end is missing" if found.reason == "not_closed" else _missing(found)
+        return join(" ", (*behind_lines(result)[:1], answer(shown[0])))
+    steps = plural(result.steps, "step")
+    if result.reason and result.asked_step is not None:
+        return f"Cannot tell: a rank's part of step {result.asked_step:,} is missing; the others' loss is in its band."
+    if result.reason:
+        lacking = "its end is missing" if result.reason == "not_closed" else _missing(result)
         return f"Cannot tell: {lacking}; of the {steps} in the log, none has a loss above its band."
-    if found.exit_code:
-        window = found.detector.window
-        torn = f" ({plural(found.torn_bytes, 'byte')} at its end could not be read)" if found.torn_bytes else ""
-        if found.judged and found.asked_step is not None:
-            return (
-                f"Step {found.asked_step:,} was not judged: a line takes {window} steps before the first one that is."
-            )
-        return f"No data: {steps} in the log{torn}, and a line takes {window} before the first one that is judged."
-    return nothing_said(found)
+    if not result.exit_code:
+        return _no_episode(result)
+    window = result.detector.window
+    if result.judged and result.asked_step is not None:
+        return f"Step {result.asked_step:,} was not judged: a line takes {window} steps before the first one that is."
+    torn = f" ({plural(result.torn_bytes, 'byte')} at its end could not be read)" if result.torn_bytes else ""
+    return f"No data: {steps} in the log{torn}, and a line takes {window} before the first one that is judged."
 
 
-def behind_lines(found: Attribution) -> list[Line]:
+def behind_lines(result: Attribution) -> list[Line]:
     """Return which shards are behind more than one episode of a run, and how many."""
-    several = [behind for behind in found.behind if behind.episodes > 1][:EPISODES]
-    episodes = plural(len(found.episodes), "episode")
+    several = [behind for behind in result.behind if behind.episodes > 1][:EPISODES]
+    episodes = plural(len(result.episodes), "episode")
     return [
         say("{} is behind {} of {}.", Name(behind.name, ends=True), behind.episodes, episodes) for behind in several
     ]
 
 
-def _missing(found: Attribution) -> str:
-    verb = "is" if found.missing_steps == 1 else "are"
-    return f"{found.missing_steps:,} of {plural(found.missing_among, 'step')} {verb} missing"
+def _missing(result: Attribution) -> str:
+    verb = "is" if result.missing_steps == 1 else "are"
+    return f"{result.missing_steps:,} of {plural(result.missing_among, 'step')} {verb} missing"
 
 
-def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list[str]:
-    """Return what is to be known before anything is explained: what the log lacks, more episodes, what is proposed."""
-    said: list[Line] = [*behind_lines(found)[1:]]
-    if found.missing_steps:
-        reason = "steps_missing: " if found.reason == "steps_missing" else ""
-        gap = "" if found.longest_gap is None else f"; the longest gap: {_steps_of(*found.longest_gap).lower()}"
-        said.append(f"{reason}{_missing(found)}, wholly or of some rank{gap}.")
-    if found.open_ranks:
-        reason = "not_closed: " if found.reason == "not_closed" else ""
-        said.append(
-            f"{reason}The log of {plural(found.open_ranks, 'rank')} has no end: the run goes on, it was killed, or it"
-            f" could not write its log. What came after step {found.last_step or 0:,} is not in it."
+def _opening(result: Attribution, shown: tuple[Episode, ...], width: int) -> list[str]:
+    """Return what comes before explanations: what the log lacks, more episodes, what is proposed."""
+    texts: list[Line] = [*behind_lines(result)[1:]]
+    if result.missing_steps:
+        reason = "steps_missing: " if result.reason == "steps_missing" else ""
+        gap = "" if result.longest_gap is None else f"; the longest gap: {steps_line(*result.longest_gap).lower()}"
+        texts.append(f"{reason}{_missing(result)}, wholly or of some rank{gap}.")
+    if result.open_ranks:
+        reason = "not_closed: " if result.reason == "not_closed" else ""
+        texts.append(
+            f"{reason}The log of {plural(result.open_ranks, 'rank')} has no end: the run goes on, it was killed, or it"
+            f" could not write its log. What came after step {result.last_step or 0:,} is not in it."
         )
-    if found.torn_bytes:
-        said.append(f"{plural(found.torn_bytes, 'byte')} at the end of parts could not be read, and are not counted.")
-    lines = [line for text in said for line in prose(text, width)]
+    if result.torn_bytes:
+        texts.append(f"{plural(result.torn_bytes, 'byte')} at the end of parts could not be read, and are not counted.")
+    lines = [line for text in texts for line in prose(text, width)]
     lines += [f"  {spell(answer(episode))}" for episode in shown[1:]]
-    odd = any(unit.outlier for test in found.residual_tests for unit in test.units)
-    return [*lines, *(prose(proposed(found), width) if shown or odd or found.proposals else ())]
+    odd = any(unit.outlier for test in result.residual_tests for unit in test.units)
+    return [*lines, *(prose(proposed(result), width) if shown or odd or result.proposals else ())]
 
 
-def _shown(found: Attribution) -> tuple[Episode, ...]:
-    """Return the episodes that are shown: the largest one first, found ones before others; then the rest by time."""
-    shown = sorted(found.episodes, key=lambda episode: (episode.outcome != "found", -_size(episode)))[:EPISODES]
+def _shown(result: Attribution) -> tuple[Episode, ...]:
+    """Return the episodes that are shown: the largest first, explained before others; the rest by time."""
+    shown = sorted(result.episodes, key=lambda episode: (episode.outcome != "found", -_size(episode)))[:EPISODES]
     return (*shown[:1], *sorted(shown[1:], key=lambda item: item.first_step))
 
 
@@ -225,10 +189,9 @@ def _size(episode: Episode) -> float:
 
 def answer(episode: Episode) -> Line:
     """Return which data an episode's excess lies in, with the interval of its share, or why none is named."""
-    steps = _steps(episode)
-    if episode.kind == "not_finite":
-        begin: Line = f"{steps}: the loss is not finite."
-    else:
+    steps = steps_line(episode.first_step, episode.last_step)
+    begin: Line = f"{steps}: the loss is not finite."
+    if episode.kind != "not_finite":
         begin = f"{steps}: loss {_nats(episode.loss)}, expected {_nats(episode.expected)} ± {_nats(episode.band)}."
     if episode.found is None:
         why: Line = _REASONS[episode.reason]
@@ -237,53 +200,34 @@ def answer(episode: Episode) -> Line:
             own = f"{min(1.0, most.share or 0.0) * 100:.0f} %"
             why = say("{}, {} of it in {} at {} nats/token", why, own, Name(most.name, ends=True), _nats(most.loss))
         return say("{} No data is named: {}.", begin, why)
-    unit = _unit(episode.found)
+    unit = unit_line(episode.found)
     if episode.num_documents == 1:  # of its shard, and of its block, that says nothing
-        unit = say(
-            "a single document, row {} of {}", episode.documents[0].first_row, Name(episode.found.name, ends=True)
-        )
-    part = (
-        "Every segment without a finite loss"
-        if episode.found.share is None
-        else f"{_percent(episode.found)} of the excess"
-    )
-    return say("{} {} lies in {}.", begin, part, unit)
+        name = Name(episode.found.name, ends=True)
+        unit = say("a single document, row {} of {}", episode.documents[0].first_row, name)
+    if episode.found.share is None:
+        return say("{} Every segment without a finite loss lies in {}.", begin, unit)
+    part, *bounds = (f"{min(1.0, value) * 100:.0f}" for value in (episode.found.share, *(episode.found.interval or ())))
+    interval = f" ({' to '.join(bounds)})" if bounds else ""
+    return say("{} {} of the excess lies in {}.", begin, f"{part} %{interval}", unit)
 
 
-def _steps(episode: Episode | Span) -> str:
-    return _steps_of(episode.first_step, episode.last_step)
-
-
-def _steps_of(first: int, last: int) -> str:
+def steps_line(first: int, last: int) -> str:
+    """Return "Steps 3 to 5", or "Step 3"."""
     return f"Step {first:,}" if first == last else f"Steps {first:,} to {last:,}"
-
-
-def _unit(item: Share) -> Line:
-    name = Name(item.name, ends=True)
-    return name if item.first_row is None else say("rows {} to {} of {}", item.first_row, item.last_row, name)
-
-
-def _percent(found: Found) -> str:
-    if found.share is None:
-        return "-"
-    held, *bounds = (f"{min(1.0, value) * 100:.0f}" for value in (found.share, *(found.interval or ())))
-    return f"{held} %{' (' + ' to '.join(bounds) + ')' if bounds else ''}"
 
 
 def _nats(value: float | None) -> str:
     return "-" if value is None else f"{value:,.2f}" if abs(value) >= 0.095 else f"{value:.2g}"
 
 
-def _chart(found: Attribution, data: Data, width: int) -> list[str]:
-    curve = data.curve
-    if not len(curve.step):
-        return []
-    loud = np.zeros(len(curve.step), dtype=bool)
-    for episode in found.episodes:
-        loud |= (curve.step >= episode.first_step) & (curve.step <= episode.last_step)
-    lines = plot_lines(curve.step.tolist(), curve.value.tolist(), loud.tolist(), width - 2)
-    marked = ", # in an episode" if found.episodes else ""
-    return [f"Loss by step, nats/token{marked}", *(f"  {line}" for line in lines)] if lines else []
+def curve_chart(title: str, step: Ints, value: Floats, episodes: Sequence[Any], width: int) -> list[str]:
+    """Return a curve drawn with characters, the steps of episodes marked; nothing where there is no step."""
+    loud = np.zeros(len(step), dtype=bool)
+    for episode in episodes:
+        loud |= (step >= episode.first_step) & (step <= episode.last_step)
+    lines = plot_lines(step.tolist(), value.tolist(), loud.tolist(), width - 2) if len(step) else []
+    marked = ", # in an episode" if len(episodes) else ""
+    return [f"{title}{marked}", *(f"  {line}" for line in lines)] if lines else []
 
 
 def _blocks(episode: Episode, data: Data, changes: tuple[Change, ...], *, title: bool) -> Iterable[Block]:
@@ -292,144 +236,108 @@ def _blocks(episode: Episode, data: Data, changes: tuple[Change, ...], *, title:
     if episode.detail:
         yield Prose(text=say("{}{} (`{}`).", episode.detail[0].upper(), episode.detail[1:], episode.reason))
     if changed := beside(changes, episode):
-        yield Prose(text=f"Beside it: {changes_said(changed)}.")
+        yield Prose(text=f"Beside it: {change_lines(changed)}.")
     if len(episode.together) > 1:
         together = join(", ", (Name(data.names[shard], ends=True) for shard in episode.together))
         yield Prose(text=say("Together: {}.", together))
     yield Facts(title="The episode", pairs=tuple(_facts(episode)))
     if episode.excess is not None:
-        yield _shares("By shard", episode.shards, episode, "shard")
+        yield _shares("By shard", episode.shards, episode, "shard", episode.num_shards)
         if episode.reason not in _WHOLE and (episode.found is None or episode.found.kind == "block"):
-            yield _shares("By block", episode.blocks, episode, "block")
+            yield _shares("By block", episode.blocks, episode, "block", episode.num_blocks)
         if len(episode.sources) > 1:
             yield _shares("By source", episode.sources, episode, "source")
     if episode.reason in _WHOLE:
         return
-    yield _documents(episode)
-    commands = [_command(data.manifest.folder, document) for document in episode.documents[:_OPENED]]
-    yield Points(title="Open them", items=tuple(Point(text=command) for command in commands))
-    yield _metrics(episode)
+    yield table(
+        "Documents, the largest parts first",
+        episode.documents,
+        ("SHARD:ROW", "word", lambda row: f"{row.shard}:{row.first_row}"),
+        *_SUMS,
+        ("share of excess", "number", lambda row: share(row.share)),
+        ("first in", "text", _first_place),
+        number=episode.num_documents,
+        noun="document",
+    )
+    folder = Name(shlex.quote(str(data.manifest.folder)), 1_000)
+    opened = [f"{document.shard}:{document.first_row}" for document in episode.documents[:_OPENED]]
+    yield Points(
+        title="Open them",
+        items=tuple(Point(text=say("dataaudit inspect {} {}", folder, document)) for document in opened),
+    )
+    yield table(
+        "What the manifest says of that shard",
+        episode.metrics,
+        ("metric", "name", lambda row: row.metric),
+        ("shard", "number", lambda row: rounded(row.value)),
+        ("median of its source", "number", lambda row: rounded(row.median)),
+        ("robust sd away", "number", lambda row: _away(row.deviations)),
+        noun="metric",
+        whole=True,
+    )
 
 
 def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
     yield "flagged", f"{plural(episode.flagged, 'step')}, {episode.accounted:,} of them divided"
-    if episode.found is not None and episode.found.twins:
-        shards = ", ".join(f"{shard:,}" for shard in episode.found.twins[:_OPENED])
-        more = f" and {len(episode.found.twins) - _OPENED:,} more" if len(episode.found.twins) > _OPENED else ""
-        yield "same bytes", f"shards {shards}{more}, which count as shard {episode.found.shard:,}"
+    result = episode.found
+    if result is not None and result.twins:
+        shards = ", ".join(f"{shard:,}" for shard in result.twins[:_OPENED])
+        more = f" and {len(result.twins) - _OPENED:,} more" if len(result.twins) > _OPENED else ""
+        yield "same bytes", f"shards {shards}{more}, which count as shard {result.shard:,}"
     if episode.excess is None or episode.above_line is None or episode.common is None:
         return
     yield "above the line", f"{_nats(episode.above_line)} nats/token"
-    yield (
-        "excess",
-        (
-            f"{_nats(episode.excess)}, after sources, lengths and positions; "
-            f"{plural(episode.healthy_steps, 'healthy step')}"
-        ),
-    )
+    steps = plural(episode.healthy_steps, "healthy step")
+    yield "excess", f"{_nats(episode.excess)}, after sources, lengths and positions; {steps}"
     share_of = f" ({episode.common / episode.excess:.0%})" if episode.excess > 0 else ""
     yield "common to all blocks", f"{_nats(episode.common)}{share_of}"
-    held = episode.found
-    if held is None:
+    if result is None:
         return
-    inside = "inside" if abs(held.rest or 0) <= (held.rest_band or 0) else "outside of"
-    yield "without it", f"{_nats(held.rest)}, {inside} the band of ± {_nats(held.rest_band)}"
-    if held.rarity is not None:
-        like = held.rarity
-        units = f"{like.among:,} {held.kind}s of earlier steps with {like.least_weight:.1%} or more of their step"
-        yield "as high before", f"{like.as_high:,} of {units}"
+    inside = "inside" if abs(result.rest or 0) <= (result.rest_band or 0) else "outside of"
+    yield "without it", f"{_nats(result.rest)}, {inside} the band of ± {_nats(result.rest_band)}"
+    if (rarity := result.rarity) is not None:
+        units = f"{rarity.among:,} {result.kind}s of earlier steps with {rarity.least_weight:.1%} or more of their step"
+        yield "as high before", f"{rarity.as_high:,} of {units}"
 
 
-def _shares(title: str, rows: tuple[Share, ...], episode: Episode, noun: str) -> Table:
-    held = episode.found
+_SUMS: tuple[Field, ...] = (
+    ("steps", "number", lambda row: row.steps),
+    ("targets", "number", lambda row: row.targets),
+    ("loss", "number", lambda row: rounded(row.loss)),
+    ("expected", "number", lambda row: rounded(row.expected)),
+)
 
-    def row(given: Share) -> Row:
-        chosen = held is not None and (given.shard, given.first_row) == (held.shard, held.first_row)
-        chosen = chosen and noun != "source"
-        name: Line = Name(given.name, ends=True) if given.name else ("merged" if noun != "source" else "another")
-        place: Row = (
-            (given.shard if given.shard is not None and given.shard >= 0 else None,) if noun != "source" else ()
-        )
-        block: Row = (_rows(given),) if noun == "block" else ()
-        return (
-            *place,
-            Cell(text=name),
-            *block,
-            given.steps,
-            given.targets,
-            *_losses(given),
-            toned(share(given.share), when=chosen),
-        )
 
-    place = (*(numbers("shard") if noun != "source" else ()), *names(noun if noun == "source" else "split/uri"))
-    block = (Column("rows", "word"),) if noun == "block" else ()
-    return Table(
-        title=title,
-        columns=(*place, *block, *numbers("steps", "targets", "loss", "expected", "share of excess")),
-        rows=tuple(map(row, rows)),
-        number=max(len(rows), episode.num_shards if noun == "shard" else episode.num_blocks if noun == "block" else 0),
-        noun=noun,
+def _shares(title: str, rows: tuple[Share, ...], episode: Episode, noun: str, number: int = 0) -> Table:
+    result, source = episode.found, noun == "source"
+
+    def part(row: Share) -> Any:
+        named = result is not None and (row.shard, row.first_row) == (result.shard, result.first_row) and not source
+        return toned(share(row.share), when=named)
+
+    nameless = "another" if source else "merged"
+    columns: tuple[Field, ...] = (
+        ("shard", "number", lambda row: row.shard if row.shard is not None and row.shard >= 0 else None),
+        ("source" if source else "split/uri", "name", lambda row: Name(row.name, ends=True) if row.name else nameless),
+        ("rows", "word", lambda row: "" if row.first_row is None else f"{row.first_row:,} to {row.last_row:,}"),
+        *_SUMS,
+        ("share of excess", "number", part),
     )
+    left_out = {"source": {"shard", "rows"}, "shard": {"rows"}, "block": set()}[noun]
+    columns = tuple(column for column in columns if column[0] not in left_out)
+    return table(title, rows, *columns, number=max(len(rows), number), noun=noun)
 
 
-def _rows(item: Share) -> str:
-    return "" if item.first_row is None else f"{item.first_row:,} to {item.last_row:,}"
+def _first_place(document: Document) -> Line:
+    first = document.places[0]
+    tokens = f"tokens {first.start:,} to {first.start + first.targets - 1:,}"
+    return f"step {first.step:,}, rank {first.rank}, row {first.batch_row}, {tokens}"
 
 
-def _losses(item: Share) -> Row:
-    return decimal(_rounded(item.loss)), decimal(_rounded(item.expected))
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
-
-
-def _documents(episode: Episode) -> Table:
-    def row(given: Document) -> Row:
-        first = given.places[0]
-        tokens = f"tokens {first.start:,} to {first.start + first.targets - 1:,}"
-        where = f"step {first.step:,}, rank {first.rank}, row {first.batch_row}, {tokens}"
-        return (
-            f"{given.shard}:{given.first_row}",
-            given.steps,
-            given.targets,
-            *_losses(given),
-            share(given.share),
-            where,
-        )
-
-    return Table(
-        title="Documents, the largest parts first",
-        columns=(
-            *(Column("SHARD:ROW", "word"),),
-            *numbers("steps", "targets", "loss", "expected", "share of excess"),
-            Column("first in", "text"),
-        ),
-        rows=tuple(map(row, episode.documents)),
-        number=episode.num_documents,
-        noun="document",
-    )
-
-
-def _command(folder: Path, document: Document) -> Line:
-    return say(
-        "dataaudit inspect {} {}", Name(shlex.quote(str(folder)), 1_000), f"{document.shard}:{document.first_row}"
-    )
-
-
-def _metrics(episode: Episode) -> Table:
-    def row(given: ShardMetric) -> Row:
-        away = "-" if given.deviations is None else f"{given.deviations:+,.1f}"
-        loud = given.deviations is not None and abs(given.deviations) > LIMIT_SD
-        return given.metric, decimal(_rounded(given.value)), decimal(_rounded(given.median)), toned(away, when=loud)
-
-    return Table(
-        title="What the manifest says of that shard",
-        columns=(*names("metric"), *numbers("shard", "median of its source", "robust sd away")),
-        rows=tuple(map(row, episode.metrics)),
-        noun="metric",
-        whole=True,
-    )
+def _away(deviations: float | None) -> Any:
+    if deviations is None:
+        return toned("-", when=False)
+    return toned(f"{deviations:+,.1f}", when=abs(deviations) > LIMIT_SD)
 
 
 def false_alarms(detector: Detector) -> str:
@@ -437,7 +345,7 @@ def false_alarms(detector: Detector) -> str:
     composed = f"what their documents should cost (the first {YOUNG} healthy ones by their loss alone)"
     by = composed if detector.by == "composition" else "their loss alone"
     width = f"Steps are judged by {by}; the band is {detector.k:g} robust standard deviations wide on either side"
-    if limit := limit_said(detector):
+    if limit := limit_line(detector):
         width = f"A {limit} is seen in half of the cases. {width}"
     if detector.above is None:
         few = detector.healthy < LEAST_STEPS
@@ -448,24 +356,20 @@ def false_alarms(detector: Detector) -> str:
     return f"{width}; by chance the loss goes above it {value} ({low} to {high}) times in 10,000 steps."
 
 
-def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Section]:
-    left = len(found.episodes) - len(shown)
-    said = []
-    if left:
-        said.append(f"{plural(left, 'more episode')} in attribution.json.")
-    for spans, what in ((found.dips, "Below the band"), (found.gradients, "The gradient's norm was above its band")):
+def _rest(result: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Section]:
+    if left := len(result.episodes) - len(shown):
+        yield Prose(text=f"{plural(left, 'more episode')} in attribution.json.")
+    for spans, what in ((result.dips, "Below the band"), (result.gradients, "The gradient's norm was above its band")):
         if spans:
-            first = ", ".join(_steps(span).lower() for span in spans[:_OPENED])
+            first = ", ".join(steps_line(span.first_step, span.last_step).lower() for span in spans[:_OPENED])
             more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
-            said.append(f"{what}: {first}{more}.")
-    if found.changes:
-        said.append(f"Changed in the run: {changes_said(found.changes)}.")
-    if found.judged:
-        said.append(false_alarms(found.detector))
-    for text in said:
-        yield Prose(text=text)
-    yield from evidence_blocks(found)
-    yield from run_blocks(found)
-    yield from replay_blocks(found)
-    if found.replay is None and any(episode.outcome == "found" for episode in found.episodes):
+            yield Prose(text=f"{what}: {first}{more}.")
+    if result.changes:
+        yield Prose(text=f"Changed in the run: {change_lines(result.changes)}.")
+    if result.judged:
+        yield Prose(text=false_alarms(result.detector))
+    yield from evidence_blocks(result)
+    yield from run_blocks(result)
+    yield from replay_blocks(result)
+    if result.replay is None and any(episode.outcome == "found" for episode in result.episodes):
         yield Section(id="limits", title="What this does not say", lead=LIMITS)

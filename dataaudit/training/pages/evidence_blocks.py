@@ -1,11 +1,11 @@
-"""What people read of evidence: tests of the whole run, losses by source, the course of the loss, and a replay."""
+"""Evidence as blocks of a page: tests of the whole run, losses by source, the course of the loss, and a replay."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from dataaudit.base.render.blocks import Block, Cell, Column, Prose, Row, Section, Table, names, numbers
-from dataaudit.base.render.line import Line, Name, decimal, join, say, share
+from dataaudit.base.render.blocks import Block, Cell, Prose, Section, Table
+from dataaudit.base.render.line import Line, Name, join, say, share
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.findings import (
     Attribution,
@@ -15,10 +15,12 @@ from dataaudit.training.attribution.findings import (
     Odd,
     ResidualTestFound,
     ScalingLaw,
+    Share,
     SourceLosses,
 )
 from dataaudit.training.attribution.residual_outliers import RUN_WIDE
 from dataaudit.training.attribution.run_findings import ContagionFound, DirectFound, Suspect, Unit
+from dataaudit.training.pages.run_blocks import Field, rounded, table
 
 _NAMED = {
     "user": "named by you",
@@ -65,32 +67,29 @@ _UNTESTED = {
 }
 
 
-def replay_blocks(found: Attribution) -> Iterable[Block | Section]:
-    """Return what the replay found."""
-    if found.replay is not None:
-        if not found.replay.suspects:
+def replay_blocks(result: Attribution) -> Iterable[Block | Section]:
+    """Return the blocks of a replay."""
+    if result.replay is not None:
+        if not result.replay.suspects:
             yield Prose(text="Nothing to do again: no block or shard is suspected. --suspect names one.")
-        yield from (_suspect(suspect) for suspect in found.replay.suspects)
+        yield from (_suspect(suspect) for suspect in result.replay.suspects)
 
 
-def proposed(found: Attribution) -> Line:
+def proposed(result: Attribution) -> Line:
     """Return what is proposed for a quarantine list; or why nothing is, and what decides it."""
-    if found.proposals:
-        units = join(
-            ", ", (say("{} ({})", _unit(proposal), _BECAUSE[proposal.because]) for proposal in found.proposals)
-        )
-        return say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", units)
-    if found.replay is not None and found.replay.suspects:
+    if result.proposals:
+        units = (say("{} ({})", unit_line(proposal), _BECAUSE[proposal.because]) for proposal in result.proposals)
+        return say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", join(", ", units))
+    if result.replay is not None and result.replay.suspects:
         return "Nothing is proposed: no suspect of the replay is odd data, or breaks the model from other checkpoints."
-    odd = sum(unit.outlier for test in found.residual_tests for unit in test.units)
-    reasons = (
-        ["data that accounts for an excess"] if any(episode.found is not None for episode in found.episodes) else []
-    )
+    odd = sum(unit.outlier for test in result.residual_tests for unit in test.units)
+    named = any(episode.found is not None for episode in result.episodes)
+    reasons = ["data that accounts for an excess"] * named
     reasons += [f"data with odd losses ({odd:,} of the blocks and shards)"] if odd else []
     if reasons:
         why = f"{' and '.join(reasons)} may be hard and clean"
         return f"Nothing is proposed: {why}. {_REPLAY}` decides: `dataaudit explain replay`."
-    if found.episodes:
+    if result.episodes:
         return f"Nothing is proposed: no data is named. {_REPLAY} --suspect SHARD` tests what you suspect."
     return "Nothing is proposed: no episode, and no block or shard with odd losses, was found."
 
@@ -103,79 +102,71 @@ def _suspect(suspect: Suspect) -> Section:
         blocks += _contagion(suspect.contagion)
     lead = f"{plural(suspect.documents, 'document')}; {_NAMED[suspect.named_by]}."
     place = f"replay-{suspect.shard}-{suspect.first_row or 0}"
-    return Section(id=place, title=say("Done again: {}", _unit(suspect)), lead=lead, blocks=tuple(blocks))
+    return Section(id=place, title=say("Done again: {}", unit_line(suspect)), lead=lead, blocks=tuple(blocks))
 
 
-def _unit(unit: Unit | Suspect) -> Line:
+def unit_line(unit: Unit | Share) -> Line:
+    """Return the name of a shard, or which rows of it."""
     name = Name(unit.name, ends=True)
     return name if unit.first_row is None else say("rows {} to {} of {}", unit.first_row, unit.last_row, name)
 
 
-def _direct(found: DirectFound) -> Line:
-    if found.outcome == "not_evaluated" or found.effect is None or found.interval is None or found.p is None:
-        return f"Whether it is odd data is not known: {_LACKING[found.reason]}."
-    low, high = found.interval
-    among = "" if found.among == 1 else f" times {found.among:,} that it was named among,"
+def _direct(result: DirectFound) -> Line:
+    if result.outcome == "not_evaluated" or result.effect is None or result.interval is None or result.p is None:
+        return f"Whether it is odd data is not known: {_LACKING[result.reason]}."
+    low, high = result.interval
+    among = "" if result.among == 1 else f" times {result.among:,} that it was named among,"
     text = (
-        f"{_DIRECT[found.outcome]}: its documents' loss is {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token"
-        f" beside {found.units:,} control units, of which 95 % usually lie within ±{found.usual or 0:.3f}, at"
-        f" {plural(len(found.checkpoints), 'checkpoint')} from before either was read"
-        f" ({', '.join(f'{checkpoint:,}' for checkpoint in found.checkpoints)}); p {found.p:.2g},{among} compared"
-        f" with {found.alpha:g}."
+        f"{_DIRECT[result.outcome]}: its documents' loss is {result.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token"
+        f" beside {result.units:,} control units, of which 95 % usually lie within ±{result.usual or 0:.3f}, at"
+        f" {plural(len(result.checkpoints), 'checkpoint')} from before either was read"
+        f" ({', '.join(f'{checkpoint:,}' for checkpoint in result.checkpoints)}); p {result.p:.2g},{among} compared"
+        f" with {result.alpha:g}."
     )
-    if found.outcome == "undecided":
-        text += f" The smallest p that these controls can give is {found.smallest_p or 0:.2g},{among.rstrip(',')}."
-    if found.matched and "language" not in found.matched:
+    if result.outcome == "undecided":
+        text += f" The smallest p that these controls can give is {result.smallest_p or 0:.2g},{among.rstrip(',')}."
+    if result.matched and "language" not in result.matched:
         text += (
-            f" Too few controls have its source and language, so they have its {' and '.join(found.matched)} alone."
+            f" Too few controls have its source and language, so they have its {' and '.join(result.matched)} alone."
             " What that costs: languages and sources differ by themselves. So less is seen, and a language or source of"
             " its own is as far off as bad data; nothing is proposed for that."
         )
     return text
 
 
-def _contagion(found: ContagionFound) -> Iterable[Block]:
-    text = _CONTAGION[found.outcome]
-    yield Prose(text=f"{text}: {found.detail}." if found.detail else text)
-    if not found.arms:
+def _contagion(result: ContagionFound) -> Iterable[Block]:
+    text = _CONTAGION[result.outcome]
+    yield Prose(text=f"{text}: {result.detail}." if result.detail else text)
+    if not result.arms:
         return
-    yield Table(
-        title=(
-            f"Loss of {plural(found.held, 'document')} that no arm reads, from step {found.branch:,} to"
-            f" {found.last or 0:,}"
-        ),
-        columns=(
-            *(Column("arm", "word"), Column("from", "text"), Column("reads", "text")),
-            *numbers("runs", "spikes", "rise, bands", "95 %"),
-        ),
-        rows=tuple(
-            (
-                arm_mean.arm,
-                *_ARMS[arm_mean.arm],
-                arm_mean.repetitions,
-                arm_mean.spikes,
-                decimal(None if arm_mean.rise is None else round(arm_mean.rise, 2)),
-                "-" if arm_mean.interval is None else f"{arm_mean.interval[0]:.2f} to {arm_mean.interval[1]:.2f}",
-            )
-            for arm_mean in found.arms
-        ),
+    steps = f"from step {result.branch:,} to {result.last or 0:,}"
+    yield table(
+        f"Loss of {plural(result.held, 'document')} that no arm reads, {steps}",
+        result.arms,
+        ("arm", "word", lambda row: row.arm),
+        ("from", "text", lambda row: _ARMS[row.arm][0]),
+        ("reads", "text", lambda row: _ARMS[row.arm][1]),
+        ("runs", "number", lambda row: row.repetitions),
+        ("spikes", "number", lambda row: row.spikes),
+        ("rise, bands", "number", lambda row: rounded(row.rise, 2)),
+        ("95 %", "number", lambda row: "-" if row.interval is None else "{:.2f} to {:.2f}".format(*row.interval)),
         noun="arm",
-        note=f"{plural(found.reproduced, 'step')} of arm A were those of the log, bit by bit.",
+        note=f"{plural(result.reproduced, 'step')} of arm A were those of the log, bit by bit.",
         whole=True,
     )
 
 
-def evidence_blocks(found: Attribution) -> Iterable[Block]:
-    """Return what the tests of the whole run found."""
-    if found.event_test is not None:
-        yield from _event_test(found.event_test)
-    yield from _residual_tests(found.residual_tests)
-    if found.source_losses is not None and len(found.source_losses.sources) > 1:
-        yield _sources_over_run(found.source_losses)
-    if found.scaling_law is not None:
-        yield Prose(text=_law(found.scaling_law))
-    if found.collapse is not None:
-        yield Prose(text=_collapse(found.collapse))
+def evidence_blocks(result: Attribution) -> Iterable[Block]:
+    """Return the blocks of the tests of the whole run."""
+    if result.event_test is not None:
+        yield from _event_test(result.event_test)
+    yield from _residual_tests(result.residual_tests)
+    if result.source_losses is not None and len(result.source_losses.sources) > 1:
+        yield _sources_over_run(result.source_losses)
+    if result.scaling_law is not None:
+        yield Prose(text=_law(result.scaling_law))
+    if result.collapse is not None:
+        yield Prose(text=_collapse(result.collapse))
 
 
 def _event_test(test: EventTestFound) -> Iterable[Block]:
@@ -191,18 +182,16 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
     if test.own_data:
         left = plural(test.own_data, "episode")
         apart = f" Left out: {left}, since the data of the same steps may be behind it.{apart}"
-    rows = tuple(followed for followed in test.units if followed.p <= test.alpha)
     if test.outcome == "follows":
         text = f"Episodes follow upon data more often than by chance ({much}; p for all of them together)."
         yield Prose(text=text + apart)
-        yield _table(
+        yield _units(
             f"Read within {test.lag} steps before episodes",
-            rows,
-            ("episodes", "expected", "p"),
-            tuple(
-                (str(followed.episodes), decimal(round(followed.expected, 2)), f"{followed.p:.2g}") for followed in rows
-            ),
+            [followed for followed in test.units if followed.p <= test.alpha],
             "block or shard",
+            ("episodes", "number", lambda row: str(row.episodes)),
+            ("expected", "number", lambda row: rounded(row.expected, 2)),
+            ("p", "number", lambda row: f"{row.p:.2g}"),
         )
     elif test.smallest_p is not None and test.smallest_p > test.alpha:
         text = f"Too few shifts to tell whether episodes follow upon data: p is {test.smallest_p:.2g} or more ({much})."
@@ -212,27 +201,29 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
 
 
 def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
-    tests = tuple(found for found in tests if found.tested + found.too_small)
+    tests = tuple(result for result in tests if result.tested + result.too_small)
     if not tests:
         return
     text = f"Odd losses over the whole run: {', '.join(map(_how_many, tests))}."
-    if not any(found.outcome == "outlier_shard" for found in tests):
-        if any(found.tested for found in tests):
-            text += f" None is odd beside others of its source: {_least(tests)}."
-        yield Prose(text=text)
-        return
+    outliers = any(result.outcome == "outlier_shard" for result in tests)
+    if not outliers and any(result.tested for result in tests):
+        least = (
+            f"by chance, the farthest of all is as far in {100 * min(result.run_p for result in tests):.3g} % of runs"
+        )
+        text += f" None is odd beside others of its source: {least}, and {100 * RUN_WIDE:.1g} % is the limit."
     yield Prose(text=text)
+    if not outliers:
+        return
     for test in tests:
-        odd = tuple(unit for unit in test.units if unit.outlier)
-        if odd:
-            yield _table(
+        if odd := [unit for unit in test.units if unit.outlier]:
+            yield _units(
                 f"{test.kind.capitalize()}s with odd losses over the whole run, beside others of their source",
                 odd,
-                ("documents", "nats/token", "p", "beside a far shard"),
-                tuple(
-                    (f"{item.documents:,}", f"{item.mean:+.3f}", f"{item.p:.2g}", share(item.overlap)) for item in odd
-                ),
                 test.kind,
+                ("documents", "number", lambda row: f"{row.documents:,}"),
+                ("nats/token", "number", lambda row: f"{row.mean:+.3f}"),
+                ("p", "number", lambda row: f"{row.p:.2g}"),
+                ("beside a far shard", "number", lambda row: share(row.overlap)),
             )
     yield Prose(
         text="Odd is not bad: boilerplate and repeats are odd too. By itself it is no reason to quarantine data."
@@ -247,78 +238,59 @@ def _how_many(test: ResidualTestFound) -> str:
     return f"{test.tested:,} of {plural(test.tested + test.too_small, test.kind)} tested{within}"
 
 
-def _least(tests: tuple[ResidualTestFound, ...]) -> str:
-    least = min(found.run_p for found in tests)
-    limit = f"{100 * RUN_WIDE:.1g} % is the limit"
-    return f"by chance, the farthest of all is as far in {100 * least:.3g} % of runs, and {limit}"
-
-
-def _sources_over_run(found: SourceLosses) -> Table:
+def _sources_over_run(result: SourceLosses) -> Table:
     """Return what each source costs, those that moved first."""
-    ordered = sorted(found.sources, key=lambda source: (not source.moved, -source.targets))
-    total = sum(source_loss.targets for source_loss in ordered)
-    return Table(
-        title="Losses by source over the whole run, nats/token",
-        columns=(
-            *names("source"),
-            *numbers("of all targets", "loss", "newest loss", "newest tax"),
-            Column("tax out of its band", "word"),
-        ),
-        rows=tuple(
-            (
-                Cell(text=Name(source_loss.source), tone="warn" if source_loss.moved else ""),
-                share(source_loss.targets / total),
-                *(
-                    decimal(None if value is None else round(value, 3))
-                    for value in (source_loss.loss, source_loss.newest_loss)
-                ),
-                "" if source_loss.newest_tax is None else f"{source_loss.newest_tax:+.3f}",
-                _times_more(source_loss.moved),
-            )
-            for source_loss in ordered
-        ),
+    total = sum(source.targets for source in result.sources)
+    return table(
+        "Losses by source over the whole run, nats/token",
+        sorted(result.sources, key=lambda source: (not source.moved, -source.targets)),
+        ("source", "name", lambda row: Cell(text=Name(row.source), tone="warn" if row.moved else "")),
+        ("of all targets", "number", lambda row: share(row.targets / total)),
+        ("loss", "number", lambda row: rounded(row.loss)),
+        ("newest loss", "number", lambda row: rounded(row.newest_loss)),
+        ("newest tax", "number", lambda row: "" if row.newest_tax is None else f"{row.newest_tax:+.3f}"),
+        ("tax out of its band", "word", lambda row: _times_more(row.moved)),
         noun="source",
         note=(
             "Tax: the loss less that of all other sources, in the same steps. Newest: the last tenth of the run. Its"
-            f" band is that of windows of {plural(found.window_steps, 'step')}."
+            f" band is that of windows of {plural(result.window_steps, 'step')}."
         ),
     )
 
 
 def _times_more(moved: tuple[MovedTax, ...]) -> str:
-    spans = [(f"{moved_tax.first_step:,}", f"{moved_tax.last_step:,}") for moved_tax in moved[-2:]]
-    said = [first if first == last else f"{first} to {last}" for first, last in spans]
+    spans = [(f"{tax.first_step:,}", f"{tax.last_step:,}") for tax in moved[-2:]]
+    newest = [first if first == last else f"{first} to {last}" for first, last in spans]
     more = f", {len(moved) - 2:,} times before" if len(moved) > 2 else ""
-    return " and ".join(said) + more
+    return " and ".join(newest) + more
 
 
-def _law(found: ScalingLaw) -> str:
-    law = f"{found.irreducible:.3g} + {found.amplitude:.3g} t^-{found.exponent:.2g}"
-    text = f"The newest tenth of the tokens is {found.residual:+.3f} nats/token off the law of the time before ({law})"
-    if not found.earlier:
+def _law(result: ScalingLaw) -> str:
+    law = f"{result.irreducible:.3g} + {result.amplitude:.3g} t^-{result.exponent:.2g}"
+    text = f"The newest tenth of the tokens is {result.residual:+.3f} nats/token off the law of the time before ({law})"
+    if not result.earlier:
         return f"{text}; how far such a law is off by itself is not known yet."
-    low, high = min(found.earlier), max(found.earlier)
+    low, high = min(result.earlier), max(result.earlier)
     span = f"{low:+.3f} to {high:+.3f}" if low < high else f"{low:+.3f}"
-    return f"{text}; at {plural(len(found.earlier), 'earlier time')} it was {span}."
+    return f"{text}; at {plural(len(result.earlier), 'earlier time')} it was {span}."
 
 
-def _collapse(found: Collapse) -> Line:
-    off = f"{found.residual:+.4f} of its last loss off its course; robust standard deviation before {found.spread:.4f}."
-    words = f"At {found.progress:.0%} of the tokens of {{}} the newest steps are {off}"
-    return say(words, Name(found.reference))
-
-
-def _table(
-    title: str, units: tuple[Unit, ...], columns: tuple[str, ...], values: tuple[tuple[Line, ...], ...], noun: str
-) -> Table:
-    rows: tuple[Row, ...] = tuple(
-        (str(unit.shard) if unit.shard >= 0 else "", Cell(text=Name(unit.name, ends=True)), _rows(unit), *value)
-        for unit, value in zip(units, values, strict=True)
+def _collapse(result: Collapse) -> Line:
+    off = (
+        f"{result.residual:+.4f} of its last loss off its course; robust standard deviation before {result.spread:.4f}."
     )
-    return Table(
-        title=title,
-        columns=(*numbers("shard"), *names("split/uri"), Column("rows", "word"), *numbers(*columns)),
-        rows=rows,
+    words = f"At {result.progress:.0%} of the tokens of {{}} the newest steps are {off}"
+    return say(words, Name(result.reference))
+
+
+def _units(title: str, units: Sequence[Unit], noun: str, *fields: Field) -> Table:
+    return table(
+        title,
+        units,
+        ("shard", "number", lambda unit: str(unit.shard) if unit.shard >= 0 else ""),
+        ("split/uri", "name", lambda unit: Cell(text=Name(unit.name, ends=True))),
+        ("rows", "word", _rows),
+        *fields,
         noun=noun,
     )
 

@@ -6,42 +6,37 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.render.blocks import Block, Column, Prose, Table, numbers
-from dataaudit.base.render.line import decimal
-from dataaudit.base.render.terminal import page, parts_of, plot_lines, section, terminal_width
+from dataaudit.base.render.blocks import Block, Prose
+from dataaudit.base.render.terminal import page, parts_of, section, terminal_width
 from dataaudit.base.statistics import Floats, Ints
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.attribute import detector_of
 from dataaudit.training.attribution.curve import Flagged, Judged, judge
 from dataaudit.training.attribution.findings import Detector
 from dataaudit.training.attribution.loss_table import read_losses
-from dataaudit.training.attribution.run_findings import number
-from dataaudit.training.pages.blocks import false_alarms, none_seen
+from dataaudit.training.attribution.run_findings import Model, number
+from dataaudit.training.pages.blocks import curve_chart, false_alarms, none_seen
+from dataaudit.training.pages.run_blocks import rounded, table
 
 _SHOWN = 20
-_UNTOLD = (
+_LIMITS = (
     "Which data the steps read is not in such a log, so nothing is divided among documents, no test of the data is run"
     " and nothing can be proposed: train with a TrainingMonitor (`dataaudit explain training`). Steps that the log"
     " leaves out are taken as not logged, and a spike between two of them is not seen."
 )
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class SchemaId(_Model):
+class SchemaId(Model):
     """Name and version of the form."""
 
     name: Literal["dataaudit-detection"] = "dataaudit-detection"
     version: Literal[1] = 1
 
 
-class Flagging(_Model):
+class Flagging(Model):
     """Flagged steps that follow each other."""
 
     kind: Literal["loss_spike", "loss_dip", "level_shift", "not_finite"]
@@ -53,7 +48,7 @@ class Flagging(_Model):
     band: float | None = Field(description="Mean distance up to which that is inside the band.")
 
 
-class Detection(_Model):
+class Detection(Model):
     """What a detector says of a log without tags."""
 
     schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
@@ -85,7 +80,7 @@ def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> t
     judged = judge(read.step, read.loss)
     episodes = tuple(_flagging(judged, read.loss, flagged) for flagged in judged.spikes)
     code = ExitCode.NOT_EVALUATED if episodes else ExitCode.PASS
-    found = Detection(
+    result = Detection(
         columns=read.columns,
         exit_code=int(code if judged.judged.any() else ExitCode.NOTHING_EVALUATED),
         steps=len(read.step),
@@ -100,7 +95,7 @@ def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> t
         episodes=episodes,
         dips=tuple(_flagging(judged, read.loss, flagged, dip=True) for flagged in judged.dips),
     )
-    return found, read.step, read.loss
+    return result, read.step, read.loss
 
 
 def _flagging(judged: Judged, values: Floats, flagged: Flagged, *, dip: bool = False) -> Flagging:
@@ -116,57 +111,45 @@ def _flagging(judged: Judged, values: Floats, flagged: Flagged, *, dip: bool = F
     )
 
 
-def render_detection(found: Detection, steps: Ints, values: Floats) -> str:
+def render_detection(result: Detection, steps: Ints, values: Floats) -> str:
     """Return what the terminal shows."""
     width = terminal_width()
-    loud = np.zeros(len(steps), dtype=bool)
-    for flagging in found.episodes:
-        loud |= (steps >= flagging.first_step) & (steps <= flagging.last_step)
-    lines = plot_lines(steps.tolist(), values.tolist(), loud.tolist(), width - 2)
-    marked = ", # in an episode" if found.episodes else ""
-    chart = [f"{found.columns[1]} by {found.columns[0]}{marked}", *(f"  {line}" for line in lines)] if lines else []
-    parts = [lines for block in _blocks(found) for lines in parts_of(block, width, _SHOWN, "; --json has all")]
-    return page(_headline(found), section("", chart), *parts)
+    chart = curve_chart(f"{result.columns[1]} by {result.columns[0]}", steps, values, result.episodes, width)
+    parts = [lines for block in _blocks(result) for lines in parts_of(block, width, _SHOWN, "; --json has all")]
+    return page(_headline(result), section("", chart), *parts)
 
 
-def _headline(found: Detection) -> str:
-    steps = plural(found.steps, "step")
-    if found.exit_code == ExitCode.NOTHING_EVALUATED:
-        return f"No data: {steps}, and a line takes {found.detector.window} before the first one that is judged."
-    if not found.episodes:
-        return f"{none_seen(found.detector, found.steps)}, by the loss alone: such a log has no tags."
-    return f"{plural(len(found.episodes), 'episode')} in {steps}. Which data they read is not in this log."
+def _headline(result: Detection) -> str:
+    steps = plural(result.steps, "step")
+    if result.exit_code == ExitCode.NOTHING_EVALUATED:
+        return f"No data: {steps}, and a line takes {result.detector.window} before the first one that is judged."
+    if not result.episodes:
+        return f"{none_seen(result.detector, result.steps)}, by the loss alone: such a log has no tags."
+    return f"{plural(len(result.episodes), 'episode')} in {steps}. Which data they read is not in this log."
 
 
-def _blocks(found: Detection) -> Iterable[Block]:
-    rows = [*found.episodes, *found.dips]
-    yield Table(
-        title="Out of the band",
-        columns=(Column("kind", "word"), *numbers("first step", "last step", "flagged", "loss", "expected", "band")),
-        rows=tuple(
-            (
-                flagging.kind,
-                flagging.first_step,
-                flagging.last_step,
-                flagging.flagged,
-                *(
-                    decimal(None if value is None else round(value, 3))
-                    for value in (flagging.loss, flagging.expected, flagging.band)
-                ),
-            )
-            for flagging in rows
-        ),
+def _blocks(result: Detection) -> Iterable[Block]:
+    yield table(
+        "Out of the band",
+        [*result.episodes, *result.dips],
+        ("kind", "word", lambda row: row.kind),
+        ("first step", "number", lambda row: row.first_step),
+        ("last step", "number", lambda row: row.last_step),
+        ("flagged", "number", lambda row: row.flagged),
+        ("loss", "number", lambda row: rounded(row.loss)),
+        ("expected", "number", lambda row: rounded(row.expected)),
+        ("band", "number", lambda row: rounded(row.band)),
         noun="episode",
     )
-    if found.judged:
-        yield Prose(text=false_alarms(found.detector))
-    if found.skipped or found.repeated:
-        rows_said = f"{plural(found.skipped, 'row')} without a step or a loss left out"
-        yield Prose(text=f"{rows_said}; {plural(found.repeated, 'row')} of a step that is there again later.")
-    if found.damaged:
-        lines = plural(found.damaged, "damaged line")
+    if result.judged:
+        yield Prose(text=false_alarms(result.detector))
+    if result.skipped or result.repeated:
+        skipped = f"{plural(result.skipped, 'row')} without a step or a loss left out"
+        yield Prose(text=f"{skipped}; {plural(result.repeated, 'row')} of a step that is there again later.")
+    if result.damaged:
+        lines = plural(result.damaged, "damaged line")
         yield Prose(
-            text=f"Among these: {lines}, the first is line {found.first_damaged:,}. It has more fields than the header"
+            text=f"Among these: {lines}, the first is line {result.first_damaged:,}. It has more fields than the header"
             " has names, a quote that is not closed, or JSON that is cut."
         )
-    yield Prose(text=_UNTOLD)
+    yield Prose(text=_LIMITS)

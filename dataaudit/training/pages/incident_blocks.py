@@ -1,4 +1,4 @@
-"""Incidents of a run on its page: how grave, what, where, since when, how far now, what it means and what to do.
+"""Incidents of a run on its page: severity, what, where, since when, how far now, what it means and what to do.
 
 Numbers of a run log as series over steps: by metric, layer, head and stat, thinned to what a page has room for.
 """
@@ -6,7 +6,7 @@ Numbers of a run log as series over steps: by metric, layer, head and stat, thin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Block, Cell, Column, Point, Section, Table, Tone, names, numbers, texts, words
+from dataaudit.base.render.blocks import Block, Cell, Point, Section, Tone
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.statistics import Floats, Ints, spread
+from dataaudit.training.attribution.step_detector import ratio
+from dataaudit.training.pages.run_blocks import table
 
 MOST_BINS = 120
 """Columns of a picture; a column is the mean of the steps that share it."""
@@ -47,10 +49,9 @@ class Grid:
 
     def last(self) -> Floats:
         """Return the newest value of each row."""
-        known = np.isfinite(self.values)
-        newest = self.values.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
-        found: Floats = self.values[np.arange(len(self.places)), newest]
-        return found
+        newest = self.values.shape[1] - 1 - np.argmax(np.isfinite(self.values)[:, ::-1], axis=1)
+        values: Floats = self.values[np.arange(len(self.places)), newest]
+        return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +73,13 @@ def grids_of(values: pa.Table) -> dict[tuple[str, str], Grid]:
     names = pc.binary_join_element_wise(values["metric"], values["stat"], "\0").combine_chunks().dictionary_encode()
     codes = names.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
-    columns = {name: values[name].to_numpy()[order] for name in ("step", "layer", "head", "value")}
+    columns = [values[name].to_numpy()[order] for name in ("step", "layer", "head", "value")]
     edges = np.searchsorted(codes[order], np.arange(len(names.dictionary) + 1))
-    found = {}
-    for place, name in enumerate(names.dictionary.to_pylist()):
+    grids = {}
+    for code, name in enumerate(names.dictionary.to_pylist()):
         metric, _, stat = name.partition("\0")
-        part = slice(edges[place], edges[place + 1])
-        found[metric, stat] = _grid(metric, stat, *(columns[column][part] for column in columns))
-    return dict(sorted(found.items()))
+        grids[metric, stat] = _grid(metric, stat, *(column[edges[code] : edges[code + 1]] for column in columns))
+    return dict(sorted(grids.items()))
 
 
 def changes(grid: Grid) -> list[Change]:
@@ -88,18 +88,18 @@ def changes(grid: Grid) -> list[Change]:
     A split is looked for that leaves a quarter of the values on either side at least; the scale is the median absolute
     distance of the values before it from their median, no less than a hundredth of the row's level.
     """
-    found = []
+    changed = []
     for row in range(len(grid.places)):
         known = np.flatnonzero(np.isfinite(grid.values[row]))
-        held = grid.values[row, known]
-        if len(held) < LEAST_VALUES:
+        values = grid.values[row, known]
+        if len(values) < LEAST_VALUES:
             continue
-        cut = _cut(held)
-        before, after = float(np.median(held[:cut])), float(np.median(held[cut:]))
-        scale = max(spread(held[:cut], before), 0.01 * float(np.median(np.abs(held))), 1e-12)
+        cut = _cut(values)
+        before, after = float(np.median(values[:cut])), float(np.median(values[cut:]))
+        scale = max(spread(values[:cut], before), 0.01 * float(np.median(np.abs(values))), 1e-12)
         step = int(grid.steps[known[cut]])
-        found.append(Change(row=row, step=step, before=before, after=after, score=abs(after - before) / scale))
-    return sorted(found, key=lambda item: (-item.score, item.row))
+        changed.append(Change(row=row, step=step, before=before, after=after, score=abs(after - before) / scale))
+    return sorted(changed, key=lambda item: (-item.score, item.row))
 
 
 def _cut(values: Floats) -> int:
@@ -118,19 +118,14 @@ def _grid(metric: str, stat: str, step: Ints, layer: Ints, head: Ints, value: Fl
     keys, rows = np.unique(np.stack([layer, head], 1), axis=0, return_inverse=True)
     cells = rows.reshape(-1) * len(steps) + columns
     size = len(keys) * len(steps)
-    counts = np.bincount(cells, minlength=size)
-    sums = np.bincount(cells, value, minlength=size)
-    means = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
+    means = ratio(np.bincount(cells, value, minlength=size), np.bincount(cells, minlength=size), np.nan)
     places = [(int(key[0]), int(key[1])) for key in keys]
     return Grid(metric, stat, places, steps.astype(np.int64), means.reshape(len(keys), len(steps)))
 
 
 def _mean(values: Floats) -> Floats:
     known = np.isfinite(values)
-    counts = known.sum(1)
-    sums = np.where(known, values, 0.0).sum(1)
-    found: Floats = np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0)
-    return found
+    return ratio(np.where(known, values, 0.0).sum(1), known.sum(1), np.nan)
 
 
 KINDS = ("alarm", "nan_inf", "warning")
@@ -203,9 +198,14 @@ class Incident:
         """What began first."""
         return self.alarms[0]
 
+    @property
+    def meaning(self) -> str:
+        """What that means, and what to do."""
+        return " ".join(_ABOUT.get(str(self.first.get("rule")), _ABOUT["jump"]))
+
 
 def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
-    """Return the incidents of a run, the gravest first, then the earliest."""
+    """Return the incidents of a run, the most severe first, then the earliest."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for event in events:
         detail = event["detail"]
@@ -213,26 +213,26 @@ def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
             continue
         named = detail.get("incident")
         group = (str(named),) if isinstance(named, int) and named > 0 else _series(detail)
-        held = {"rule": "not_finite" if event["kind"] == "nan_inf" else "jump", **detail, "step": event["step"]}
-        if not isinstance(held.get("first_step"), int):
-            held["first_step"] = event["step"]
-        groups.setdefault(group, []).append(held)
-    found = []
+        alarm = {"rule": "not_finite" if event["kind"] == "nan_inf" else "jump", **detail, "step": event["step"]}
+        if not isinstance(alarm.get("first_step"), int):
+            alarm["first_step"] = event["step"]
+        groups.setdefault(group, []).append(alarm)
+    incidents = []
     for at, own in enumerate(sorted(groups.values(), key=lambda own: min(item["first_step"] for item in own)), 1):
-        kept: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for event in sorted(own, key=lambda item: (item["first_step"], _integer(item.get("layer")), item["step"])):
-            kept.setdefault(_series(event), event)
+        own.sort(key=lambda item: (item["first_step"], _integer(item.get("layer")), item["step"]))
+        first: dict[tuple[str, ...], dict[str, Any]] = {}
+        for alarm in own:
+            first.setdefault(_series(alarm), alarm)
         severity = min(_severity(record) for record in own)
         others = sum(max(0, _integer(record.get("others"), 0)) for record in own)
-        found.append(Incident(at, severity, tuple(kept.values()), others))
-    return sorted(found, key=lambda item: (item.severity, item.first["first_step"]))
+        incidents.append(Incident(at, severity, tuple(first.values()), others))
+    return sorted(incidents, key=lambda item: (item.severity, item.first["first_step"]))
 
 
-def incident_points(found: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> list[Point]:
+def incident_points(result: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> list[Point]:
     """Return a sentence for each incident."""
     points = []
-    for incident in found:
-        meaning, advice = _ABOUT.get(str(incident.first.get("rule")), _ABOUT["jump"])
+    for incident in result:
         now = _now(incident.first, grids)
         text = say(
             "{}, since step {}: {}{}{}.",
@@ -249,100 +249,89 @@ def incident_points(found: Sequence[Incident], grids: Mapping[tuple[str, str], G
                 text=text,
                 tone=tone,
                 section="incidents",
-                reason=f"{meaning} {advice}",
+                reason=incident.meaning,
                 runbook=Cell(text=RUNBOOK),
             )
         )
     return points
 
 
-def incident_section(found: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> Section | None:
+def incident_section(result: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> Section | None:
     """Return the section of incidents; without any, None."""
-    if not found:
+    if not result:
         return None
     blocks: list[Block] = []
-    for incident in found[:_MOST]:
-        rows = tuple(_rows(incident, grids))
-        meaning, advice = _ABOUT.get(str(incident.first.get("rule")), _ABOUT["jump"])
+    for incident in result[:_MOST]:
+        severity = f"severity {incident.severity}, {SEVERITIES[incident.severity]}"
         blocks.append(
-            Table(
-                title=say(
-                    "Incident {}: severity {}, {}", incident.number, incident.severity, SEVERITIES[incident.severity]
-                ),
-                columns=(
-                    *numbers("since step"),
-                    *names("where"),
-                    *texts("what"),
-                    Column("expected", "word"),
-                    *words("then", "now"),
-                ),
-                rows=rows[:_MOST],
-                number=len(rows),
+            table(
+                say("Incident {}: {}", incident.number, severity),
+                list(enumerate(incident.alarms[:_MOST])),
+                ("since step", "number", lambda row: row[1]["first_step"]),
+                ("where", "name", lambda row: _where(row[1])),
+                ("what", "text", lambda row: say("{}{}", "" if row[0] else "First: ", _what(row[1]))),
+                ("expected", "word", lambda row: _expected(row[1])),
+                ("then", "word", lambda row: _number(row[1].get("value"))),
+                ("now", "word", lambda row: _now(row[1], grids) or _number(row[1].get("value"))),
+                number=len(incident.alarms),
                 noun="alarm",
-                note=f"{meaning} {advice}",
+                note=incident.meaning,
             )
         )
-    grave = min(incident.severity for incident in found)
-    lead = f"{t.plural(len(found), 'incident')}, the gravest of severity {grave}: {SEVERITIES[grave]}."
+    grave = min(incident.severity for incident in result)
+    lead = f"{t.plural(len(result), 'incident')}, the gravest of severity {grave}: {SEVERITIES[grave]}."
     return Section(id="incidents", title="Incidents", lead=lead, tone="bad", blocks=tuple(blocks))
 
 
 def coverage_section(events: Sequence[Mapping[str, Any]]) -> Section | None:
-    """Return how many series are judged and what would judge the rest; None where the run does not say."""
+    """Return how many series are judged and what would judge the rest; None where the run does not report it."""
     metrics: dict[str, Any] = {}
     step = 0
     for event in events:
-        held = event["detail"].get({"coverage": "metrics", "vitals": "coverage"}.get(event["kind"], ""))
-        if isinstance(held, dict) and held:
-            metrics, step = held, event["step"]
-    rows = [(name, metric) for name, metric in metrics.items() if isinstance(metric, dict)]
+        coverage = event["detail"].get({"coverage": "metrics", "vitals": "coverage"}.get(event["kind"], ""))
+        if isinstance(coverage, dict) and coverage:
+            metrics, step = coverage, event["step"]
+    rows = [
+        (Name(str(name), 60), _integer(row.get("series"), 0), _integer(row.get("judged"), 0), str(row.get("why", "")))
+        for name, row in metrics.items()
+        if isinstance(row, dict)
+    ]
     if not rows:
         return None
-    judged, series = (sum(_integer(row.get(name), 0) for _, row in rows) for name in ("judged", "series"))
-    table = Table(
-        title="By metric",
-        columns=(*names("metric"), *numbers("series", "judged"), *texts("the rest")),
-        rows=tuple(
-            (
-                Name(str(name), 60),
-                _integer(row.get("series"), 0),
-                _integer(row.get("judged"), 0),
-                Name(str(row.get("why", "")), 300),
-            )
-            for name, row in rows
-            if _integer(row.get("series"), 0) > 0
-        ),
+    series, judged = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    by_metric = table(
+        "By metric",
+        [row for row in rows if row[1] > 0],
+        ("metric", "name", lambda row: row[0]),
+        ("series", "number", lambda row: row[1]),
+        ("judged", "number", lambda row: row[2]),
+        ("the rest", "text", lambda row: Name(row[3], 300)),
         note=say(
             "A series that is not judged has fixed rules: not finite, thresholds of the literature, a fourfold of its"
             " recent median, dead units, collapse. Of these alone: {}.",
-            join(", ", [Name(str(name), 60) for name, row in rows if _integer(row.get("series"), 0) <= 0]),
+            join(", ", [row[0] for row in rows if row[1] <= 0]),
         ),
     )
     lead = f"At step {step:,}, {judged:,} of {series:,} series were judged against what is expected of them."
     tone: Tone = "good" if judged == series else "warn"
-    return Section(id="coverage", title="Coverage", lead=lead, tone=tone, blocks=(table,))
+    return Section(id="coverage", title="Coverage", lead=lead, tone=tone, blocks=(by_metric,))
 
 
-def marks_of(found: Sequence[Incident], metric: str) -> dict[tuple[int, int], int]:
+def marks_of(result: Sequence[Incident], metric: str) -> dict[tuple[int, int], int]:
     """Return by layer and head the first step of an alarm of a metric."""
     marks: dict[tuple[int, int], int] = {}
-    for record in (alarm for incident in found for alarm in incident.alarms):
+    for record in (alarm for incident in result for alarm in incident.alarms):
         if record.get("metric") == metric:
             place = _integer(record.get("layer")), _integer(record.get("head"))
             marks[place] = min(marks.get(place, record["first_step"]), record["first_step"])
     return marks
 
 
-def _rows(incident: Incident, grids: Mapping[tuple[str, str], Grid]) -> Iterator[tuple[Line | Cell, ...]]:
-    for at, alarm in enumerate(incident.alarms):
-        low, high, value = (_number(alarm.get(name)) for name in ("low", "high", "value"))
-        if "threshold" in alarm:
-            expected = f"up to {_number(alarm['threshold'])}"
-        else:
-            expected = f"{low} to {high}" if low and high and low != high else low
-        what = say("{}{}", "" if at else "First: ", _what(alarm))
-        now = _now(alarm, grids)
-        yield (alarm["first_step"], _where(alarm), what, expected or "", value or "", now or value or "")
+def _expected(alarm: Mapping[str, Any]) -> str:
+    if "threshold" in alarm:
+        return f"up to {_number(alarm['threshold'])}"
+    low, high = (_number(alarm.get(name)) for name in ("low", "high"))
+    return f"{low} to {high}" if low and high and low != high else low
 
 
 def _followed(incident: Incident) -> Line:
@@ -391,14 +380,19 @@ def _series(alarm: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(alarm.get(name)) for name in ("metric", "layer", "head", "stat"))
 
 
-def _where(alarm: Mapping[str, Any]) -> Line:
-    named = [(what, _integer(alarm.get(what))) for what in ("layer", "head")]
-    return ", ".join(f"{what} {at}" for what, at in named if at >= 0) or "whole model"
+def _where(alarm: Mapping[str, Any]) -> str:
+    return where_line(alarm.get("layer"), alarm.get("head"))
+
+
+def where_line(layer: Any, head: Any) -> str:
+    """Return which layer and head, in words."""
+    numbers = (("layer", _integer(layer)), ("head", _integer(head)))
+    return ", ".join(f"{what} {number}" for what, number in numbers if number >= 0) or "whole model"
 
 
 def _severity(alarm: Mapping[str, Any]) -> int:
-    held = _integer(alarm.get("severity"))
-    return held if 0 <= held < len(SEVERITIES) else 0 if alarm["rule"] == "not_finite" else 2
+    severity = _integer(alarm.get("severity"))
+    return severity if 0 <= severity < len(SEVERITIES) else 0 if alarm["rule"] == "not_finite" else 2
 
 
 def _integer(value: Any, otherwise: int = -1) -> int:

@@ -18,15 +18,10 @@ from dataaudit.base.render.blocks import (
     Point,
     Prose,
     Section,
-    Table,
     Tone,
     first,
-    names,
-    numbers,
-    rows_of,
-    texts,
 )
-from dataaudit.base.render.line import Name, decimal, say, share
+from dataaudit.base.render.line import Name, say, share
 from dataaudit.runlog.reader import RunLog
 from dataaudit.training.attribution.attribute import detector_of
 from dataaudit.training.attribution.curve import Curve, Flagged, Judged, curve_of, judge_run, missing_of, open_ranks
@@ -34,8 +29,8 @@ from dataaudit.training.attribution.findings import Attribution
 from dataaudit.training.attribution.run_facts import run_changes
 from dataaudit.training.attribution.run_findings import RunFacts
 from dataaudit.training.attribution.trained_on import source_tokens
-from dataaudit.training.pages.blocks import change_said, false_alarms, none_seen
-from dataaudit.training.pages.run_blocks import data_blocks, data_points, run_pairs, run_points
+from dataaudit.training.pages.blocks import change_line, false_alarms, none_seen
+from dataaudit.training.pages.run_blocks import data_blocks, data_points, first_rows, rounded, run_pairs, run_points
 
 MOST_POINTS = 2_000
 """Points of a line: means of as many segments of the run."""
@@ -45,37 +40,39 @@ _BANDS = {
 }
 
 
-def trained_section(log: RunLog, found: Attribution | str | None) -> tuple[Section | None, list[Point]]:
+def trained_section(log: RunLog, result: Attribution | str | None) -> tuple[Section | None, list[Point]]:
     """Return the section of what was trained on: against the manifest where ``dataaudit attribute`` has looked."""
     title, lead = "What was trained on", "Exact counts of the log."
-    if isinstance(found, Attribution) and found.trained_on is not None and found.trained_on.tokens:
-        points = list(data_points(found.trained_on))
-        until = f"Against the manifest, by `dataaudit attribute`, up to step {found.last_step or 0:,}."
+    if isinstance(result, Attribution) and result.trained_on is not None and result.trained_on.tokens:
+        points = list(data_points(result.trained_on))
+        until = f"Against the manifest, by `dataaudit attribute`, up to step {result.last_step or 0:,}."
         first_point = points[0].text if points else until
         tone: Tone = "bad" if any(point.tone == "bad" for point in points) else "warn" if points else "good"
-        blocks = tuple(data_blocks(found.trained_on))
+        blocks = tuple(data_blocks(result.trained_on))
         return Section(id="trained", title=title, lead=first_point, tone=tone, blocks=blocks), points
     tokens = source_tokens(log)
     if not tokens:
         return None, []
     total = sum(tokens.values())
-    table = Table(
-        title=title,
-        columns=(*names("source"), *numbers("tokens", "share")),
-        **rows_of(list(tokens.items()), lambda token: (Name(token[0]), f"{token[1]:,}", share(token[1] / total))),
+    table = first_rows(
+        title,
+        list(tokens.items()),
+        ("source", "name", lambda row: Name(row[0])),
+        ("tokens", "number", lambda row: f"{row[1]:,}"),
+        ("share", "number", lambda row: share(row[1] / total)),
         noun="source",
         note="`dataaudit attribute` compares it with the manifest: mixture, passes, token drift, languages, lengths.",
     )
     return Section(id="trained", title=title, lead=lead, blocks=(table,)), []
 
 
-def run_section(found: RunFacts) -> Section | None:
+def run_section(result: RunFacts) -> Section | None:
     """Return what the run did, in numbers, with losses on held-out data over steps."""
-    if not found.tokens_seen:
+    if not result.tokens_seen:
         return None
-    points = list(run_points(found))
-    blocks: list[Block] = [Facts(title="The run", pairs=tuple(run_pairs(found)))]
-    for place, held_out in enumerate(found.held_out):
+    points = list(run_points(result))
+    blocks: list[Block] = [Facts(title="The run", pairs=tuple(run_pairs(result)))]
+    for place, held_out in enumerate(result.held_out):
         rows = [point for point in held_out.points if point.train_val_gap is not None]
         if len(rows) < 2:
             continue
@@ -85,19 +82,13 @@ def run_section(found: RunFacts) -> Section | None:
                 id=f"gap-{place}",
                 title=say("train_val_gap {}", Name(held_out.name)) if held_out.name else "train_val_gap",
                 chart=Curves(series=(("gap", *line),), unit="nats/token"),
-                table=Table(
-                    title="Losses on held-out data",
-                    columns=numbers("step", "val_loss", "train_loss_ema", "train_val_gap"),
-                    **rows_of(
-                        rows[::-1],
-                        lambda point: (
-                            point.step,
-                            *(
-                                f"{value:.4g}" if value is not None else "unknown"
-                                for value in (point.val_loss, point.train_loss_ema, point.train_val_gap)
-                            ),
-                        ),
-                    ),
+                table=first_rows(
+                    "Losses on held-out data",
+                    rows[::-1],
+                    ("step", "number", lambda point: point.step),
+                    ("val_loss", "number", lambda point: _short(point.val_loss)),
+                    ("train_loss_ema", "number", lambda point: _short(point.train_loss_ema)),
+                    ("train_val_gap", "number", lambda point: _short(point.train_val_gap)),
                     folded=True,
                 ),
                 says=f"from {line[1][0]:+.3f} to {line[1][-1]:+.3f}",
@@ -106,6 +97,10 @@ def run_section(found: RunFacts) -> Section | None:
         )
     lead = points[0].text if points else "Nothing stands out."
     return Section(id="run", title="The run", lead=lead, tone="warn" if points else "good", blocks=tuple(blocks))
+
+
+def _short(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"
 
 
 def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], list[Point]]:
@@ -139,10 +134,15 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     lead = f"{none_seen(detector, len(curve.step))}." if detector.visible else "Too few steps to judge any."
     if spikes:
         lead = f"{t.plural(len(spikes), 'episode')} above the band of the steps before."
-    table = Table(
-        title="Episodes",
-        columns=(*numbers("first step", "last step"), *texts("what"), *numbers("loss", "expected", "band ±")),
-        **rows_of(spikes, lambda spike: (*spike[:3], *(decimal(round(value, 3)) for value in spike[3:]))),
+    table = first_rows(
+        "Episodes",
+        spikes,
+        ("first step", "number", lambda spike: spike[0]),
+        ("last step", "number", lambda spike: spike[1]),
+        ("what", "text", lambda spike: spike[2]),
+        ("loss", "number", lambda spike: rounded(spike[3])),
+        ("expected", "number", lambda spike: rounded(spike[4])),
+        ("band ±", "number", lambda spike: rounded(spike[5])),
         empty="There is none.",
     )
     figure = Figure(
@@ -154,10 +154,12 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
         note=f"Grey: {_BANDS[detector.by]}. `dataaudit attribute` says which data an episode lies in.",
     )
     changed = run_changes(curve, log.table("values"))
-    changes = Table(
-        title="Changes in the run, which are facts and no causes",
-        columns=(*numbers("first step", "last step"), *texts("what")),
-        **rows_of(changed, lambda change: (change.first_step, change.last_step, change_said(change))),
+    changes = first_rows(
+        "Changes in the run, which are facts and no causes",
+        changed,
+        ("first step", "number", lambda change: change.first_step),
+        ("last step", "number", lambda change: change.last_step),
+        ("what", "text", change_line),
         noun="change",
     )
     blocks: tuple[Block, ...] = (
@@ -187,8 +189,8 @@ def _chart(curve: Curve, judged: Judged, spikes: Sequence[tuple[Any, ...]]) -> C
     line, band = [], []
     for part in np.array_split(np.arange(len(curve.step)), min(MOST_POINTS, len(curve.step))):
         at = float(curve.step[part[len(part) // 2]])
-        if len(held := curve.value[part][np.isfinite(curve.value[part])]):
-            line.append((at, float(held.mean())))
+        if len(finite := curve.value[part][np.isfinite(curve.value[part])]):
+            line.append((at, float(finite.mean())))
         judged_there = part[np.isfinite(judged.expected[part]) & np.isfinite(judged.limit[part])]
         if len(judged_there):
             expected, limit = (float(of[judged_there].mean()) for of in (judged.expected, judged.limit))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +13,8 @@ import orjson
 from dataaudit.base import text as t
 from dataaudit.base.errors import NothingEvaluated
 from dataaudit.base.extras import require
-from dataaudit.base.files import read_regular
-from dataaudit.base.render.blocks import (
-    Block,
-    Cell,
-    Curves,
-    Facts,
-    Figure,
-    Heat,
-    Page,
-    Point,
-    Prose,
-    Section,
-    Table,
-    Tone,
-    names,
-    numbers,
-    rows_of,
-    texts,
-)
+from dataaudit.base.files import read_safely
+from dataaudit.base.render.blocks import Block, Cell, Curves, Facts, Figure, Heat, Page, Point, Prose, Section, Tone
 from dataaudit.base.render.line import PERCENT, Line, Name, say, spell
 from dataaudit.manifest.outfiles import write_file
 from dataaudit.runlog.format import ATTRIBUTION_FILE
@@ -51,25 +34,15 @@ from dataaudit.training.pages.incident_blocks import (
     incident_section,
     incidents_of,
     marks_of,
+    where_line,
 )
 from dataaudit.training.pages.loss_section import MOST_POINTS, loss_section, run_section, trained_section
-from dataaudit.training.pages.run_blocks import run_points
+from dataaudit.training.pages.run_blocks import first_rows, run_points, table
+from dataaudit.vitals.metrics import charts
 
-HEADS = (
-    ("max_attn_logit", "sampled", "Largest attention logit"),
-    ("attn_entropy", "normalised", "Entropy of attention / log n"),
-    ("dead_head_rate", "share", "Share of rows whose attention is dead"),
-)
-LAYERS = (
-    ("residual_rms", "block", "Root mean square of the residual stream"),
-    ("activation_mean_abs", "block", "Mean absolute activation of blocks"),
-    ("activation_outlier_rate", "block", "Share of outliers"),
-    ("dead_neuron_count", "units", "Dead units"),
-    ("layer_std", "all", "Standard deviation of parameters"),
-    ("grad_norm", "at_step", "Gradient norm"),
-    ("update_to_weight", "all", "Update / weight"),
-    ("grad_to_weight", "all", "Gradient / weight"),
-)
+HEADS = charts(of_heads=True)
+LAYERS = sorted(charts(of_heads=False), key=lambda chart: chart[0] != "residual_rms")
+"""What is drawn, the residual stream first: metric, statistic, title."""
 MOST_ROWS = 32
 """Heads of a picture over steps: those that changed most."""
 _FINDINGS = 15
@@ -97,32 +70,30 @@ def run_page(log: RunLog) -> Page:
     grids = grids_of(log.table("values"))
     if not len(steps) and not grids:
         raise NothingEvaluated(f"{log.folder} holds no step and no value", "Look again when the run has made some.")
-    told = [_told(row) for row in events.to_pylist()]
-    incidents, found = incidents_of(told), _attribution(log)
-    findings = [*incident_points(incidents, grids), *_alarms(told), *_episodes(found)]
+    reported = [_event(row) for row in events.to_pylist()]
+    incidents, result = incidents_of(reported), _attribution(log)
+    coverage = coverage_section(reported)
+    findings = [*incident_points(incidents, grids), *_alarms(reported), *_episodes(result)]
     facts = run_facts(log)
-    trained, of_data = trained_section(log, found)
+    trained, of_data = trained_section(log, result)
     findings += [*of_data, *run_points(facts)]
     loss, loss_figures, loss_points = loss_section(log)
     findings += [] if any(point.section == "loss" for point in findings) else loss_points
     findings = sorted(findings, key=lambda finding: finding.tone != "bad")
-    sections = [
-        datum
-        for datum in (
-            incident_section(incidents, grids),
-            coverage_section(told),
-            loss,
-            *_data(found),
-            trained,
-            run_section(facts),
-            _heads(grids, incidents),
-            _layers(grids, incidents),
-            _values(grids),
-            _happened(told),
-            _about(log, told),
-        )
-        if datum
-    ]
+    sections = (
+        incident_section(incidents, grids),
+        coverage,
+        loss,
+        *_data(result),
+        trained,
+        run_section(facts),
+        _pictures("heads", "Attention heads", HEADS, grids, incidents),
+        _pictures("layers", "Layers", LAYERS, grids, incidents),
+        _values(grids),
+        _happened(reported),
+        _about(log, reported),
+    )
+    calm = "No incident." if coverage is None else f"No incident. {coverage.lead}"
     began = log.run.started.replace("T", " ").replace("Z", " UTC")
     opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
     tone: Tone = "bad" if any(point.tone == "bad" for point in findings) else "warn" if findings else "good"
@@ -132,19 +103,17 @@ def run_page(log: RunLog) -> Page:
         meta=f"Report of a training run. Started {began}, dataaudit {t.clean(log.run.program, 40)}. {opened}",
         headline=f"{t.plural(len(findings), 'thing')} to look at" if findings else "Nothing stands out",
         tone=tone,
-        subline="Incidents first, the gravest at the top; then warnings and spikes of the loss."
-        if findings
-        else _calm(told),
+        subline="Incidents first, the gravest at the top; then warnings and spikes of the loss." if findings else calm,
         findings=tuple(findings[:_FINDINGS]),
         others=(),
         findings_left_out=max(0, len(findings) - _FINDINGS),
         figures=loss_figures,
-        sections=tuple(sections),
+        sections=tuple(section for section in sections if section),
     )
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an event with its detail as an object; one that is none is an empty one."""
+def _event(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an event with its detail as an object; any other is an empty object."""
     try:
         detail = orjson.loads(row["detail"])
     except ValueError:
@@ -152,111 +121,85 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "detail": detail if isinstance(detail, dict) else {}}
 
 
-def _where(layer: Any, head: Any) -> str:
-    """Return which layer and head, in words."""
-    named = [
-        f"{what} {item}" for what, item in (("layer", layer), ("head", head)) if isinstance(item, int) and item >= 0
-    ]
-    return ", ".join(named) or "whole model"
-
-
-def _calm(told: Sequence[dict[str, Any]]) -> str:
-    """Return what a calm run says: how much was looked at."""
-    section = coverage_section(told)
-    return f"No incident. {section.lead}" if section is not None else "No incident."
-
-
-def _alarms(told: Sequence[dict[str, Any]]) -> list[Point]:
+def _alarms(events: Sequence[dict[str, Any]]) -> list[Point]:
     """Return what is no incident of vitals: warnings outside of any, and what the optimizer's hooks report.
 
     Warnings of a metric and threshold are a sentence, however many series passed it.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for record in sorted(told, key=lambda item: item["step"]):
-        held = record["detail"]
-        if record["kind"] in _OTHERS or (record["kind"] == "warning" and not held.get("incident")):
-            groups.setdefault((record["kind"], *(str(held.get(name)) for name in ("metric", "threshold"))), []).append(
-                record
-            )
+    for event in sorted(events, key=lambda item: item["step"]):
+        kind, detail = event["kind"], event["detail"]
+        if kind in _OTHERS or (kind == "warning" and not detail.get("incident")):
+            key = (kind, *(str(detail.get(name)) for name in ("metric", "threshold")))
+            groups.setdefault(key, []).append(event)
     points = []
     for own in groups.values():
-        record, kind = own[0], own[0]["kind"]
-        held, again = record["detail"], "" if len(own) == 1 else f", {len(own):,} times"
+        step, kind, detail = (own[0][name] for name in ("step", "kind", "detail"))
+        again = "" if len(own) == 1 else f", {len(own):,} times"
         if kind == "learning_rate_jump":
-            words = say(
-                "Step {}: the run goes on with another learning rate: {}.", record["step"], Name(_words(held), 200)
-            )
+            words = say("Step {}: the run goes on with another learning rate: {}.", step, Name(_words(detail), 200))
         elif kind == "clip_before_unscale":
-            words = say("Step {}: the gradients' norm was taken before they were unscaled{}.", record["step"], again)
+            words = say("Step {}: the gradients' norm was taken before they were unscaled{}.", step, again)
         else:
-            metric, place = Name(str(held.get("metric", "")), 60), _where(held.get("layer"), held.get("head"))
-            value, limit = _number(held.get("value")), _number(held.get("threshold"))
-            words = say("Step {}: {} of {} is {}, beyond {}{}.", record["step"], metric, place, value, limit, again)
-        points.append((record["step"], Point(text=words, tone=_OTHERS.get(kind, "warn"), section="events")))
-    return [point for _, point in sorted(points, key=lambda point: point[0])]
+            metric, where = Name(str(detail.get("metric", "")), 60), where_line(detail.get("layer"), detail.get("head"))
+            value, limit = _number(detail.get("value")), _number(detail.get("threshold"))
+            words = say("Step {}: {} of {} is {}, beyond {}{}.", step, metric, where, value, limit, again)
+        points.append(Point(text=words, tone=_OTHERS.get(kind, "warn"), section="events"))
+    return points
 
 
 def _attribution(log: RunLog) -> Attribution | str | None:
     """Return what ``dataaudit attribute`` found; why it cannot be read; None where its file is not there."""
     try:
-        return Attribution.model_validate_json(read_regular(log.folder / ATTRIBUTION_FILE))
+        return Attribution.model_validate_json(read_safely(log.folder / ATTRIBUTION_FILE))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
         return f"{ATTRIBUTION_FILE} cannot be read: run `dataaudit attribute` again."
 
 
-def _episodes(found: Attribution | str | None) -> list[Point]:
+def _episodes(result: Attribution | str | None) -> list[Point]:
     """Return what ``dataaudit attribute`` found, where its file is there: by shard over the run, then each episode."""
-    if found is None:
+    if result is None:
         return []
-    if isinstance(found, str):
-        return [Point(text=found, tone="warn", section="loss")]
-    shards = [Point(text=line, tone="bad", section="data") for line in behind_lines(found)]
+    if isinstance(result, str):
+        return [Point(text=result, tone="warn", section="loss")]
+    shards = [Point(text=line, tone="bad", section="data") for line in behind_lines(result)]
     tone: tuple[Tone, Tone] = ("warn", "bad")
     return shards + [
-        Point(text=answer(episode), tone=tone[episode.found is not None], section="loss") for episode in found.episodes
+        Point(text=answer(episode), tone=tone[episode.found is not None], section="loss") for episode in result.episodes
     ]
 
 
-def _data(found: Attribution | str | None) -> list[Section]:
-    """Return what the accounting, the tests of the whole run and a replay say of the data."""
-    if not isinstance(found, Attribution):
+def _data(result: Attribution | str | None) -> list[Section]:
+    """Return sections of the data: from episodes, the tests of the whole run, and a replay."""
+    if not isinstance(result, Attribution):
         return []
-    said = [*evidence_blocks(found), *replay_blocks(found)]
-    first = [Prose(text=proposed(found)), *([Prose(text=LIMITS)] if found.episodes else [])]
-    blocks = (*first, *(item for item in said if not isinstance(item, Section)))
-    lead = next(iter(behind_lines(found)), "Which data episodes lie in, and what tests of the whole run find.")
-    whole = Section(id="data", title="The data", lead=lead, tone="warn" if found.behind else "", blocks=blocks)
-    return [whole, *(item for item in said if isinstance(item, Section))]
+    evidence = [*evidence_blocks(result), *replay_blocks(result)]
+    first = [Prose(text=proposed(result)), *([Prose(text=LIMITS)] if result.episodes else [])]
+    blocks = (*first, *(item for item in evidence if not isinstance(item, Section)))
+    lead = next(iter(behind_lines(result)), "Which data episodes lie in, and what tests of the whole run find.")
+    whole = Section(id="data", title="The data", lead=lead, tone="warn" if result.behind else "", blocks=blocks)
+    return [whole, *(item for item in evidence if isinstance(item, Section))]
 
 
-def _heads(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
-    """Return the section of heads: the newest values by layer and head, and those that changed most over steps."""
-    blocks: list[Block] = []
-    for metric, stat, title in HEADS:
-        grid = _only(grids.get((metric, stat)), heads=True)
-        if grid is not None:
-            blocks += [_newest(grid, title), *_over_steps(grid, title, incidents)]
-    return _drawn("heads", "Attention heads", blocks, [head[0] for head in HEADS], incidents)
-
-
-def _layers(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
-    blocks: list[Block] = []
-    for metric, stat, title in LAYERS:
-        grid = _only(grids.get((metric, stat)), heads=False)
-        if grid is not None:
-            blocks += _over_steps(grid, title, incidents)
-    return _drawn("layers", "Layers", blocks, [layer[0] for layer in LAYERS], incidents)
-
-
-def _drawn(
-    name: str, title: str, blocks: Sequence[Block], metrics: Sequence[str], incidents: Sequence[Incident]
+def _pictures(
+    name: str,
+    title: str,
+    metrics: Sequence[tuple[str, str, str]],
+    grids: dict[tuple[str, str], Grid],
+    incidents: Sequence[Incident],
 ) -> Section | None:
-    """Return a section of pictures, whose lead says how many alarms they show."""
+    """Return the section of heads, or of layers, over steps; of heads the newest values, too."""
+    blocks: list[Block] = []
+    for metric, stat, heading in metrics:
+        grid = _only(grids.get((metric, stat)), heads=name == "heads")
+        if grid is not None:
+            blocks += [_newest(grid, heading)] if name == "heads" else []
+            blocks += _over_steps(grid, heading, incidents)
     if not blocks:
         return None
-    marks = sum(len(marks_of(incidents, metric)) for metric in metrics)
+    marks = sum(len(marks_of(incidents, metric)) for metric, *_ in metrics)
     lead = f"{marks:,} series had an alarm; a triangle marks its first step." if marks else "No alarm."
     return Section(id=name, title=title, lead=lead, tone="warn" if marks else "good", blocks=tuple(blocks))
 
@@ -273,9 +216,9 @@ def _only(grid: Grid | None, *, heads: bool) -> Grid | None:
 
 def _newest(grid: Grid, title: str) -> Figure:
     layers, heads = sorted({place[0] for place in grid.places}), sorted({place[1] for place in grid.places})
-    held = dict(zip(grid.places, grid.last().tolist(), strict=True))
-    values = tuple(tuple(_known(held.get((layer, head))) for head in heads) for layer in layers)
-    order = sorted(held.items(), key=lambda item: (-item[1], item[0]))
+    newest = dict(zip(grid.places, grid.last().tolist(), strict=True))
+    values = tuple(tuple(_known(newest.get((layer, head))) for head in heads) for layer in layers)
+    order = sorted(newest.items(), key=lambda item: (-item[1], item[0]))
     return Figure(
         id=f"{grid.metric}-{grid.stat}-now",
         title=f"{title}: heads by layers, newest values",
@@ -287,10 +230,11 @@ def _newest(grid: Grid, title: str) -> Figure:
             column_title="",
             scale=grid.metric,
         ),
-        table=Table(
-            title="Newest values, the largest first",
-            columns=(*names("where"), *numbers("value")),
-            **rows_of(order, lambda item: (_where(*item[0]), f"{item[1]:.4g}")),
+        table=first_rows(
+            "Newest values, the largest first",
+            order,
+            ("where", "name", lambda row: where_line(*row[0])),
+            ("value", "number", lambda row: f"{row[1]:.4g}"),
             noun="head",
             folded=True,
         ),
@@ -302,37 +246,31 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
     """Return the picture of a metric over steps, and its table: series with an alarm first, then what changed most."""
     if len(grid.steps) < 2:
         return []
-    found, marks = changes(grid), marks_of(incidents, grid.metric)
-    order = [change.row for change in found] or list(range(len(grid.places)))
+    result, marks = changes(grid), marks_of(incidents, grid.metric)
+    order = [change.row for change in result] or list(range(len(grid.places)))
     order = sorted(order, key=lambda row: grid.places[row] not in marks)
     chosen = sorted(order[:MOST_ROWS])
     spans, means = grid.binned
     ends = np.array([high for _, high in spans])
     at = {row: int(np.searchsorted(ends, marks[place])) for row, place in enumerate(grid.places) if place in marks}
     less = len(grid.places) - len(chosen)
-    note = (
-        f"A column is the mean of {len(grid.steps) // len(spans)} or more measured steps."
-        if len(spans) < len(grid.steps)
-        else ""
-    )
+    many = len(grid.steps) // len(spans)
+    note = f"A column is the mean of {many} or more measured steps." if len(spans) < len(grid.steps) else ""
     note += f" {t.plural(less, 'other')} changed less and are left out." if less > 0 else ""
-    by_row = {change.row: change for change in found}
+    by_row = {change.row: change for change in result}
 
-    def row(place: int) -> tuple[Line | Cell, ...]:
-        values = grid.values[place][np.isfinite(grid.values[place])]
-        low, high = np.quantile(values, [0.5, 0.99])
-        change = by_row.get(place)
-        told: tuple[Line, ...] = ("", "", "", "")
-        if change is not None:
-            told = (f"{change.before:.3g}", f"{change.after:.3g}", change.step, f"{change.score:.1f}")
-        return (_where(*grid.places[place]), f"{low:.3g}", f"{high:.3g}", *told)
+    def quantile(row: int, part: float) -> str:
+        return f"{np.quantile(grid.values[row][np.isfinite(grid.values[row])], part):.3g}"
+
+    def of_change(name: str, form: str) -> Callable[[int], Line]:
+        return lambda row: format(getattr(by_row[row], name), form) if row in by_row else ""
 
     return [
         Figure(
             id=f"{grid.metric}-{grid.stat}-steps",
             title=f"{title}, over steps",
             chart=Heat(
-                rows=tuple(_where(*grid.places[number]) for number in chosen),
+                rows=tuple(where_line(*grid.places[number]) for number in chosen),
                 columns=tuple(f"{_rounded(low, high):,}" for low, high in spans),
                 values=tuple(tuple(_known(value) for value in means[number].tolist()) for number in chosen),
                 row_title="",
@@ -345,13 +283,19 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
                 ticks=_round_ticks(spans),
                 scale=grid.metric,
             ),
-            table=Table(
-                title="What changed most first",
-                columns=(*names("where"), *numbers("p50", "p99", "before", "after", "from step", "robust deviations")),
-                **rows_of(order, row),
+            table=first_rows(
+                "What changed most first",
+                order,
+                ("where", "name", lambda row: where_line(*grid.places[row])),
+                ("p50", "number", lambda row: quantile(row, 0.5)),
+                ("p99", "number", lambda row: quantile(row, 0.99)),
+                ("before", "number", of_change("before", ".3g")),
+                ("after", "number", of_change("after", ".3g")),
+                ("from step", "number", lambda row: by_row[row].step if row in by_row else ""),
+                ("robust deviations", "number", of_change("score", ".1f")),
                 folded=True,
             ),
-            says=_changed_most(grid, found),
+            says=_changed_most(grid, result),
             note=note.strip(),
         )
     ]
@@ -360,9 +304,9 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
 def _rounded(low: int, high: int) -> int:
     """Return the roundest number from the first to the last step of a column."""
     for size in (10**power * times for power in range(9, -1, -1) for times in (5, 2, 1)):
-        found: int = -(-low // size) * size
-        if 0 < found <= high:
-            return found
+        result: int = -(-low // size) * size
+        if 0 < result <= high:
+            return result
     return low
 
 
@@ -377,11 +321,11 @@ def _round_ticks(spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(np.searchsorted(ends, step)) for step in steps if step))
 
 
-def _changed_most(grid: Grid, found: Sequence[Change]) -> str:
-    if not found:
+def _changed_most(grid: Grid, result: Sequence[Change]) -> str:
+    if not result:
         return f"{grid.metric} over {len(grid.steps):,} measured steps"
-    most = found[0]
-    where = _where(*grid.places[most.row])
+    most = result[0]
+    where = where_line(*grid.places[most.row])
     return f"{where} changed most: {most.before:.3g} before step {most.step:,}, {most.after:.3g} after"
 
 
@@ -397,64 +341,51 @@ def _values(grids: dict[tuple[str, str], Grid]) -> Section | None:
     """Return lines of what is of the whole model."""
     blocks: list[Block] = []
     for (metric, stat), grid in grids.items():
-        rows = [row for row, place in enumerate(grid.places) if place == (-1, -1)]
-        if not rows or len(grid.steps) < 2:
+        if (-1, -1) not in grid.places or len(grid.steps) < 2:
             continue
-        held = Grid(metric, stat, [(-1, -1)], grid.steps, grid.values[rows])
-        parts = np.array_split(np.flatnonzero(np.isfinite(held.values[0])), min(MOST_POINTS, len(held.steps)))
-        parts = [part for part in parts if len(part)]
-        points = [(float(held.steps[part[len(part) // 2]]), float(held.values[0][part].mean())) for part in parts]
-        if len(points) < 2 or len({value for _, value in points}) < 2:
+        values = grid.values[grid.places.index((-1, -1))]
+        parts = np.array_split(np.flatnonzero(np.isfinite(values)), min(MOST_POINTS, len(grid.steps)))
+        means = [(float(grid.steps[part[len(part) // 2]]), float(values[part].mean())) for part in parts if len(part)]
+        if len(means) < 2 or len({value for _, value in means}) < 2:
             continue
-        title = metric if stat == "value" else f"{metric}, {stat}"
+        steps, line = zip(*means, strict=True)
+        title = Name(metric if stat == "value" else f"{metric}, {stat}", 80)
         blocks.append(
             Figure(
                 id=f"value-{len(blocks)}",
-                title=Name(title, 80),
-                chart=Curves(
-                    series=(
-                        (Name(title, 80), tuple(point[0] for point in points), tuple(point[1] for point in points)),
-                    ),
-                    unit="",
-                ),
-                table=Table(
-                    title=Name(title, 80),
-                    columns=numbers("step", "value"),
-                    rows=tuple((int(at), f"{value:.4g}") for at, value in (points[0], points[-1])),
+                title=title,
+                chart=Curves(series=((title, steps, line),), unit=""),
+                table=table(
+                    title,
+                    (means[0], means[-1]),
+                    ("step", "number", lambda row: int(row[0])),
+                    ("value", "number", lambda row: f"{row[1]:.4g}"),
                     folded=True,
                 ),
-                says=f"from {points[0][1]:.4g} to {points[-1][1]:.4g}",
+                says=f"from {line[0]:.4g} to {line[-1]:.4g}",
                 height=180,
             )
         )
-    return (
-        Section(id="values", title="Other values", lead="Of the whole model, over steps.", blocks=tuple(blocks))
-        if blocks
-        else None
-    )
-
-
-def _happened(told: Sequence[dict[str, Any]]) -> Section | None:
-    """Return what the run's events say, newest last."""
-    if not told:
+    if not blocks:
         return None
-    rows = sorted(told, key=lambda item: (item["step"], item["time"]))
-    held = [row for row in rows if row["kind"] not in {"vitals", "coverage"}]
-    table = Table(
-        title="Events",
-        columns=(*numbers("step", "rank"), *names("kind"), *texts("detail")),
-        **rows_of(
-            held,
-            lambda record: (
-                record["step"],
-                record["rank"],
-                Name(record["kind"], 40),
-                Name(_words(record["detail"]), 200),
-            ),
-        ),
+    return Section(id="values", title="Other values", lead="Of the whole model, over steps.", blocks=tuple(blocks))
+
+
+def _happened(events: Sequence[dict[str, Any]]) -> Section | None:
+    """Return the run's events, newest last."""
+    if not events:
+        return None
+    rows = sorted(events, key=lambda item: (item["step"], item["time"]))
+    listed = first_rows(
+        "Events",
+        [row for row in rows if row["kind"] not in {"vitals", "coverage"}],
+        ("step", "number", lambda row: row["step"]),
+        ("rank", "number", lambda row: row["rank"]),
+        ("kind", "name", lambda row: Name(row["kind"], 40)),
+        ("detail", "text", lambda row: Name(_words(row["detail"]), 200)),
         empty="There is none.",
     )
-    return Section(id="events", title="Events", lead="What the run wrote, newest last.", blocks=(table,))
+    return Section(id="events", title="Events", lead="What the run wrote, newest last.", blocks=(listed,))
 
 
 def _words(detail: dict[str, Any]) -> str:
@@ -472,24 +403,26 @@ def _value(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _about(log: RunLog, told: Sequence[dict[str, Any]]) -> Section:
+def _about(log: RunLog, events: Sequence[dict[str, Any]]) -> Section:
     """Return what was found in the model, what it cannot see, and what the run was trained on."""
     pairs: list[tuple[Line, Line | Cell]] = [("dataset", Name(log.run.dataset or "not said"))]
     pairs += [(Name(name, 60), Name(value)) for name, value in sorted(log.run.digests.items())]
     blocks: list[Block] = [Facts(pairs=tuple(pairs), title="Run")]
-    vitals = next((item["detail"] for item in reversed(told) if item["kind"] == "vitals"), None)
+    vitals = next((item["detail"] for item in reversed(events) if item["kind"] == "vitals"), None)
     if vitals is not None:
-        found = vitals.get("found") if isinstance(vitals.get("found"), dict) else {}
-        blocks.append(
-            Facts(pairs=tuple((Name(str(name), 60), Name(str(value))) for name, value in found.items()), title="Model")
+        model, *tables = (
+            list(vitals[key].items()) if isinstance(vitals.get(key), dict) else []
+            for key in ("found", "metrics", "estimators")
         )
-        for title, key in (("Metrics", "metrics"), ("Estimators", "estimators")):
-            held = vitals.get(key) if isinstance(vitals.get(key), dict) else {}
+        named = tuple((Name(str(name), 60), Name(str(value))) for name, value in model)
+        blocks.append(Facts(pairs=named, title="Model"))
+        for title, head, rows in zip(("Metrics", "Estimators"), ("state", "how"), tables, strict=True):
             blocks.append(
-                Table(
-                    title=title,
-                    columns=(*names("metric"), *texts("state" if key == "metrics" else "how")),
-                    rows=tuple((Name(str(name), 60), Name(str(value), 200)) for name, value in held.items()),
+                table(
+                    title,
+                    rows,
+                    ("metric", "name", lambda row: Name(str(row[0]), 60)),
+                    (head, "text", lambda row: Name(str(row[1]), 200)),
                     empty="None is said.",
                 )
             )

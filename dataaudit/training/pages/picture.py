@@ -1,4 +1,4 @@
-"""``dataaudit attribute --picture``: the loss over steps with its band, and the episodes with what held them."""
+"""``dataaudit attribute --picture``: the loss over steps with its band, and the episodes with their data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMED = 6
 
 
 def check_picture(path: Path) -> None:
-    """Look at the option before any work is done."""
+    """Check the option before any work is done."""
     if importlib.util.find_spec("matplotlib") is None:
         require("attribute --picture", "train")
     if path.suffix.lower() != ".png":
@@ -30,7 +30,7 @@ def check_picture(path: Path) -> None:
     check_files({"--picture": path})
 
 
-def write_picture(path: Path, found: Attribution, data: Data) -> None:
+def write_picture(path: Path, result: Attribution, data: Data) -> None:
     """Draw the picture and write it whole or not at all."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -42,11 +42,11 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
     known = np.where(curve.step >= curve.step[0] + WINDOW, judged.limit, np.nan)  # before, nothing is judged
     low, high = judged.level - known, judged.level + known
     axes.fill_between(curve.step, low, high, color="#1f4e79", alpha=0.15, linewidth=0, label="band")
-    for place, episode in enumerate(found.episodes):
+    for place, episode in enumerate(result.episodes):
         axes.axvspan(episode.first_step - 0.5, episode.last_step + 0.5, color="#c0392b", alpha=0.2, linewidth=0)
         if place < _NAMED:
-            held = np.isfinite(curve.value) & (curve.step >= episode.first_step) & (curve.step <= episode.last_step)
-            top = float(curve.value[held].max()) if held.any() else float(np.nanmean(judged.level))
+            shown = np.isfinite(curve.value) & (curve.step >= episode.first_step) & (curve.step <= episode.last_step)
+            top = float(curve.value[shown].max()) if shown.any() else float(np.nanmean(judged.level))
             axes.annotate(
                 _label(episode),
                 (episode.first_step, top),

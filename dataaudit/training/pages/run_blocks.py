@@ -1,10 +1,12 @@
-"""What people read of a run besides its episodes: what it was trained on, what it did, and what stands out of both."""
+"""What a run was trained on, what it did, and what stands out of both, as blocks of a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 from dataaudit.base.render.blocks import (
+    MOST_ROWS,
     Block,
     Cell,
     Column,
@@ -12,24 +14,20 @@ from dataaudit.base.render.blocks import (
     Point,
     Points,
     Prose,
-    Row,
     Table,
     Tone,
-    names,
-    numbers,
+    first,
     toned,
 )
-from dataaudit.base.render.line import Interval, Line, Name, decimal, join, nats, say, share, size
+from dataaudit.base.render.line import Interval, Line, Name, Number, decimal, join, nats, say, share, size
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.findings import Attribution
 from dataaudit.training.attribution.run_findings import (
-    HeldOut,
     LanguageTrained,
     LengthsTrained,
     RunFacts,
     SourceTrained,
     Times,
-    TokenDrift,
     TrainedOn,
 )
 
@@ -46,60 +44,80 @@ _MARKS = {
 }
 
 
-def run_blocks(found: Attribution) -> Iterator[Block]:
+_DRIFT_TONES: dict[str, Tone] = {"beyond": "bad", "unknown": "warn", "perhaps": "", "": ""}
+_UNKNOWN = {
+    "other_tokenizer": "they are those of another tokenizer than the manifest's",
+    "no_labels": "`labels` were not handed over",
+    "no_histogram": "the manifest holds no token counts",
+    "folded_sources": "the manifest counts several sources as one",
+}
+Field = tuple[Line, Literal["name", "number", "value", "word", "text"], Callable[[Any], Line | Cell]]
+"""Head of a column, its kind, and the cell of an item."""
+
+
+def table(title: Line, items: Sequence[Any], *fields: Field, **options: Any) -> Table:
+    """Return a table that is declared by its columns; options are those of a table."""
+    columns = tuple(Column(head, kind) for head, kind, _ in fields)
+    rows = tuple(tuple(cell(item) for *_, cell in fields) for item in items)
+    return Table(title=title, columns=columns, rows=rows, **options)
+
+
+def first_rows(title: Line, items: Sequence[Any], *fields: Field, **options: Any) -> Table:
+    """Return a table of the first items, as many as a page lists, with how many there are."""
+    return table(title, first(items, MOST_ROWS), *fields, number=len(items), **options)
+
+
+def rounded(value: float | None, digits: int = 3) -> Number:
+    """Return a number with decimals, rounded."""
+    return decimal(None if value is None else round(value, digits))
+
+
+def run_blocks(result: Attribution) -> Iterator[Block]:
     """Return what the terminal shows of a run, under the episodes."""
     points = [
-        *(data_points(found.trained_on) if found.trained_on else ()),
-        *(run_points(found.run) if found.run else ()),
+        *(data_points(result.trained_on) if result.trained_on else ()),
+        *(run_points(result.run) if result.run else ()),
     ]
     if points:
         yield Points(items=tuple(points), title="To look at")
-    if found.trained_on is not None and found.trained_on.tokens:
-        yield from data_blocks(found.trained_on)
-    if found.run is not None and found.run.tokens_seen:
-        yield Facts(title="The run", pairs=tuple(run_pairs(found.run)))
+    if result.trained_on is not None and result.trained_on.tokens:
+        yield from data_blocks(result.trained_on)
+    if result.run is not None and result.run.tokens_seen:
+        yield Facts(title="The run", pairs=tuple(run_pairs(result.run)))
 
 
-def data_points(found: TrainedOn) -> Iterator[Point]:
+def data_points(result: TrainedOn) -> Iterator[Point]:
     """Return what stands out of what was trained on."""
-    for source_trained in found.sources:
-        if source_trained.off:
+    for source in result.sources:
+        name = Name(source.source)
+        if source.off:
             words = "{} is {} of the tokens trained on; the mixture declares {}."
-            yield _point(
-                say(words, Name(source_trained.source), _part(source_trained), share(source_trained.declared)),
-                "trained",
-                "bad",
-            )
-        if source_trained.over:
+            yield _point(say(words, name, _part(source), share(source.declared)), "trained", "bad")
+        if source.over and source.declared_epochs is not None:
+            declared = f"{source.declared_epochs:g} {'is' if source.declared_epochs == 1 else 'are'}"
             words = "{} was passed over {} times; {} declared."
-            times = say(
-                words,
-                Name(source_trained.source),
-                decimal(_two(source_trained.passes)),
-                _times(source_trained.declared_epochs),
-            )
-            yield _point(times, "trained")
-    for drift in found.drift:
-        if drift.mark in ("beyond", "unknown"):
+            yield _point(say(words, name, rounded(source.passes, 2), declared), "trained")
+    for drift in result.drift:
+        if tone := _DRIFT_TONES[drift.mark]:
             of: Line = say(" of {}", Name(drift.source)) if drift.source else ""
             words = "Tokens trained on{} are {} from those audited, {}: they are not of these documents, or of a"
             words += " tokenizer that `TrainingMonitor(tokenizer=)` does not name."
             chance = "chance not known" if drift.kl_bias is None else say("chance gives {}", nats(drift.kl_bias))
-            tone = "bad" if drift.mark == "beyond" else "warn"
             yield _point(say(words, of, nats(drift.kl), chance), "trained", tone)
-    if found.outside:
-        words = "{} of the tokens trained on {} not in the manifest's vocabulary."
-        yield _point(say(words, f"{found.outside:,}", "is" if found.outside == 1 else "are"), "trained", "bad")
+    if result.outside:
+        verb = "is" if result.outside == 1 else "are"
+        words = f"{result.outside:,} of the tokens trained on {verb} not in the manifest's vocabulary."
+        yield _point(words, "trained", "bad")
 
 
-def run_points(found: RunFacts) -> Iterator[Point]:
+def run_points(result: RunFacts) -> Iterator[Point]:
     """Return what stands out of what a run did."""
-    for held_out in found.held_out:
+    for held_out in result.held_out:
         if held_out.divergence_step is not None:
             of: Line = say(" of {}", Name(held_out.name)) if held_out.name else ""
             words = "The loss on held-out data{} keeps leaving that of training since step {}."
             yield _point(say(words, of, f"{held_out.divergence_step:,}"), "run")
-    times = found.times
+    times = result.times
     if times is not None and (times.dataloader_stall_frac or 0.0) > STALL:
         yield _point(say("{} of the time is waiting for batches.", share(times.dataloader_stall_frac)), "run")
     if times is not None and times.straggler is not None and times.straggler.ratio > SLOW:
@@ -108,172 +126,128 @@ def run_points(found: RunFacts) -> Iterator[Point]:
         yield _point(words, "run")
 
 
-def data_blocks(found: TrainedOn) -> Iterator[Block]:
+def data_blocks(result: TrainedOn) -> Iterator[Block]:
     """Return the tables of what was trained on."""
-    yield _sources(found)
-    if found.drift:
-        yield _drift(found)
-    elif found.drift_reason:
-        yield Prose(text=f"Whether tokens are those that were audited is not known: {_WHY[found.drift_reason]}.")
-    if found.languages:
-        yield _languages(found)
-    yield Facts(title="Lengths", pairs=tuple(_lengths(found.lengths)))
-
-
-_WHY = {
-    "other_tokenizer": "they are those of another tokenizer than the manifest's",
-    "no_labels": "`labels` were not handed over",
-    "no_histogram": "the manifest holds no token counts",
-    "folded_sources": "the manifest counts several sources as one",
-}
-
-
-def _sources(found: TrainedOn) -> Table:
-    declares = any(source_trained.declared is not None for source_trained in found.sources)
-    counted = found.lengths.tokens
-    less = f" Passes and lengths are of {counted:,} tokens alone." if counted < found.tokens else ""
-    merged = f" {found.merged:,} more lie in segments that were merged." if found.merged else ""
-    return Table(
-        title="What was trained on, by source",
-        columns=(
-            *names("source"),
-            *numbers("tokens"),
-            Column("share", "value"),
-            *numbers(*(["declared"] if declares else []), "of the corpus", "passes"),
-        ),
-        rows=tuple(
-            (
-                toned(
-                    Name(source_trained.source), "bad" if source_trained.off else "warn" if source_trained.over else ""
-                ),
-                f"{source_trained.tokens:,}",
-                _part(source_trained),
-                *([share(source_trained.declared)] if declares else []),
-                share(source_trained.corpus_share),
-                decimal(_two(source_trained.passes)),
-            )
-            for source_trained in found.sources
-        ),
+    declares = any(source.declared is not None for source in result.sources)
+    declared: Field = ("declared", "number", lambda row: share(row.declared))
+    counted = result.lengths.tokens
+    less = f" Passes and lengths are of {counted:,} tokens alone." if counted < result.tokens else ""
+    merged = f" {result.merged:,} more lie in segments that were merged." if result.merged else ""
+    yield table(
+        "What was trained on, by source",
+        result.sources,
+        ("source", "name", lambda row: toned(Name(row.source), "bad" if row.off else "warn" if row.over else "")),
+        ("tokens", "number", lambda row: f"{row.tokens:,}"),
+        ("share", "value", _part),
+        *([declared] if declares else []),
+        ("of the corpus", "number", lambda row: share(row.corpus_share)),
+        ("passes", "number", lambda row: rounded(row.passes, 2)),
         noun="source",
         note="Share: with its 95 % interval. Passes: documents begun over documents opened." + less + merged,
     )
-
-
-def _drift(found: TrainedOn) -> Table:
-    counted = "" if found.counted_tokens == found.tokens else f" Counted were {found.counted_tokens:,} of them."
-    return Table(
-        title="Token drift from what was audited, nats",
-        columns=(*names("source"), *numbers("KL", "by chance", "up to", "JS"), Column("", "word")),
-        rows=tuple(_drift_row(token_drift) for token_drift in found.drift),
-        noun="source",
-        note=f"Special tokens are left out.{counted}",
-    )
-
-
-def _drift_row(drift: TokenDrift) -> Row:
-    tone: Tone = "bad" if drift.mark == "beyond" else "warn" if drift.mark == "unknown" else ""
-    return (
-        Cell(text=Name(drift.source) if drift.source else "all", tone=tone),
-        *(_short(value) for value in (drift.kl, drift.kl_bias, drift.kl_bias_high, drift.js)),
-        _MARKS[drift.mark],
-    )
-
-
-def _languages(found: TrainedOn) -> Table:
-    most = found.languages[:_LANGUAGES]
-    left = len(found.languages) - len(most)
-    more = f" {plural(left, 'more language')} in attribution.json." if left else ""
-    return Table(
-        title="Languages, estimated",
-        columns=(*names("language"), Column("share", "value"), *numbers("of the corpus")),
-        rows=tuple((Name(trained.language), _part(trained), share(trained.corpus_share)) for trained in most),
-        noun="language",
-        note="From the shares of each shard, weighted by what was trained on of it: what was read of a shard is taken"
-        f" to be a random part.{more}",
-    )
-
-
-def _lengths(found: LengthsTrained) -> Iterator[tuple[Line, Line]]:
-    if found.mean is not None:
-        yield (
-            "stretches",
-            f"{found.stretches:,}, {found.mean:,.0f} tokens in the mean, p50 {found.p50:,}, p95 {found.p95:,}",
+    if result.drift:
+        of = "" if result.counted_tokens == result.tokens else f" Counted were {result.counted_tokens:,} of them."
+        yield table(
+            "Token drift from what was audited, nats",
+            result.drift,
+            (
+                "source",
+                "name",
+                lambda row: Cell(text=Name(row.source) if row.source else "all", tone=_DRIFT_TONES[row.mark]),
+            ),
+            ("KL", "number", lambda row: _short(row.kl)),
+            ("by chance", "number", lambda row: _short(row.kl_bias)),
+            ("up to", "number", lambda row: _short(row.kl_bias_high)),
+            ("JS", "number", lambda row: _short(row.js)),
+            ("", "word", lambda row: _MARKS[row.mark]),
+            noun="source",
+            note=f"Special tokens are left out.{of}",
         )
-    if found.document_p50 is not None and found.document_p95 is not None:
-        yield "documents, as audited", f"p50 {found.document_p50:,.0f}, p95 {found.document_p95:,.0f}"
-    if found.tokens_per_document is not None:
-        audited = found.tokens_per_document_audited
+    elif result.drift_reason:
+        yield Prose(text=f"Whether tokens are those that were audited is not known: {_UNKNOWN[result.drift_reason]}.")
+    if result.languages:
+        left = len(result.languages[_LANGUAGES:])
+        more = f" {plural(left, 'more language')} in attribution.json." if left else ""
+        yield table(
+            "Languages, estimated",
+            result.languages[:_LANGUAGES],
+            ("language", "name", lambda row: Name(row.language)),
+            ("share", "value", _part),
+            ("of the corpus", "number", lambda row: share(row.corpus_share)),
+            noun="language",
+            note="From the shares of each shard, weighted by what was trained on of it: what was read of a shard is"
+            f" taken to be a random part.{more}",
+        )
+    yield Facts(title="Lengths", pairs=tuple(_lengths(result.lengths)))
+
+
+def _lengths(result: LengthsTrained) -> Iterator[tuple[Line, Line]]:
+    if result.mean is not None:
+        mean = f"{result.mean:,.0f} tokens in the mean"
+        yield "stretches", f"{result.stretches:,}, {mean}, p50 {result.p50:,}, p95 {result.p95:,}"
+    if result.document_p50 is not None and result.document_p95 is not None:
+        yield "documents, as audited", f"p50 {result.document_p50:,.0f}, p95 {result.document_p95:,.0f}"
+    if result.tokens_per_document is not None:
+        audited = result.tokens_per_document_audited
         beside = "" if audited is None else f", audited {audited:,.1f}"
-        yield "tokens a document", f"{found.tokens_per_document:,.1f}{beside}"
-    if found.pad_fraction is not None:
-        ways = join(", ", (say("{} {}", way, share(value)) for way, value in found.audited_pad_fraction.items()))
-        padded: Line = say("; as audited at {}: {}", found.context, ways) if found.audited_pad_fraction else ""
-        yield "padding", say("{}{}", share(found.pad_fraction), padded)
+        yield "tokens a document", f"{result.tokens_per_document:,.1f}{beside}"
+    if result.pad_fraction is not None:
+        ways = join(", ", (say("{} {}", way, share(value)) for way, value in result.audited_pad_fraction.items()))
+        padded: Line = say("; as audited at {}: {}", result.context, ways) if result.audited_pad_fraction else ""
+        yield "padding", say("{}{}", share(result.pad_fraction), padded)
 
 
-def run_pairs(found: RunFacts) -> Iterator[tuple[Line, Line]]:
+def run_pairs(result: RunFacts) -> Iterator[tuple[Line, Line]]:
     """Return what a run did, in names and values."""
     planned: Line = ""
-    if found.planned_tokens:
-        planned = say(", {} of {} planned", share(found.tokens_seen / found.planned_tokens), found.planned_tokens)
-    repeated = f", {found.repeated_tokens:,} of rows dealt twice" if found.repeated_tokens else ""
-    yield "tokens seen", say("{}{}{}", found.tokens_seen, planned, repeated)
-    skipped = f", {found.skipped_updates:,} skipped" if found.skipped_updates else ""
-    each = "" if found.tokens_per_update is None else f", {found.tokens_per_update:,.0f} tokens each"
-    yield "updates", f"{found.steps_seen:,}{skipped}{each}"
-    if found.clipping is not None:
-        held = found.clipping
-        words = f"{{}} of {held.updates:,} updates, {{}} of the newest {held.newest_updates:,} (to {held.max_norm:g})"
-        yield "clipped", say(words, share(held.rate), share(held.newest_rate))
-    if found.mixed_precision is not None:
-        scaler = found.mixed_precision
+    if result.planned_tokens:
+        planned = say(", {} of {} planned", share(result.tokens_seen / result.planned_tokens), result.planned_tokens)
+    repeated = f", {result.repeated_tokens:,} of rows dealt twice" if result.repeated_tokens else ""
+    yield "tokens seen", say("{}{}{}", result.tokens_seen, planned, repeated)
+    skipped = f", {result.skipped_updates:,} skipped" if result.skipped_updates else ""
+    each = "" if result.tokens_per_update is None else f", {result.tokens_per_update:,.0f} tokens each"
+    yield "updates", f"{result.steps_seen:,}{skipped}{each}"
+    if result.clipping is not None:
+        clipped = result.clipping
+        newest = f"the newest {clipped.newest_updates:,} (to {clipped.max_norm:g})"
+        words = f"{{}} of {clipped.updates:,} updates, {{}} of {newest}"
+        yield "clipped", say(words, share(clipped.rate), share(clipped.newest_rate))
+    if result.mixed_precision is not None:
+        scaler = result.mixed_precision
         yield "loss scale", say(f"{scaler.loss_scale:g}, {{}} of updates skipped", share(scaler.overflow_rate))
-    for held_out in found.held_out:
-        yield from _held_out(held_out)
-    if found.times is not None:
-        yield from _times_pairs(found.times)
+    for held_out in result.held_out:
+        known = [point for point in held_out.points if point.train_val_gap is not None]
+        if known:
+            name: Line = say("gap to {}", Name(held_out.name)) if held_out.name else "train_val_gap"
+            yield name, f"{known[-1].train_val_gap:+.3f} nats/token at step {known[-1].step:,}"
+    if result.times is not None:
+        yield from _times_pairs(result.times)
 
 
-def _held_out(out: HeldOut) -> Iterator[tuple[Line, Line]]:
-    known = [point for point in out.points if point.train_val_gap is not None]
-    if known:
-        newest = known[-1]
-        name: Line = say("gap to {}", Name(out.name)) if out.name else "train_val_gap"
-        yield name, f"{newest.train_val_gap:+.3f} nats/token at step {newest.step:,}"
+def _times_pairs(result: Times) -> Iterator[tuple[Line, Line]]:
+    yield "step time", f"p50 {_seconds(result.step_time_p50)}, p95 {_seconds(result.step_time_p95)}"
+    if result.tokens_per_sec is not None:
+        yield "tokens a second", f"{result.tokens_per_sec:,.0f}"
+    if result.dataloader_stall_frac is not None:
+        yield "waiting for batches", share(result.dataloader_stall_frac)
+    if result.comm_time_frac is not None and result.compute_time_frac is not None:
+        alone: Line = "" if not result.comm_exposed_frac else say(" ({} alone)", share(result.comm_exposed_frac))
+        words = f"communication {{}}{{}}, computing {{}}, of {plural(result.profiled_steps, 'step')}"
+        yield "profiled", say(words, share(result.comm_time_frac), alone, share(result.compute_time_frac))
+    if result.straggler is not None:
+        yield "slowest rank", f"{result.straggler.rank}, {result.straggler.ratio:.2f} times the median"
+    if result.gpu_util is not None:
+        yield "GPU", say("{} busy, {} of memory", share(result.gpu_util), size(int(result.gpu_mem_used or 0)))
 
 
-def _times_pairs(found: Times) -> Iterator[tuple[Line, Line]]:
-    yield "step time", f"p50 {_seconds(found.step_time_p50)}, p95 {_seconds(found.step_time_p95)}"
-    if found.tokens_per_sec is not None:
-        yield "tokens a second", f"{found.tokens_per_sec:,.0f}"
-    if found.dataloader_stall_frac is not None:
-        yield "waiting for batches", share(found.dataloader_stall_frac)
-    if found.comm_time_frac is not None and found.compute_time_frac is not None:
-        alone: Line = "" if not found.comm_exposed_frac else say(" ({} alone)", share(found.comm_exposed_frac))
-        words = f"communication {{}}{{}}, computing {{}}, of {plural(found.profiled_steps, 'step')}"
-        yield "profiled", say(words, share(found.comm_time_frac), alone, share(found.compute_time_frac))
-    if found.straggler is not None:
-        yield "slowest rank", f"{found.straggler.rank}, {found.straggler.ratio:.2f} times the median"
-    if found.gpu_util is not None:
-        yield "GPU", say("{} busy, {} of memory", share(found.gpu_util), size(int(found.gpu_mem_used or 0)))
-
-
-def _point(text: Line, section: str, tone: str = "warn") -> Point:
-    return Point(text=text, tone="bad" if tone == "bad" else "warn", section=section)
+def _point(text: Line, section: str, tone: Tone = "warn") -> Point:
+    return Point(text=text, tone=tone, section=section)
 
 
 def _part(trained: SourceTrained | LanguageTrained) -> Line:
     if trained.low is None or trained.high is None:
         return share(trained.share)
     return say("{} ({})", share(trained.share), Interval(trained.low, trained.high))
-
-
-def _times(value: float | None) -> str:
-    return f"{value:g} {'is' if value == 1 else 'are'}"
-
-
-def _two(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
 
 
 def _short(value: float | None) -> str:

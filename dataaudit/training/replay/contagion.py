@@ -1,6 +1,6 @@
 """Does the data break the model? A branch before an episode, trained on with and without the suspects.
 
-Four arms read the same steps, and after each step the same held documents are scored, which no arm reads: tokens
+Four arms read the same steps, and after each step the same probe documents are scored, which no arm reads: tokens
 outside the suspects, without the noise of batches.
 
 ======  ==========================  ===================================
@@ -13,14 +13,14 @@ D       other checkpoints           what B read
 ======  ==========================  ===================================
 
 Controls are of the suspects' source, language and length (log2 of the tokens; the nearest where there are too few), and
-every document beside them keeps its place. An arm rises by what the held documents' loss is at most above the line
+every document beside them keeps its place. An arm rises by what the probe documents' loss is at most above the line
 through it before the branch (a line that falls is not continued). A spike is a rise of more than the detector's width,
 8 robust standard deviations of the steps before the branch. B, C and D are repeated: controls are drawn anew,
 checkpoints are others; an arm has a spike when all of it have, and none when none has. Seeds alone are no repetition:
 on a CPU an equal start gives an equal end.
 
-A has to be the run again, bit by bit: the loss of every step from the checkpoint on is held against the log, and so are
-the documents. If something differs, that is said, and nothing is decided.
+A has to be the run again, bit by bit: the loss of every step from the checkpoint on is compared with the log, and so
+are the documents. If something differs, that is reported, and nothing is decided.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.base.statistics import SIGMA, Ints, Mask, pairs_of, robust_line, student_quantile
+from dataaudit.base.statistics import SIGMA, Floats, Ints, Mask, pairs_of, robust_line, student_quantile
 from dataaudit.training.attribution.run_findings import Arm, ArmFound, ArmMean, ContagionFound, ContagionOutcome, number
 from dataaudit.training.attribution.spikes import FLOOR, K
 from dataaudit.training.replay.direct_comparison import CHECKPOINTS
@@ -40,7 +40,7 @@ from dataaudit.training.replay.protocol import Replay, Trained, first_reads, rea
 
 BEFORE = 8
 """Steps before an episode from which on the arms differ; the lag of the event test."""
-HELD = 64
+PROBES = 64
 """Documents that are scored after each step."""
 LINE = 16
 """Steps before the branch that the line goes through;"""
@@ -53,10 +53,9 @@ MOST_STEPS = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What the run's log says of its steps."""
+    """A run's steps by its log."""
 
     loss: Mapping[int, float]
-    """The loop's own loss by step."""
     documents: Mapping[int, Ints]
     """Documents by step, places in ``replay.documents``, ascending; steps that the log keeps whole."""
     values: Mapping[str, Mapping[int, float]]
@@ -70,7 +69,6 @@ def contagion(
     episode: tuple[int, int],
     *,
     before: int = BEFORE,
-    draws: int = DRAWS,
     exclude: Ints | None = None,
     first: Ints | None = None,
     seed: int = 0,
@@ -82,24 +80,24 @@ def contagion(
     begin = _begin(replay.checkpoints, branch)
     known: dict[str, Any] = {"branch": branch, "last": last}
     if begin is None:
-        return _untold(f"no checkpoint is {LEAST_LINE} steps or more before step {branch}", **known)
+        return _not_evaluated(f"no checkpoint is {LEAST_LINE} steps or more before step {branch}", **known)
     met = {step: read_by(replay, step) for step in range(begin + 1, last + 1)}
     own = np.intersect1d(np.unique(np.concatenate([met[step] for step in range(branch + 1, last + 1)])), suspects)
     known["suspects"] = len(own)
     if not len(own):
-        return _untold(f"steps {branch + 1} to {last} read none of the suspects", **known)
+        return _not_evaluated(f"steps {branch + 1} to {last} read none of the suspects", **known)
     if first is None:
         first = first_reads(replay, last)
     apart = np.flatnonzero(np.isin(replay.documents.shard, replay.documents.shard[suspects]))
     if exclude is not None:
         apart = np.union1d(apart, exclude)
-    plan = _Plan(replay, own, apart, np.unique(np.concatenate(list(met.values()))), first > last, draws, seed)
+    plan = _Plan(replay, own, apart, np.unique(np.concatenate(list(met.values()))), first > last, seed)
     if plan.problem:
-        return _untold(plan.problem, **known)
-    known["held"] = len(plan.held)
-    course = _Course(replay, plan.held, recorded)
+        return _not_evaluated(plan.problem, **known)
+    known["held"] = len(plan.probes)
+    course = _Course(replay, plan.probes, recorded)
     course.differs = _other_documents(recorded, met)
-    arms = [] if course.differs else _arms(course, plan, begin, range(branch + 1, last + 1), draws)
+    arms = [] if course.differs else _arms(course, plan, begin, range(branch + 1, last + 1))
     known["reproduced"] = course.equal
     if course.differs:
         return ContagionFound(outcome="not_reproduced", detail=course.differs, **known)
@@ -108,28 +106,25 @@ def contagion(
         others = "some controls are of another source or language, since too few of the suspects' own are free"
         detail = f"{detail}; {others}" if detail else others
     means = tuple(
-        _mean(arm, rises, [arm_found for arm_found in arms if arm_found.arm == arm])
+        _mean(arm, np.array(rises), sum(run.spike for run in arms if run.arm == arm))
         for arm, rises in course.rises.items()
     )
     return ContagionFound(outcome=outcome, detail=detail, arms=means, runs=tuple(arms), **known)
 
 
-def _mean(arm: Arm, rises: Sequence[float], runs: Sequence[ArmFound]) -> ArmMean:
-    """Return the mean rise of an arm, in bands, and Student's 95 % interval over its repetitions; of one, none."""
-    found = np.array(rises)
-    middle, interval = float(found.mean()), None
-    if len(found) > 1 and np.isfinite(found).all():
-        half = student_quantile(0.025, len(found) - 1) * float(found.std(ddof=1)) / math.sqrt(len(found))
+def _mean(arm: Arm, rises: Floats, spikes: int) -> ArmMean:
+    """Return the mean rise of an arm, in bands, and Student's 95 % interval over its repetitions, if there are two."""
+    middle, interval = float(rises.mean()), None
+    if len(rises) > 1 and np.isfinite(rises).all():
+        half = student_quantile(0.025, len(rises) - 1) * float(rises.std(ddof=1)) / math.sqrt(len(rises))
         interval = (round(middle - half, 12), round(middle + half, 12))
-    spikes = sum(arm_found.spike for arm_found in runs)
-    return ArmMean(arm=arm, repetitions=len(found), spikes=spikes, rise=number(middle), interval=interval)
+    return ArmMean(arm=arm, repetitions=len(rises), spikes=spikes, rise=number(middle), interval=interval)
 
 
 def _begin(checkpoints: Sequence[int], branch: int) -> int | None:
     """Return the newest checkpoint that leaves room for the line before a branch; where none does, the oldest."""
-    enough = [checkpoint for checkpoint in checkpoints if checkpoint <= branch - LINE]
     few = [checkpoint for checkpoint in checkpoints if checkpoint <= branch - LEAST_LINE]
-    return max(enough) if enough else min(few, default=None)
+    return max((checkpoint for checkpoint in few if checkpoint <= branch - LINE), default=min(few, default=None))
 
 
 def _other_documents(recorded: Recorded, met: Mapping[int, Ints]) -> str:
@@ -140,8 +135,8 @@ def _other_documents(recorded: Recorded, met: Mapping[int, Ints]) -> str:
     return ""
 
 
-def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) -> list[ArmFound]:
-    """Train the arms, as far as they are needed; nothing where the first one is not the run."""
+def _arms(course: _Course, plan: _Plan, begin: int, steps: range) -> list[ArmFound]:
+    """Train the arms, as far as they are needed; nothing where the first is not the run."""
     replay = course.replay
     branch = steps[0] - 1
     lead = course.lead(begin, branch, checked=True)
@@ -151,12 +146,12 @@ def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) ->
     arms = [course.arm("A", begin, None, lead, [(step, replay.batches(step)) for step in steps], checked=True)]
     if course.differs or not arms[0].spike:
         return arms
-    for draw in range(draws):
+    for draw in range(DRAWS):
         replay.load(saved)
         arms.append(course.arm("B", begin, draw, lead, plan.replaced(steps, draw)))
-    if any(arm_found.spike for arm_found in arms[1:]):
+    if any(run.spike for run in arms[1:]):
         return arms
-    for draw, checkpoint in enumerate(_others(replay.checkpoints, begin, steps, draws)):
+    for draw, checkpoint in enumerate(_others(replay.checkpoints, begin, steps)):
         shift = checkpoint + LINE - branch
         lead = course.lead(checkpoint, checkpoint + LINE)
         saved = replay.save()
@@ -170,7 +165,7 @@ def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) ->
 
 def decide(arms: Sequence[ArmFound]) -> tuple[ContagionOutcome, str]:
     """Return what arms mean, and why nothing where they mean nothing."""
-    spikes = {arm: [arm_found.spike for arm_found in arms if arm_found.arm == arm] for arm in ("A", "B", "C", "D")}
+    spikes = {arm: [run.spike for run in arms if run.arm == arm] for arm in ("A", "B", "C", "D")}
     few = len(spikes["C"])
     rules: tuple[tuple[bool, ContagionOutcome, str], ...] = (
         (not all(spikes["A"]), "not_contagious", ""),
@@ -185,26 +180,23 @@ def decide(arms: Sequence[ArmFound]) -> tuple[ContagionOutcome, str]:
     return next(((outcome, detail) for holds, outcome, detail in rules if holds), mixed)
 
 
-def _untold(detail: str, **known: Any) -> ContagionFound:
+def _not_evaluated(detail: str, **known: Any) -> ContagionFound:
     return ContagionFound(outcome="not_evaluated", detail=detail, **known)
 
 
-def _others(checkpoints: Sequence[int], begin: int, steps: range, number: int) -> list[int]:
-    """Return other checkpoints: the nearest before the branch first, then later ones, oldest first.
-
-    From each the run's own batches lead to a branch of its own, so that these are not the ones that the arms read.
-    """
+def _others(checkpoints: Sequence[int], begin: int, steps: range) -> list[int]:
+    """Return other checkpoints, whose own batches up to a branch are not the arms': the nearest before it first."""
     earlier = [checkpoint for checkpoint in checkpoints if 0 < checkpoint < begin and checkpoint + LINE < steps[0]]
     later = [
         checkpoint for checkpoint in checkpoints if checkpoint > steps[-1] and checkpoint + LINE <= max(checkpoints)
     ]
-    return [*earlier[::-1], *later][: max(number, CHECKPOINTS)]
+    return [*earlier[::-1], *later][: max(DRAWS, CHECKPOINTS)]
 
 
 class _Plan:
-    """Which documents are held, and which stand in for the suspects."""
+    """Which documents are probes, and which replace the suspects."""
 
-    def __init__(self, replay: Replay, own: Ints, apart: Ints, read: Ints, unread: Mask, draws: int, seed: int) -> None:
+    def __init__(self, replay: Replay, own: Ints, apart: Ints, read: Ints, unread: Mask, seed: int) -> None:
         self._replay, self._own = replay, own
         self._random = np.random.Generator(np.random.PCG64([seed, len(own), 2]))
         documents = replay.documents
@@ -217,34 +209,32 @@ class _Plan:
         places = self._random.permutation(np.flatnonzero(free))
         places = places[np.argsort(~unread[places], kind="stable")]
         """Free documents, at random, those that were not read by then first."""
-        pools = {
-            int(item): self._pool(places, own[strata[own] == item][0], strata, draws) for item in np.unique(strata[own])
-        }
-        if lacking := sum(len(pools[int(strata[value])]) < draws for value in own.tolist()):
-            self.problem = f"{lacking} of {len(own)} suspects have fewer than {draws} controls"
+        pools = {int(item): self._pool(places, own[strata[own] == item][0], strata) for item in np.unique(strata[own])}
+        if lacking := sum(len(pools[int(strata[value])]) < DRAWS for value in own.tolist()):
+            self.problem = f"{lacking} of {len(own)} suspects have fewer than {DRAWS} controls"
             return
-        self._draws = [self._draw(pools, strata) for _ in range(draws)]
-        used = np.unique(np.array([item for draw in self._draws for held in draw.values() for item in held]))
+        self._draws = [self._draw(pools, strata) for _ in range(DRAWS)]
+        used = np.unique(np.array([item for draw in self._draws for controls in draw.values() for item in controls]))
         kept = places[~np.isin(places, used)]
-        self.held = np.sort(kept[:HELD])
-        if len(self.held) < HELD // 4:
-            self.problem = f"only {len(self.held)} documents are left to be scored"
+        self.probes = np.sort(kept[:PROBES])
+        if len(self.probes) < PROBES // 4:
+            self.problem = f"only {len(self.probes)} documents are left to be scored"
 
-    def _pool(self, places: Ints, suspect: int, strata: Ints, draws: int) -> Ints:
+    def _pool(self, places: Ints, suspect: int, strata: Ints) -> Ints:
         """Return free documents of a suspect's kind; too few: the nearest in length, of its source, then of any."""
         documents = self._replay.documents
         same: Ints = places[strata[places] == strata[suspect]]
-        if len(same) >= draws:
+        if len(same) >= DRAWS:
             return same
         of_source = documents.source[places] == documents.source[suspect]
         of_language = documents.language[places] == documents.language[suspect]
         for like in (of_source & of_language, of_source, np.ones(len(places), dtype=bool)):
-            if int(like.sum()) >= draws:
+            if int(like.sum()) >= DRAWS:
                 break
         self.unlike |= not (of_source & of_language)[like].all()
         tokens = np.log2(np.maximum(documents.tokens, 1))
         order = np.argsort(np.abs(tokens[places[like]] - tokens[suspect]), kind="stable")
-        nearest: Ints = places[like][order][: 8 * draws]
+        nearest: Ints = places[like][order][: 8 * DRAWS]
         return nearest
 
     def _draw(self, pools: Mapping[int, Ints], strata: Ints) -> dict[int, tuple[int, ...]]:
@@ -260,7 +250,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lead:
-    """The held documents' loss up to a branch."""
+    """The probe documents' loss up to a branch."""
 
     value: float
     """At the branch, by the line."""
@@ -272,11 +262,11 @@ class _Lead:
 
 
 class _Course:
-    """Trains steps, scores the held documents after each, and holds those of the run against its log."""
+    """Trains steps, scores the probe documents after each, and compares those of the run with its log."""
 
-    def __init__(self, replay: Replay, held: Ints, recorded: Recorded) -> None:
-        self.replay, self._held, self._recorded = replay, held, recorded
-        self._weights = replay.documents.tokens[held] / replay.documents.tokens[held].sum()
+    def __init__(self, replay: Replay, probes: Ints, recorded: Recorded) -> None:
+        self.replay, self._probes, self._recorded = replay, probes, recorded
+        self._weights = replay.documents.tokens[probes] / replay.documents.tokens[probes].sum()
         self.equal, self.differs = 0, ""
         self.rises: dict[Arm, list[float]] = {}
         """Of each repetition of an arm, in bands."""
@@ -308,16 +298,15 @@ class _Course:
         *,
         checked: bool = False,
     ) -> ArmFound:
-        """Train on steps and say how far the held documents' loss rises."""
+        """Train on steps and return how far the probe documents' loss rises."""
         values = []
         for step, batches in steps:
             self._train(step, batches, checked=checked)
             if self.differs:
                 break
             values.append(self._score())
-        found = np.array(values)
-        above = found - lead.value - lead.slope * np.arange(1, len(found) + 1)
-        rise = math.inf if not np.isfinite(above).all() else float(above.max(initial=-math.inf))
+        above = np.array(values) - lead.value - lead.slope * np.arange(1, len(values) + 1)
+        rise = float(above.max(initial=-math.inf)) if np.isfinite(above).all() else math.inf
         self.rises.setdefault(arm, []).append(rise / lead.band)
         return ArmFound(
             arm=arm,
@@ -330,26 +319,26 @@ class _Course:
         )
 
     def _score(self) -> float:
-        return float(np.dot(self._weights, self.replay.score(self._held)))
+        return float(np.dot(self._weights, self.replay.score(self._probes)))
 
     def _train(self, step: int, batches: Any, *, checked: bool) -> None:
-        found = self.replay.train(step, batches)
+        trained = self.replay.train(step, batches)
         if checked:
-            self.differs = self._difference(step, found)
+            self.differs = self._difference(step, trained)
             self.equal += not self.differs
 
-    def _difference(self, step: int, found: Trained) -> str:
+    def _difference(self, step: int, trained: Trained) -> str:
         """Return what of a step is not the log's, in words."""
-        said = self._recorded.loss.get(step)
-        if said is None:
+        logged = self._recorded.loss.get(step)
+        if logged is None:
             return f"the log has no loss of the loop at step {step}: hand it to monitor.step"
-        if _same(found.loss, said):
+        if _same(trained.loss, logged):
             return ""
         first = "the first step from the checkpoint" if not self.equal else f"{self.equal} steps were equal before"
-        words = f"the loss of step {step} is {found.loss!r}, the log has {said!r} ({first})"
-        rate, logged = (found.values or {}).get("learning_rate"), self._recorded.values.get("learning_rate", {})
-        if rate is not None and step in logged and not _same(rate, logged[step]):
-            return f"{words}; the learning rate is {rate!r}, the log has {logged[step]!r}"
+        words = f"the loss of step {step} is {trained.loss!r}, the log has {logged!r} ({first})"
+        rate, rates = (trained.values or {}).get("learning_rate"), self._recorded.values.get("learning_rate", {})
+        if rate is not None and step in rates and not _same(rate, rates[step]):
+            return f"{words}; the learning rate is {rate!r}, the log has {rates[step]!r}"
         if not self.equal:
             return f"{words}; the documents are the same: the weights, the random numbers or the arithmetic differ"
         return f"{words}; the optimizer, the learning rate or the random numbers differ"

@@ -4,7 +4,7 @@ The documents of a suspect unit and of control units of the same size (blocks be
 scored at checkpoints from before either was read. Of each document the mean of its stratum is taken away (source,
 language, log2 of its tokens; every unit counts once in it). The score of a unit is the mean over its documents and the
 checkpoints, in its standard deviations: units of a source differ by themselves, a random effect as in the residual
-test. It is held against the scores of the control units, on either side: by rank, p = (1 + as far) / (1 + units), and
+test. It is compared with the scores of the control units, on either side: by rank, p = (1 + as far) / (1 + units), and
 beyond the farthest tenth by the tail that these predict, P(e) = (k + 1) / (n + 1) * (1 + e / sum of the k excesses)^(1
 - k). With the exponent -k that is exact for tails that fall exponentially (e * k / sum is F(2, 2 k) distributed); one
 less keeps it on the safe side where a few units are hard together and clean. Whole units are compared, since documents
@@ -28,9 +28,10 @@ from typing import Any
 import numpy as np
 
 from dataaudit.base.statistics import LEAST_OTHERS, Floats, Ints, Mask, one_sided, student_quantile, variance_between
+from dataaudit.training.attribution.loss_decomposition import Z95
 from dataaudit.training.attribution.residual_outliers import LEAST_DOCUMENTS
 from dataaudit.training.attribution.run_findings import DirectFound, DirectOutcome, number
-from dataaudit.training.replay.protocol import MATCHED, Matched, Replay, first_reads
+from dataaudit.training.replay.protocol import MATCHED, Matched, Replay
 
 CHECKPOINTS = 3
 """Least checkpoints before exposure."""
@@ -44,7 +45,6 @@ ALPHA = 0.01
 """Up to which p, times the units it was named among, is called odd."""
 FAR = 3.0
 """Standard deviations of units like the controls from which on a unit is not usual."""
-_Z95 = 1.959963984540054
 _FARTHEST = 10.0
 """Standard deviations for which the smallest p that controls can give is stated, of a unit that is no farther."""
 
@@ -55,15 +55,13 @@ def direct(
     units: Ints,
     *,
     among: int = 1,
+    first: Ints,
     exclude: Ints | None = None,
-    first: Ints | None = None,
     seed: int = 0,
 ) -> DirectFound:
-    """Test whether the documents of one unit are odd beside those of other units."""
+    """Test whether the documents of one unit are odd beside those of other units; ``first`` step that reads each."""
     random = np.random.Generator(np.random.PCG64([seed, len(suspects), 1]))
     documents = replay.documents
-    if first is None:
-        first = first_reads(replay, max(replay.checkpoints, default=0))
     chosen = _chosen(replay, suspects, units, exclude, first, random)
     if chosen is None:
         return DirectFound(outcome="not_evaluated", reason="checkpoints", matched=MATCHED[0], among=among, alpha=ALPHA)
@@ -83,21 +81,21 @@ def direct(
         replay.restore(checkpoint)
         losses[place] = replay.score(everyone)
     unit = np.concatenate([np.zeros(len(own), np.int64), 1 + np.searchsorted(names, units[controls])])
-    found = compare_units(losses, unit, strata[everyone])
-    outcome: DirectOutcome = "not_odd" if abs(found.distances[0]) <= FAR else "undecided"
-    if found.p * among <= ALPHA:
+    compared = compare_units(losses, unit, strata[everyone])
+    outcome: DirectOutcome = "not_odd" if abs(compared.distances[0]) <= FAR else "undecided"
+    if compared.p * among <= ALPHA:
         outcome = "outlier_data" if matched == MATCHED[0] else "unlike_others"
-    low, high = found.interval
+    low, high = compared.interval
     return DirectFound(
         outcome=outcome,
         documents=len(own),
         units=len(names),
-        effect=number(found.effect),
+        effect=number(compared.effect),
         interval=(round(low, 12), round(high, 12)),
-        by_checkpoint=tuple(round(item, 12) for item in found.by_checkpoint),
-        p=found.p,
-        smallest_p=found.smallest_p,
-        usual=number(found.usual),
+        by_checkpoint=tuple(round(item, 12) for item in compared.by_checkpoint),
+        p=compared.p,
+        smallest_p=compared.smallest_p,
+        usual=number(compared.usual),
         **known,
     )
 
@@ -125,13 +123,13 @@ def _chosen(
     for matched in MATCHED:
         for end in range(len(unread), CHECKPOINTS - 1, -1):
             checkpoints = tuple(unread[max(0, end - MOST_CHECKPOINTS) : end])
-            found = _scored_at(matched, checkpoints, replay, suspects, units, exclude, first)
-            _, _, own, controls, unmatched = found
+            scored = _scored_at(matched, checkpoints, replay, suspects, units, exclude, first)
+            _, _, own, controls, unmatched = scored
             reached = len(own) >= max(LEAST_DOCUMENTS, unmatched), len(np.unique(units[controls]))
             if reached > most:
-                best, most = found, reached
+                best, most = scored, reached
             if reached[0] and reached[1] >= LEAST_OTHERS:
-                return (*found[:3], _drawn(controls, units, random), unmatched)
+                return (*scored[:3], _drawn(controls, units, random), unmatched)
     return best
 
 
@@ -156,7 +154,7 @@ def _scored_at(
     kept = own[np.isin(strata[own], _strata_of_many(strata[controls], units[controls]))]
     controls = controls[np.isin(strata[controls], strata[kept])]
     _, member, sizes = np.unique(units[controls], return_inverse=True, return_counts=True)
-    return matched, checkpoints, kept, controls[(sizes >= LEAST_DOCUMENTS)[member.ravel()]], len(own) - len(kept)
+    return matched, checkpoints, kept, controls[(sizes >= LEAST_DOCUMENTS)[member]], len(own) - len(kept)
 
 
 def _drawn(free: Ints, units: Ints, random: np.random.Generator) -> Ints:
@@ -165,10 +163,9 @@ def _drawn(free: Ints, units: Ints, random: np.random.Generator) -> Ints:
     names = random.permutation(np.unique(units[free]))[:MOST_UNITS]
     free = free[np.isin(units[free], names)]
     order = np.argsort(units[free], kind="stable")
-    held = units[free][order]
-    begin = np.searchsorted(held, held, "left")
-    found: Ints = np.sort(free[order][np.arange(len(held)) - begin < MOST_DOCUMENTS])
-    return found
+    member = units[free][order]
+    begin = np.searchsorted(member, member, "left")
+    return np.sort(free[order][np.arange(len(member)) - begin < MOST_DOCUMENTS])
 
 
 def _strata_of_many(strata: Ints, units: Ints) -> Ints:
@@ -193,7 +190,7 @@ class Compared:
 
 
 def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
-    """Hold unit 0 against all others."""
+    """Compare unit 0 with all others."""
     number = int(unit.max()) + 1
     rest = _without_strata(losses, unit, strata, np.ones(len(unit), dtype=bool))
     mean = rest.mean(axis=0)
@@ -214,7 +211,7 @@ def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
         by_checkpoint=tuple(float(difference) for difference in differences),
         p=_two_sided(distance[0], distance[1:]),
         smallest_p=_two_sided(farthest, distance[1:]),
-        usual=_Z95 * math.sqrt(effect + float(np.median(chance[1:]))),
+        usual=Z95 * math.sqrt(effect + float(np.median(chance[1:]))),
         distances=distance,
     )
 
@@ -222,14 +219,12 @@ def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
 def _without_strata(losses: Floats, unit: Ints, strata: Ints, counted: Mask) -> Floats:
     """Take away the mean of each stratum, in which every unit that is counted has the same weight."""
     _, code = np.unique(strata, return_inverse=True)
-    code = code.ravel()
     _, cell, sizes = np.unique(np.stack([code, unit]), axis=1, return_inverse=True, return_counts=True)
     weights = counted / sizes[cell.ravel()]
     total = np.bincount(code, weights, minlength=int(code.max()) + 1)
-    found = np.empty_like(losses)
-    for place, row in enumerate(losses):
-        found[place] = row - (np.bincount(code, weights * row, minlength=len(total)) / np.maximum(total, 1e-300))[code]
-    return found
+    total = np.maximum(total, 1e-300)
+    means = [np.bincount(code, weights * row, minlength=len(total)) / total for row in losses]
+    return losses - np.stack(means)[:, code]
 
 
 def _two_sided(value: float, others: Floats) -> float:

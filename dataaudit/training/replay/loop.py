@@ -32,6 +32,7 @@ from dataaudit.training.documents import Documents
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.replay.protocol import Batch, Candidates, Trained, candidates_of
 from dataaudit.training.run_start import random_state, set_random_state, untouched
+from dataaudit.training.segment_losses import IGNORED
 
 _SCORED_ROWS = 16
 _UNKNOWN = frozenset({"", "und"})
@@ -80,7 +81,7 @@ class LoopReplay:
 
     @cached_property
     def documents(self) -> Candidates:
-        """The documents of the data set that are not held back; their language is the most frequent of their shard."""
+        """The documents of the data set that are not quarantined; their language is their shard's most frequent."""
         documents = self._rows.documents
         return candidates_of(documents, None if self._manifest is None else _languages(documents, self._manifest))
 
@@ -94,22 +95,20 @@ class LoopReplay:
 
     def tags(self, step: int) -> Sequence[Ints]:
         """Return the tags of a step's micro-batches."""
-        return [np.stack([self._rows.row_tags(number) for number in held]) for held in self._held(step)]
+        return [np.stack(list(map(self._rows.row_tags, rows))) for rows in self._row_numbers(step)]
 
     def batches(self, step: int) -> Sequence[Batch]:
         """Return a step's micro-batches as the loader collates them."""
         collate = torch.utils.data.default_collate
-        return [collate([self._rows[number] for number in held]) for held in self._held(step)]
+        return [collate([self._rows[number] for number in rows]) for rows in self._row_numbers(step)]
 
-    def _held(self, step: int) -> list[range]:
+    def _row_numbers(self, step: int) -> list[range]:
         size, last = self._batch_rows, len(self._rows)
         first = (step - 1) * self._micro_batches * size
-        found = [
-            range(at, min(at + size, last)) for at in range(first, min(first + self._micro_batches * size, last), size)
-        ]
-        if step < 1 or not found:
+        stop = min(first + self._micro_batches * size, last)
+        if step < 1 or first >= stop:
             raise ConfigError(f"step {step:,} reads rows beyond the {len(self._rows):,} of the replay's data set")
-        return found
+        return [range(at, min(at + size, last)) for at in range(first, stop, size)]
 
     def restore(self, step: int) -> None:
         """Load a checkpoint."""
@@ -118,8 +117,8 @@ class LoopReplay:
 
     def train(self, step: int, batches: Sequence[Batch]) -> Trained:
         """Make a step of the loop."""
-        found = self._train(step, [dict(batch) for batch in batches])
-        return found if isinstance(found, Trained) else Trained(loss=float(found))
+        result = self._train(step, [dict(batch) for batch in batches])
+        return result if isinstance(result, Trained) else Trained(loss=float(result))
 
     def save(self) -> Any:
         """Copy weights, what was named as stateful, and the states of the random generators."""
@@ -134,45 +133,39 @@ class LoopReplay:
 
     def score(self, documents: Ints) -> Floats:
         """Return the mean loss of documents, each alone in its row and cut at the context."""
-        found = np.empty(len(documents))
-        lengths = self.documents.tokens[documents]
-        order = np.argsort(lengths, kind="stable")
+        losses = np.empty(len(documents))
+        order = np.argsort(self.documents.tokens[documents], kind="stable")
         with untouched(self._model):
             for begin in range(0, len(order), _SCORED_ROWS):
-                places = order[begin : begin + _SCORED_ROWS]
-                rows = [
-                    self.tokens(int(document))[: self._rows.context + 1].astype(np.int64)
-                    for document in documents[places]
-                ]
-                found[places] = self._losses(rows)
-        return found
+                chosen = order[begin : begin + _SCORED_ROWS]
+                rows = [self.tokens(document)[: self._rows.context + 1] for document in documents[chosen].tolist()]
+                losses[chosen] = self._losses(rows)
+        return losses
 
     def _losses(self, rows: list[np.ndarray]) -> Floats:
         size = max(2, *(len(row) for row in rows))
         tokens = np.zeros((len(rows), size), dtype=np.int64)
-        labels = np.full((len(rows), size - 1), -100, dtype=np.int64)
-        for place, row in enumerate(rows):
-            tokens[place, : len(row)] = row
-            labels[place, : len(row) - 1] = row[1:]
+        labels = np.full((len(rows), size - 1), IGNORED, dtype=np.int64)
+        for number, row in enumerate(rows):
+            tokens[number, : len(row)] = row
+            labels[number, : len(row) - 1] = row[1:]
         device = next(self._model.parameters()).device
         inputs, targets = torch.from_numpy(tokens[:, :-1]).to(device), torch.from_numpy(labels).to(device)
         output = self._model(inputs) if self._logits is None else self._logits(inputs)
         logits = getattr(output, "logits", output)
         losses = functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
-        known = targets != -100
-        means = losses.view_as(targets).double().sum(dim=1) / known.sum(dim=1).clamp(min=1)
-        values: Floats = means.cpu().numpy()
-        return values
+        known = targets != IGNORED
+        means: Floats = (losses.view_as(targets).double().sum(dim=1) / known.sum(dim=1).clamp(min=1)).cpu().numpy()
+        return means
 
 
 def _languages(documents: Documents, manifest: Path) -> Ints:
     """Return a code of the most frequent language of each document's shard, -1 where none is known."""
     column = load_manifest(manifest).table("shards", ["languages"])["languages"].combine_chunks()
-    held = [] if pa.types.is_null(column.type) else column.to_pylist()
-    found = [
+    languages = [
         max(item, key=lambda counts: (counts["documents"], counts["language"]))["language"] if item else ""
-        for item in held
+        for item in ([] if pa.types.is_null(column.type) else column.to_pylist())
     ]
-    codes = {name: code for code, name in enumerate(sorted(set(found) - _UNKNOWN))} | dict.fromkeys(_UNKNOWN, -1)
-    of_shard = np.array([codes[found[shard]] for shard in documents.shards.tolist()], dtype=np.int64)
+    codes = {name: code for code, name in enumerate(sorted(set(languages) - _UNKNOWN))} | dict.fromkeys(_UNKNOWN, -1)
+    of_shard = np.array([codes[languages[shard]] for shard in documents.shards.tolist()], dtype=np.int64)
     return np.repeat(of_shard, np.diff(documents.starts))

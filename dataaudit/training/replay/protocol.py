@@ -1,8 +1,8 @@
 """What a replay of a run has to do: bring a checkpoint back, read a step's batches, train on given ones, score.
 
-The loop is the user's, so the replay is too: :class:`Replay` says what is asked of it, and
-:class:`dataaudit.training.replay.loop.LoopReplay` does it for plain PyTorch loops. Documents are named by their place
-in :class:`Candidates`, the table of all that the run could read.
+The loop is the user's, so the replay is too: :class:`Replay` is its interface, and
+:class:`dataaudit.training.replay.loop.LoopReplay` implements it for plain PyTorch loops. Documents are named by their
+index in :class:`Candidates`, the table of all that the run could read.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.statistics import Floats, Ints, Mask
+from dataaudit.base.statistics import Floats, Ints
 from dataaudit.training.documents import Documents
 from dataaudit.training.packing import OFFSET, ROW, SHARD, START
+from dataaudit.training.segment_losses import IGNORED
 
 Batch = Mapping[str, Any]
 """``input_ids`` and ``labels``, integers [B, T], and ``tags``, int64[B, K, 7]: arrays or tensors; anything beside."""
@@ -33,33 +34,26 @@ class Candidates:
     """Documents that a run can read, as columns of equal length."""
 
     shard: Ints
-    """Ordinal in the manifest."""
     row: Ints
     source: Ints
-    """Place among the sources of the run log."""
+    """Index in the sources of the run log."""
     tokens: Ints
     """Tokens, the end token with them."""
     language: Ints
     """A code of the document's language; equal codes are controls of each other."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.shard)
-
-    def units(self, block_rows: int = 0) -> Ints:
-        """Return what each belongs to: ``shard << 40 | block`` for blocks of so many rows, its shard for 0."""
-        return (self.shard << 40) | (self.row // block_rows) if block_rows else self.shard
 
     def strata(self, matched: Matched = MATCHED[0]) -> Ints:
         """Return a code of what controls are matched in; length is log2 of the tokens."""
         length = np.log2(np.maximum(self.tokens, 1)).astype(np.int64)
         known = {"source": self.source, "language": self.language, "length": length}
         keys = np.stack([known[item] for item in matched])
-        found: Ints = np.unique(keys, axis=1, return_inverse=True)[1].ravel().astype(np.int64)
-        return found
+        return np.unique(keys, axis=1, return_inverse=True)[1].ravel().astype(np.int64)
 
     def places(self, shard: Ints, row: Ints) -> Ints:
-        """Return the place of each document, -1 for those that are not among them."""
+        """Return the index of each document, -1 for those that are not among them."""
         order = np.lexsort((self.row, self.shard))
         keys = (self.shard << 40 | self.row)[order]
         asked = np.where(shard < 0, -1, shard << 40 | np.maximum(row, 0))
@@ -68,7 +62,7 @@ class Candidates:
 
 
 def candidates_of(documents: Documents, languages: Ints | None = None) -> Candidates:
-    """Return the documents of a split that are not held back."""
+    """Return the documents of a split that are not quarantined."""
     kept = np.flatnonzero(~documents.held)
     places = np.array(documents.places(kept.tolist()), dtype=np.int64).reshape(-1, 3)
     language = np.zeros(len(kept), np.int64) if languages is None else np.asarray(languages)[kept].astype(np.int64)
@@ -90,9 +84,9 @@ class Trained:
     """What a step of training gave."""
 
     loss: float
-    """The number that the loop handed to ``monitor.step``, as it was: held bit by bit against the log."""
+    """The number that the loop handed to ``monitor.step``, as it was: compared bit by bit with the log."""
     values: Mapping[str, float] | None = None
-    """Further numbers of the step by the log's names, such as ``learning_rate``: they say what differs."""
+    """Further numbers of the step by the log's names, such as ``learning_rate``: they show what differs."""
 
 
 class Replay(Protocol):
@@ -145,8 +139,8 @@ def read_by(replay: Replay, step: int) -> Ints:
     """Return the documents that a step reads, once each, ascending."""
     pairs = [np.asarray(tags)[..., [SHARD, ROW]].reshape(-1, 2) for tags in replay.tags(step)]
     shard, row = np.concatenate([np.zeros((0, 2), np.int64), *pairs]).T
-    found = replay.documents.places(shard, row)
-    return np.unique(found[found >= 0])
+    documents = replay.documents.places(shard, row)
+    return np.unique(documents[documents >= 0])
 
 
 def replaced(replay: Replay, batches: Sequence[Batch], controls: Mapping[int, Sequence[int]]) -> list[Batch]:
@@ -165,22 +159,21 @@ def _replaced(replay: Replay, batch: Batch, controls: Mapping[int, Sequence[int]
     tags = np.asarray(batch["tags"])
     inputs, labels = (_copy(batch[name]) for name in ("input_ids", "labels"))
     rows, length = inputs.shape
-    joined = {control: np.concatenate([replay.tokens(held) for held in others]) for control, others in controls.items()}
-    places = replay.documents.places(tags[..., SHARD].ravel(), tags[..., ROW].ravel()).reshape(tags.shape[:2])
-    outer = _is_outer(inputs, labels)
+    joined = {document: np.concatenate(list(map(replay.tokens, others))) for document, others in controls.items()}
+    documents = replay.documents.places(tags[..., SHARD].ravel(), tags[..., ROW].ravel()).reshape(tags.shape[:2])
+    outer = int((inputs != labels)[labels != IGNORED].any())  # labels are the tokens after the inputs
     for row in range(rows):
         used = np.flatnonzero(tags[row, :, SHARD] >= -1)
-        for number, place in enumerate(used.tolist()):
-            document = int(places[row, place])
+        stops = np.append(tags[row, used[1:], START], length).tolist()
+        for slot, stop in zip(used.tolist(), stops, strict=True):
+            document = int(documents[row, slot])
             if document not in controls:
                 continue
-            start = int(tags[row, place, START])
-            stop = int(tags[row, used[number + 1], START]) if number + 1 < len(used) else length
-            new = _cut(replay, document, joined[document], int(tags[row, place, OFFSET]), stop - start)
-            stop = start + len(new)
-            labels[row, start:stop] = np.where(_kept(labels[row, start:stop]), new, labels[row, start:stop])
-            first = start + int(outer)
-            inputs[row, first : stop + int(outer)] = new[: length - first]
+            start, offset = (int(tags[row, slot, column]) for column in (START, OFFSET))
+            new = _cut(replay, document, joined[document], offset, stop - start)
+            own = labels[row, start : start + len(new)]
+            own[own != IGNORED] = new[own != IGNORED]
+            inputs[row, start + outer : start + outer + len(new)] = new[: length - start - outer]
     return {**batch, "input_ids": _like(batch["input_ids"], inputs), "labels": _like(batch["labels"], labels)}
 
 
@@ -194,20 +187,9 @@ def _cut(replay: Replay, document: int, tokens: npt.NDArray[Any], offset: int, n
     return new
 
 
-def _is_outer(inputs: npt.NDArray[Any], labels: npt.NDArray[Any]) -> bool:
-    """Tell whether labels are the tokens after the inputs, and not the inputs themselves."""
-    kept = _kept(labels)
-    return bool((inputs != labels)[kept].any())
-
-
-def _kept(labels: npt.NDArray[Any]) -> Mask:
-    found: Mask = labels != -100
-    return found
-
-
 def _copy(values: Any) -> npt.NDArray[Any]:
-    held = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
-    return held.astype(np.int64, copy=True)
+    array = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+    return array.astype(np.int64, copy=True)
 
 
 def _like(values: Any, new: npt.NDArray[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""From what a log named to what a replay says of it: suspects, the direct test, the four arms, proposals."""
+"""Replay of the suspects that a log's attribution names: the direct test, the four arms, proposals."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow.compute as pc
@@ -34,8 +33,7 @@ NamedBy = Literal["user", "accounting", "event_test", "residual_test"]
 _VALUES = ("learning_rate", "grad_global_norm")
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
+class _Named(NamedTuple):
     """A unit that somebody, or some test, suspects."""
 
     shard: int
@@ -50,12 +48,12 @@ def load_replay(name: str, manifest: Path, log: Path) -> Replay:
     if not colon or not module or not function:
         raise ConfigError(f"--replay: expected MODULE:FUNCTION or FILE.py:FUNCTION, found `{name}`")
     try:
-        found = getattr(_module(module), function)
+        factory = getattr(_module(module), function)
     except (ImportError, OSError, SyntaxError) as error:
         raise ConfigError(f"--replay: {module} cannot be imported: {error}") from None
     except AttributeError:
         raise ConfigError(f"--replay: {module} has no `{function}`") from None
-    return cast(Replay, called(found, manifest, log, where=name))
+    return cast(Replay, called(factory, manifest, log, where=name))
 
 
 def _module(name: str) -> Any:
@@ -75,7 +73,7 @@ def _module(name: str) -> Any:
 
 
 def called(function: Any, *arguments: Any, where: str) -> Any:
-    """Call what is the user's, and say where it failed."""
+    """Call a function of the user's; an error names where it failed."""
     try:
         return function(*arguments)
     except DataAuditError:
@@ -96,14 +94,14 @@ def replayed(
     before: int = BEFORE,
     seed: int = 0,
 ) -> Attribution:
-    """Return an attribution with what a replay says of its suspects, and what is proposed."""
+    """Return an attribution with the verdicts of a replay on its suspects, and what is proposed."""
     if data.log.run.ranks > 1:
         raise ConfigError(
             f"the log is of {data.log.run.ranks} processes, and a replay is one",
-            "Replay a run of one process; nothing can be held bit by bit against several.",
+            "Replay a run of one process; nothing can be compared bit by bit with several.",
         )
     named = _suspects(data, found, places)
-    suspects = called(lambda: tuple(_looked_at(data, found, replay, named, before, seed)), where=name)
+    suspects = called(lambda: tuple(_tested(data, found, replay, named, before, seed)), where=name)
     made = ReplayFound(
         run=hashlib.sha256((data.log.folder / RUN_FILE).read_bytes()).hexdigest(),
         replay=name,
@@ -124,10 +122,10 @@ def _suspects(data: Data, found: Attribution, places: Sequence[str]) -> list[_Na
         shard = int(data.twins[place.shard])
         named.append(_Named(shard, None if place.row is None else place.row // rows * rows, "user", 1))
     for episode in found.episodes:
-        held = episode.found
-        if held is not None and held.shard is not None and held.shard >= 0:
-            among = episode.num_blocks if held.kind == "block" else episode.num_shards
-            named.append(_Named(held.shard, held.first_row, "accounting", max(1, among)))
+        unit = episode.found
+        if unit is not None and unit.shard is not None and unit.shard >= 0:
+            among = episode.num_blocks if unit.kind == "block" else episode.num_shards
+            named.append(_Named(unit.shard, unit.first_row, "accounting", max(1, among)))
     test = found.event_test
     if test is not None:
         named += [
@@ -143,55 +141,40 @@ def _suspects(data: Data, found: Attribution, places: Sequence[str]) -> list[_Na
         ]
     distinct: dict[tuple[int, int | None], _Named] = {}
     for each in named:
-        whole = 0 < data.rows[each.shard] <= rows
-        distinct.setdefault((each.shard, None if whole else each.first_row), each)
-    return [
-        _Named(shard, first, each.by, each.among) for (shard, first), each in list(distinct.items())[:MOST_SUSPECTS]
-    ]
+        whole = each._replace(first_row=None) if 0 < data.rows[each.shard] <= rows else each
+        distinct.setdefault((whole.shard, whole.first_row), whole)
+    return list(distinct.values())[:MOST_SUSPECTS]
 
 
-def _looked_at(
+def _tested(
     data: Data, found: Attribution, replay: Replay, named: Sequence[_Named], before: int, seed: int
 ) -> Iterator[Suspect]:
     if not named:
         return
-    documents = replay.documents
-    own = [_documents(data, documents, item) for item in named]
-    shards = np.flatnonzero(np.isin(data.twins[documents.shard], [item.shard for item in named]))
+    documents, rows = replay.documents, data.log.run.block_rows
+    shard = data.twins[documents.shard]
+    shards = np.flatnonzero(np.isin(shard, [item.shard for item in named]))
     recorded = recorded_of(data, documents)
     ends = [item.last_step for item in found.episodes]
     first = first_reads(replay, max([*replay.checkpoints, *ends], default=0))
-    for item, suspects in zip(named, own, strict=True):
-        units = data.twins[documents.shard]
+    for item in named:
+        units, unit = shard, item.shard  # those of shards with equal bytes with them
         if item.first_row is not None:
-            units = (units << 40) | (documents.row // data.log.run.block_rows)
+            units, unit = (shard << 40) | (documents.row // rows), item.shard << 40 | item.first_row // rows
+        suspects = np.flatnonzero(units == unit)
         tested = direct(replay, suspects, units, among=item.among, exclude=shards, first=first, seed=seed)
         episode = _episode_of(found.episodes, replay, suspects, before)
         arms = None
         if episode is not None:
             arms = contagion(replay, recorded, suspects, episode, before=before, exclude=shards, first=first, seed=seed)
         yield Suspect(
-            **_unit(data, item),
+            **data.named(item.shard, item.first_row),
             named_by=item.by,
             documents=len(suspects),
             episode=episode,
             direct=tested,
             contagion=arms,
         )
-
-
-def _documents(data: Data, documents: Candidates, item: _Named) -> Ints:
-    """Return the documents of a unit, those of shards with equal bytes with them."""
-    inside = data.twins[documents.shard] == item.shard
-    if item.first_row is not None:
-        inside &= documents.row // data.log.run.block_rows == item.first_row // data.log.run.block_rows
-    return np.flatnonzero(inside)
-
-
-def _unit(data: Data, item: _Named) -> dict[str, Any]:
-    rows = data.log.run.block_rows
-    last = None if item.first_row is None else min(item.first_row + rows, int(data.rows[item.shard])) - 1
-    return {"name": data.names[item.shard], "shard": item.shard, "first_row": item.first_row, "last_row": last}
 
 
 def _episode_of(episodes: Sequence[Episode], replay: Replay, suspects: Ints, before: int) -> tuple[int, int] | None:
@@ -204,7 +187,7 @@ def _episode_of(episodes: Sequence[Episode], replay: Replay, suspects: Ints, bef
 
 
 def recorded_of(data: Data, documents: Candidates) -> Recorded:
-    """Return what the log of the first process says of its steps."""
+    """Return the steps of the first process by its log."""
     steps = data.log.table("steps")
     steps = steps.filter(pc.and_(pc.equal(steps["rank"], 0), pc.is_valid(steps["user_loss"])))
     table = data.log.table("stretches")
@@ -213,7 +196,7 @@ def recorded_of(data: Data, documents: Candidates) -> Recorded:
     place = documents.places(*(table[name].to_numpy().astype(np.int64) for name in ("shard", "row")))
     order = np.argsort(step, kind="stable")
     names, begins = np.unique(step[order], return_index=True)
-    held = np.split(place[order], begins[1:]) if len(names) else []
+    read = np.split(place[order], begins[1:]) if len(names) else []
     values = data.log.table("values")
     numbers = {}
     for name in _VALUES:
@@ -221,7 +204,7 @@ def recorded_of(data: Data, documents: Candidates) -> Recorded:
         numbers[name] = dict(zip(own["step"].to_pylist(), own["value"].to_pylist(), strict=True))
     return Recorded(
         loss=dict(zip(steps["step"].to_pylist(), steps["user_loss"].to_pylist(), strict=True)),
-        documents={int(item): np.unique(met[met >= 0]) for item, met in zip(names, held, strict=True)},
+        documents={int(item): np.unique(met[met >= 0]) for item, met in zip(names, read, strict=True)},
         values=numbers,
     )
 
@@ -231,11 +214,10 @@ def proposals_of(found: Attribution, suspects: Sequence[Suspect] = ()) -> tuple[
 
     Repeated is: several episodes that follow upon a unit in an order that is known to be random.
     """
-    proposed: dict[tuple[int, int | None], Proposal] = {}
+    proposals: dict[tuple[int, int | None], Proposal] = {}
     for suspect in suspects:
-        made = _by_direct(suspect) or _by_contagion(suspect)
-        if made is not None:
-            proposed[suspect.shard, suspect.first_row] = made
+        if (proposal := _by_direct(suspect) or _by_contagion(suspect)) is not None:
+            proposals[suspect.shard, suspect.first_row] = proposal
     test = found.event_test
     if test is not None and test.null == "redrawn":
         limit = alpha_of_look(test.look, ALPHA)
@@ -243,44 +225,41 @@ def proposals_of(found: Attribution, suspects: Sequence[Suspect] = ()) -> tuple[
             if unit.p <= limit and unit.episodes > 1:
                 note = f"{unit.episodes} episodes began within {test.lag} steps after it was read, {unit.expected:.3g}"
                 note += f" would by chance; p {unit.p:.2g} over {test.tested} units and {test.orders} redrawn orders."
-                numbers: dict[str, Any] = {"value": float(unit.episodes), "judged": unit.p, "limit": limit}
-                made = Proposal(**_place(unit), because="follows", metric="episodes", note=note, **numbers)
-                proposed.setdefault((unit.shard, unit.first_row), made)
-    return tuple(proposed.values())
+                proposal = _proposal(unit, "follows", "episodes", note, float(unit.episodes), unit.p, limit)
+                proposals.setdefault((unit.shard, unit.first_row), proposal)
+    return tuple(proposals.values())
 
 
-def _place(unit: Unit) -> dict[str, Any]:
-    return unit.model_dump(include={"name", "shard", "first_row", "last_row"})
+def _proposal(unit: Unit, because: Any, metric: str, note: str, value: float, judged: float, limit: float) -> Proposal:
+    named = unit.model_dump(include={"name", "shard", "first_row", "last_row"})
+    return Proposal(**named, because=because, metric=metric, note=note, value=value, judged=judged, limit=limit)
 
 
 def _by_direct(suspect: Suspect) -> Proposal | None:
-    held = suspect.direct
-    if held.outcome != "outlier_data" or held.effect is None or held.interval is None or held.p is None:
+    test = suspect.direct
+    if test.outcome != "outlier_data" or test.effect is None or test.interval is None or test.p is None:
         return None
-    low, high = held.interval
-    judged = min(1.0, held.p * held.among)
+    low, high = test.interval
     note = (
-        f"Scored before it was read, at checkpoints {', '.join(map(str, held.checkpoints))}: {held.effect:+.3f}"
-        f" ({low:+.3f} to {high:+.3f}) nats/token beside {held.units} matched controls, {held.documents} documents; p"
-        f" {held.p:.2g}, named by {suspect.named_by} among {held.among}."
+        f"Scored before it was read, at checkpoints {', '.join(map(str, test.checkpoints))}: {test.effect:+.3f}"
+        f" ({low:+.3f} to {high:+.3f}) nats/token beside {test.units} matched controls, {test.documents} documents; p"
+        f" {test.p:.2g}, named by {suspect.named_by} among {test.among}."
     )
     if suspect.contagion is not None:
         note += f" Contagion: {suspect.contagion.outcome}."
-    numbers: dict[str, Any] = {"value": held.effect, "judged": judged, "limit": held.alpha}
-    return Proposal(**_place(suspect), because="outlier_data", metric="replay_direct", note=note, **numbers)
+    judged = min(1.0, test.p * test.among)
+    return _proposal(suspect, "outlier_data", "replay_direct", note, test.effect, judged, test.alpha)
 
 
 def _by_contagion(suspect: Suspect) -> Proposal | None:
-    held = suspect.contagion
-    if held is None or held.outcome != "data_intrinsic":
+    test = suspect.contagion
+    if test is None or test.outcome != "data_intrinsic":
         return None
-    arms = {each.arm: each for each in held.arms}
-    rise = {arm: each.rise or 0.0 for arm, each in arms.items()}
-    others = sorted({each.checkpoint for each in held.runs if each.arm == "C"})
+    rise = {each.arm: each.rise or 0.0 for each in test.arms}
+    others = sorted({each.checkpoint for each in test.runs if each.arm == "C"})
     note = (
-        f"Branched after step {held.branch}, {held.reproduced} steps equal to the log: the loss of {held.held} other"
+        f"Branched after step {test.branch}, {test.reproduced} steps equal to the log: the loss of {test.held} other"
         f" documents rises by {rise['A']:.2g} bands with it, {rise['B']:.2g} with controls; from checkpoints"
         f" {', '.join(map(str, others))} by {rise['C']:.2g} with it, {rise['D']:.2g} with controls."
     )
-    numbers: dict[str, Any] = {"value": rise["A"], "judged": rise["A"], "limit": 1.0}
-    return Proposal(**_place(suspect), because="data_intrinsic", metric="replay_contagion", note=note, **numbers)
+    return _proposal(suspect, "data_intrinsic", "replay_contagion", note, rise["A"], rise["A"], 1.0)

@@ -3,7 +3,7 @@ import weakref
 
 import pytest
 
-from dataaudit.base.errors import Guarded
+from dataaudit.base.errors import CatchErrors
 
 
 class _Text:
@@ -15,7 +15,7 @@ def raise_(error):
 
 
 def test_a_call_that_goes_well_leaves_no_error():
-    with Guarded() as call:
+    with CatchErrors() as call:
         pass
     assert (call.error, call.kind, call.origin) == (None, "", "")
 
@@ -27,7 +27,7 @@ def test_an_error_of_any_class_becomes_its_kind_and_its_line_without_its_words()
         MemoryError("secret"),
         type("Odd", (Exception,), {})("secret"),
     ):
-        with Guarded() as call:
+        with CatchErrors() as call:
             raise_(error)
         assert call.error is error
         assert call.kind == type(error).__name__
@@ -36,13 +36,13 @@ def test_an_error_of_any_class_becomes_its_kind_and_its_line_without_its_words()
 
 
 def test_what_the_caller_names_passes_with_its_subclasses():
-    with pytest.raises(FileNotFoundError), Guarded(OSError, MemoryError):
+    with pytest.raises(FileNotFoundError), CatchErrors(OSError, MemoryError):
         raise FileNotFoundError
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, type("PanicException", (BaseException,), {})])
 def test_what_is_no_error_passes(kind):
-    with pytest.raises(kind), Guarded():
+    with pytest.raises(kind), CatchErrors():
         raise kind
 
 
@@ -55,7 +55,7 @@ def test_an_error_that_is_kept_keeps_no_document_alive():
     seen = []
     gc.disable()
     try:
-        with Guarded() as call:
+        with CatchErrors() as call:
             read()
         assert call.error is not None
         assert seen[0]() is None

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from made_manifest import make, shard
 
-from dataaudit.base.files import NotAFileError, expect_regular, open_regular, read_regular
+from dataaudit.base.files import NotAFileError, expect_file, open_safely, read_safely
 from dataaudit.cli import main
 from dataaudit.scan.corpus.storage.files import arrow_source, open_binary
 
@@ -17,10 +17,10 @@ def test_a_file_is_read_whole(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"x" * 100_000)
     (tmp_path / "link").symlink_to(path)
-    assert read_regular(path) == read_regular(tmp_path / "link") == path.read_bytes()
-    expect_regular(path)
+    assert read_safely(path) == read_safely(tmp_path / "link") == path.read_bytes()
+    expect_file(path)
     with pytest.raises(FileNotFoundError):
-        read_regular(tmp_path / "b")
+        read_safely(tmp_path / "b")
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def test_what_is_no_file_is_told_apart(tmp_path, pipe, monkeypatch):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
         for path, says in ((pipe, "a pipe"), (Path("socket"), "a socket or a device"), (Path("/dev/zero"), "a socket")):
-            for look in (read_regular, expect_regular):
+            for look in (read_safely, expect_file):
                 with pytest.raises(NotAFileError, match=f"expected a file, found {says}"):
                     look(path)
     with pytest.raises(IsADirectoryError):
-        read_regular(tmp_path)
+        read_safely(tmp_path)
     with pytest.raises(NotAFileError):  # with nobody who reads it
-        open_regular(pipe, os.O_WRONLY)
+        open_safely(pipe, os.O_WRONLY)
 
 
 def test_a_shard_that_became_a_pipe_is_not_waited_for(pipe):

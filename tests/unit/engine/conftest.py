@@ -4,7 +4,7 @@ import pytest
 from made_build import STAGE_LIST, config
 
 from dataaudit.config import LanguageConfig
-from dataaudit.engine.units import ScanSettings
+from dataaudit.engine.runner import ScanSettings
 from dataaudit.scan.annotators import Findings, Languages, Names, Tokens, Toxicity, Words
 from dataaudit.scan.corpus.tokens import Risks, resolve_tokenizer
 from dataaudit.scan.detectors import resolve_content, resolve_languages

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from dataaudit.base.errors import ClusterError
 from dataaudit.engine import dask_runner as module
-from dataaudit.engine.cluster import Cluster
+from dataaudit.engine.cluster import Cluster, Newcomers, Terms
 from dataaudit.engine.dask_runner import MAX_TASK_BYTES, MAX_TASK_PIECES, MAX_TASKS, DaskRunner
-from dataaudit.engine.preflight import Newcomers, Terms
-from dataaudit.engine.units import Outcome
+from dataaudit.engine.runner import Outcome
 from dataaudit.scan.corpus.loss import Reason
 
 
@@ -23,6 +22,7 @@ from dataaudit.scan.corpus.loss import Reason
 class Unit:
     """A unit with a behaviour for each of its runs; the last one stays."""
 
+    pieces = 1
     name: str
     behaviours: tuple[str, ...] = ("well",)
     size: int = 10
@@ -135,7 +135,6 @@ def run(client, units, *, function=well, **options):
     def done(index, outcome):
         assert index not in outcomes
         outcomes[index] = outcome
-        return True
 
     runner = make(client, **options)
     runner.run("scan", function, units, done)
@@ -194,16 +193,6 @@ def test_starts_of_other_builds_are_not_noted(client):
     runner.run("scan", well, [Unit("a")], lambda *_: True)
     runner._note_start((0.0, {"key": "scan-0123-0-0-1.1", "worker": "tcp://other"}))
     assert runner._started == {}
-
-
-def test_ending_early_cancels_the_rest(client):
-    """The caller has seen enough: nothing more is reported or started, what runs is cancelled."""
-    units = [Unit("first"), *(Unit(str(number), ("hang",)) for number in range(14))]
-    seen = []
-    make(client).run("scan", well, units, lambda index, _: bool(seen.append(index)))
-    assert seen == [0]
-    assert client.cancelled
-    assert len(client.keys) <= 8
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ClusterError])

@@ -12,20 +12,20 @@ import pytest
 from made_build import STAGE_LIST, HereRunner, Notes, config, identities, keys_of, probe, read_shards, shard, shard_list
 
 from dataaudit.base.process import release_arrow
-from dataaudit.engine import packs as packs_module
-from dataaudit.engine import packs as sorted_rows
-from dataaudit.engine.manifest_tables import SHARDS
-from dataaudit.engine.packs import Packs
+from dataaudit.engine import store_columns as sorted_rows
+from dataaudit.engine import store_entries as packs_module
+from dataaudit.engine.collect import survey
 from dataaudit.engine.plan import plan_shard
-from dataaudit.engine.planned import Plan, missing_units
-from dataaudit.engine.store import PartialStore, entry_item, rows_item
-from dataaudit.engine.summing import TableWriter
-from dataaudit.engine.surveying import survey
-from dataaudit.engine.units import READING
+from dataaudit.engine.plan_shards import Plan, missing_units
+from dataaudit.engine.runner import READING
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.store_columns import TableWriter
+from dataaudit.engine.store_entries import Packs, entry_item, read_index, rows_item
+from dataaudit.engine.sums import SHARDS
 from dataaudit.manifest.canonical import sorted_table
 from dataaudit.manifest.publish import table_records, write_table
 from dataaudit.manifest.tables import TABLES
-from dataaudit.scan.link.joins import KeyedFile, KeyedFiles, Numbered
+from dataaudit.scan.cross_shard.joins import KeyedFile, KeyedFiles, Numbered
 
 FEW, MANY = 100, 600
 ENTRIES = 2 * len(STAGE_LIST) + 2
@@ -92,7 +92,7 @@ def test_the_driver_holds_little_of_a_shard(store):
 
 def test_the_index_of_packs_is_not_held(store, monkeypatch):
     """However many entries there are, and after some packs are gone; what is found is what is there."""
-    monkeypatch.setattr(sorted_rows, "_HELD", 1000)
+    monkeypatch.setattr(sorted_rows, "_SORTED_ROWS", 1000)
     keys = [planned(number).parts[0].reading_key for number in range(MANY)]
     Packs(store.packs.folder).refresh()  # what is made once
     packs = Packs(store.packs.folder)
@@ -123,25 +123,13 @@ def test_packs_that_are_known_are_not_read_again(store, monkeypatch):
     packs = Packs(store.packs.folder)
     packs.refresh()
     read = []
-    monkeypatch.setattr(packs_module, "_Index", Reading(read))
+    monkeypatch.setattr(packs_module, "read_index", lambda path: read.append(path) or read_index(path))
     packs.refresh()
     assert read == []
     new = store.write_items(items_of(planned(MANY)))
     packs.refresh()
     assert read == [new]
     assert packs.find(READING, planned(MANY).parts[0].reading_key)
-
-
-class Reading:
-    """Stands for the index of a pack, and notes which are read."""
-
-    def __init__(self, read):
-        self.noted, self.index = read, packs_module._Index
-
-    def read(self, path):
-        """Read one."""
-        self.noted.append(path)
-        return self.index.read(path)
 
 
 def test_files_of_a_join_are_made_when_they_are_asked_for(store):

@@ -12,12 +12,12 @@ import pytest
 from dataaudit.base.errors import BuildInterrupted, ClusterError, ConfigError
 from dataaudit.base.files import DamagedFileError, read_sealed, write_sealed
 from dataaudit.base.sealing import key_here, key_id, under_key
-from dataaudit.engine.packs import Packs, write_pack
-from dataaudit.engine.probing import StatIndex
-from dataaudit.engine.setup import read_state_key
+from dataaudit.engine.inputs import read_state_key
+from dataaudit.engine.plan_probe import StatIndex
 from dataaudit.engine.state_folder import StateFolderError, open_state, own_folder
-from dataaudit.engine.store import PartialStore, entry_item
-from dataaudit.scan.corpus.protected.index import map_arrays, write_arrays
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.store_entries import Packs, entry_item, write_pack
+from dataaudit.scan.corpus.protected.index_file import map_arrays, write_arrays
 from dataaudit.scan.corpus.storage.files import stat_file
 
 KEY, OTHER = b"k" * 32, b"o" * 32

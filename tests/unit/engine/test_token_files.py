@@ -186,7 +186,7 @@ def test_what_a_list_holds_back_is_in_no_file(written, tmp_path):
 def killed(corpus, out, function):
     """Run `tokenize` in a process that dies without a word when it calls a function; return its exit code."""
     program = (
-        "import os, sys, dataaudit.engine.tokenizing as m\n"
+        "import os, sys, dataaudit.engine.tokens_write as m\n"
         f"m.{function} = lambda *a, **k: os._exit(9)\n"
         f"sys.argv = ['dataaudit', 'tokenize', {str(corpus.manifest)!r}, '--out', {str(out)!r}, '--format', 'megatron',"
         " '--workers', '0', '--quiet']\nfrom dataaudit.cli import main\nmain()\n"
@@ -208,9 +208,9 @@ def test_a_killed_command_leaves_nothing_that_looks_whole_and_goes_on(written, t
 
 def test_work_that_was_done_is_not_done_again(written, tmp_path, monkeypatch):
     """A run that is stopped between two parts goes on with the second."""
-    from dataaudit.engine import encoding
+    from dataaudit.engine import tokens_encode as encoding
 
-    real, seen = encoding.Encode._encode, []
+    real, seen = encoding.Encode.__call__, []
 
     def interrupted(self, unit):
         seen.append(unit.key)
@@ -218,7 +218,7 @@ def test_work_that_was_done_is_not_done_again(written, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(self, unit)
 
-    monkeypatch.setattr(encoding.Encode, "_encode", interrupted)
+    monkeypatch.setattr(encoding.Encode, "__call__", interrupted)
     arguments = ("tokenize", written.manifest, "--out", tmp_path / "out", "--format", "megatron", "--quiet")
     how = ("--workers", 0, "--state", tmp_path / "state", "--tokenizer", written.folder / "tiny.json")
     assert call(*arguments, *how).exit_code == 130
@@ -640,7 +640,7 @@ def test_a_shard_that_changed_since_the_audit_is_refused(corpus, tmp_path):
 )
 def test_what_decodes_or_encodes_to_something_else_is_refused(corpus, tmp_path, monkeypatch, column, value, said):
     """The file has the audited bytes, but a reader or an encoder makes other documents or tokens of them."""
-    from dataaudit.engine import encoding
+    from dataaudit.engine import tokens_encode as encoding
 
     real = encoding._rows
     monkeypatch.setattr(encoding, "_rows", lambda *given: [row | {column: value} for row in real(*given)])
@@ -667,7 +667,7 @@ def test_stored_tokens_that_are_cut_are_encoded_again(written, tmp_path):
 def test_no_split_names_a_file_outside_of_the_folder(tmp_path, split):
     """Whoever made the manifest chose the names."""
     from dataaudit.base.errors import ConfigError
-    from dataaudit.engine.tokenizing import file_of
+    from dataaudit.engine.tokens_write import file_of
 
     assert file_of(tmp_path, "train") == tmp_path / "train.bin"
     if split == "..":  # a name as any other, with `.bin` behind it

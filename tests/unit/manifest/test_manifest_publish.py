@@ -252,7 +252,7 @@ class TestTwoPublishers:
 
     def test_the_second_waits_for_the_first(self, tmp_path):
         order = []
-        with replace.alone_in(tmp_path) as alone:
+        with replace.publish_lock(tmp_path) as alone:
             assert alone
             thread = threading.Thread(target=lambda: enter(tmp_path, order))
             thread.start()
@@ -264,7 +264,7 @@ class TestTwoPublishers:
 
 def enter(folder: Path, order: list[str]) -> None:
     """Enter the lock and say so."""
-    with replace.alone_in(folder):
+    with replace.publish_lock(folder):
         order.append("second")
 
 
@@ -336,17 +336,17 @@ class TestOthersMeanwhile:
         target = tmp_path / "manifest"
         publish(target, *two[0])
         (target / "quarantine.jsonl").write_bytes(b"one\n")
-        take_place = replace.take_place
+        replace_folder = replace.replace_folder
 
         def late(*given):
             with (target / "quarantine.jsonl").open("ab") as file:
                 (target / "other.jsonl").write_bytes(b"begun\n")
                 file.write(b"two\n")
                 file.flush()
-                take_place(*given)
+                replace_folder(*given)
                 file.write(b"three\n")
 
-        monkeypatch.setattr("dataaudit.manifest.publish.take_place", late)
+        monkeypatch.setattr("dataaudit.manifest.publish.replace_folder", late)
         assert publish(target, *two[1]) == load_manifest(target).id
         assert extras_of(target) == {"other.jsonl": b"begun\n", "quarantine.jsonl": b"one\ntwo\nthree\n"}
         assert hidden(tmp_path) == []

@@ -12,11 +12,11 @@ import pytest
 from dataaudit.metrics.pii import stage as pii
 from dataaudit.metrics.pii.stage import MOST_ASKED, OPINIONS, PiiTask
 from dataaudit.metrics.toxicity.stage import ToxicityTask
+from dataaudit.scan.cross_shard.step import identity_of
 from dataaudit.scan.detectors.patterns.entity import Tier
 from dataaudit.scan.detectors.patterns.registry import Registry
 from dataaudit.scan.detectors.pii.analyzer_model import AnalyzerModel
 from dataaudit.scan.detectors.toxicity.judge_model import JudgeModel
-from dataaudit.scan.link.step import identity_of
 
 JUDGE = JudgeModel(
     name="local",

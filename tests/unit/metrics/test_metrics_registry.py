@@ -1,6 +1,8 @@
 """The registry says what manifests hold: the same as the metrics page, and as a real manifest."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,10 @@ def test_shares_of_something_say_which_part_may_be_absent(key):
     """Only fields that a statistic is kept for."""
     one = STATISTICS[key]
     assert one.absent_is_zero <= {"source", "language", "entity", "rule"}
+
+
+def test_what_is_known_of_metrics_needs_no_pandas():
+    """Arrow imports pandas, where it is installed, to make a condition on a column: definitions make none."""
+    code = "import sys, dataaudit.metrics.registry; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "False\n"

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from lanes import examples
 
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.peers import LANGUAGE_COLUMNS, Peers, unusual_language_shares, with_unusual_languages
+from dataaudit.metrics.peers import Peers, unusual_language_shares, with_unusual_languages
 
-SCHEMA = pa.schema([TABLES["shards"].schema.field(name) for name in LANGUAGE_COLUMNS])
+COLUMNS = ("split", "sources", "languages", "documents", "bytes", "wordless_documents")
+SCHEMA = pa.schema([TABLES["shards"].schema.field(name) for name in COLUMNS])
 LANGUAGES = st.none() | st.dictionaries(st.sampled_from(["en", "pl", "und", "de"]), st.integers(1, 9), max_size=4)
 SHARDS = st.lists(
     st.tuples(st.sampled_from(["train", "val"]), st.sampled_from(["web", "code"]), LANGUAGES), max_size=14

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from made_corpus import MadeCorpus
+from made_run import make_shards
 
 
 @pytest.fixture(scope="module")
@@ -16,3 +17,21 @@ def made(tmp_path_factory):
 def corpus(made):
     """It, opened."""
     return made.open()
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    """A manifest of twelve shards, for runs that were never trained."""
+    folder = tmp_path_factory.mktemp("made") / "manifest"
+    make_shards(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Matrices as small as those of these tests are multiplied faster by one thread."""
+    torch = pytest.importorskip("torch", reason="its threads are counted")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

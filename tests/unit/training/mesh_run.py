@@ -19,8 +19,7 @@ from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from dataaudit.training.documents import Documents, byte_encoder
-from dataaudit.training.loaders.ranks import log_rank
-from dataaudit.training.loaders.streams import StreamedRows
+from dataaudit.training.loaders.ranks import StreamedRows, log_rank
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples, thinned
 
-from dataaudit.training.attribution.attribute import Division
-from dataaudit.training.attribution.curve import Curve, judge
-from dataaudit.training.attribution.loss_decomposition import Account, Stretches, fit
-from dataaudit.training.attribution.verdict import healthy_like
+from dataaudit.training.attribution.curve import judge
+from dataaudit.training.attribution.loss_decomposition import Account, HealthyUnits, Stretches, account_of, fit
 
 ROWS, SOURCES = 4, 3
 
@@ -150,9 +147,9 @@ def test_it_is_what_the_slow_twin_has(seed, steps, number):
         return
     part = account.part(own)
     expected = slow.part(stretches, at.tolist(), shard)
-    assert (account.excess, part.common, part.held) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert (account.excess, part.common, part.excess) == pytest.approx(expected, rel=1e-9, abs=1e-9)
     rest = part.common + math.fsum(account.parts(part.common)[~own])
-    assert part.held + rest == pytest.approx(account.excess, abs=1e-9)
+    assert part.excess + rest == pytest.approx(account.excess, abs=1e-9)
     assert part.weight * part.mean + (1 - part.weight) * part.rest == pytest.approx(account.excess, abs=1e-9)
 
 
@@ -174,7 +171,7 @@ def test_offsets_are_found_and_shrunk():
 def test_healthy_units_that_are_compared_are_as_heavy_or_the_heaviest():
     weights, means = np.array([0.5, 0.4, 0.1, 0.1]), np.array([0.0, 2.0, 3.0, 0.5])
     for weight, least, of, bound in ((0.4, 2, [0.0, 2.0], 0.4), (0.9, 2, [0.0, 2.0], 0.4), (0.9, 4, means, 0.1)):
-        like, lightest = healthy_like(weights, means, weight, least)
+        like, lightest = HealthyUnits(weights, means).as_heavy(weight, least)
         assert (like.tolist(), lightest) == (list(of), bound)
 
 
@@ -206,11 +203,9 @@ def simulated(seed, *, steps, rows, state, skewed):
     flat = stretches_of(**{name: column.ravel() for name, column in columns.items()})
     by_step = np.arange(1, many + 1)
     value = (targets * loss).sum(axis=1) / targets.sum(axis=1)
-    run = SimpleNamespace(sources=("code", "web"), block_rows=ROWS)
-    curve = Curve(step=by_step, value=value, targets=targets.sum(axis=1), ranks=np.ones(many, int))
-    data = SimpleNamespace(log=SimpleNamespace(run=run), curve=curve, judged=judge(by_step, value))
-    division = Division(data, flat.take(flat.step > healthy), flat.take(flat.step <= healthy))
-    return planted / (planted + state), division.account
+    parts = flat.take(flat.step > healthy), flat.take(flat.step <= healthy)
+    account, _, _ = account_of(*parts, judge(by_step, value), 2, ROWS)
+    return planted / (planted + state), account
 
 
 @pytest.mark.torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from lanes import examples
-from twins import alarm_rate as slow
+from reference import alarm_rate as slow
 
 from dataaudit.base.statistics import LEAST_STEPS, tail_of
 from dataaudit.training.attribution.spikes import AGAIN, K, SpikeDetector

@@ -34,9 +34,9 @@ from dataaudit.schemas import SCHEMAS
 from dataaudit.training.attribution.attribute import HEALTHY_STEPS, LEAST_UNITS, LISTED, RARE, attribute
 from dataaudit.training.attribution.curve import GAP, LAG
 from dataaudit.training.attribution.findings import MISSING_LIMIT, Attribution, Reason
-from dataaudit.training.attribution.loss_decomposition import SHRINK
 from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.attribution.spikes import FLOOR, LEVEL_AFTER, WINDOW, K
+from dataaudit.training.attribution.step_detector import SHRINK
 from dataaudit.training.attribution.verdict import FEW_SHARDS, FILLS, LEAST_PAST, MUCH
 from dataaudit.training.logthread import BATCH_STEPS
 from dataaudit.training.pages.blocks import headline, render_text

@@ -206,6 +206,6 @@ def test_rooms_are_the_targets_of_each_step():
     everything = np.arange(len(exposure))
     assert exposure.room_of(everything).tolist() == targets.tolist()
     for item in range(40):
-        assert exposure.held_by(np.array([item])).tolist() == sorted(
+        assert exposure.units_of(np.array([item])).tolist() == sorted(
             exposure.members[exposure.pointers[item] : exposure.pointers[item + 1]].tolist()
         )

@@ -23,14 +23,6 @@ SHARD, BLOCK = 5, 7
 ROWS = (BLOCK * BLOCK_ROWS, (BLOCK + 1) * BLOCK_ROWS - 1)
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    """A manifest of twelve shards."""
-    folder = tmp_path_factory.mktemp("made") / "manifest"
-    make_shards(folder)
-    return folder
-
-
 @pytest.fixture
 def run(tmp_path, manifest):
     """Return a function that writes a run with something planted and returns its data."""

@@ -26,16 +26,11 @@ torch = pytest.importorskip("torch", reason="the examples train")
 transformers = pytest.importorskip("transformers", reason="their models")
 pytest.importorskip("accelerate", reason="the Trainer needs it")
 pytest.importorskip("datasets", reason="the plain loop reads by it")
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those of other people's libraries
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Matrices this small are multiplied faster by one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore"),
+]  # those of other people's libraries
 
 
 @pytest.fixture(scope="module")

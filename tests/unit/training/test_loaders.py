@@ -19,8 +19,7 @@ from dataaudit.training.packing import EPOCH, SHARD, TARGETS, PackedDocuments
 
 torch = pytest.importorskip("torch", reason="batches are torch's")
 datasets = pytest.importorskip("datasets", reason="its data sets are what is tagged")
-from dataaudit.training.loaders.ranks import mark_repeats, repeats  # noqa: E402 - after the skip
-from dataaudit.training.loaders.streams import StreamedRows  # noqa: E402
+from dataaudit.training.loaders.ranks import StreamedRows, mark_repeats, repeats  # noqa: E402 - after the skip
 
 pytestmark = [
     pytest.mark.torch,

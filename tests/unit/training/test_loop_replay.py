@@ -21,16 +21,8 @@ from dataaudit.training.pages.blocks import render_text
 from dataaudit.training.replay.replaying import recorded_of, replayed
 from dataaudit.training.run_start import random_state
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 BAD = 30
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclasses.dataclass

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from reconstructed import Tokenized, call
-from twins.orders import megatron_blend, megatron_set, olmo_rows, ramped, titan_rows
+from reference.orders import megatron_blend, megatron_set, olmo_rows, ramped, titan_rows
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution.loss_table import read_losses
-from dataaudit.training.orders.choice import Batches, parse_sizes, parse_steps
+from dataaudit.training.orders.reconstruct import Batches, parse_sizes, parse_steps
 
 CONTEXT = 64
 STRETCHES = 1_000

@@ -141,28 +141,29 @@ def made_stretches(random, *, world=1, steps=600, rows=4, places=4, blocks=60, b
     own = document + random.standard_normal(number) * np.sqrt(20 / targets) + shift * wrong
     carried = np.where(start > 0, np.roll(own, 1), 0.0) * beside
     loss = 3 + 5 / np.sqrt(step) + 0.5 * source + 0.2 * (start == 0) + 3 / targets + own + carried
-    stretches = Stretches(
+    zero = np.zeros(number, int)
+    return Stretches(
         step=step,
-        rank=np.zeros(number, int),
-        micro_batch=np.zeros(number, int),
+        rank=zero,
+        micro_batch=zero,
         batch_row=np.tile(np.repeat(np.arange(rows), places), steps),
         start=start,
         shard=shard,
         row=row,
-        offset=np.zeros(number, int),
+        offset=zero,
         source=source,
+        epoch=zero,
         targets=targets,
         loss=loss,
     )
-    return stretches, np.zeros(number, dtype=np.int64)
 
 
 def test_a_bad_block_is_found_and_its_neighbours_are_not_accused():
     """Without a mask a bad document raises what stands behind it."""
     false, means = 0, []
     for world in range(worlds := thinned(40, 10)):
-        stretches, epoch = made_stretches(np.random.default_rng(world), world=world, beside=0.3, bad=(3, 2))
-        documents = document_residuals(stretches, epoch, BLOCK_ROWS)
+        stretches = made_stretches(np.random.default_rng(world), world=world, beside=0.3, bad=(3, 2))
+        documents = document_residuals(stretches, BLOCK_ROWS)
         assert documents.beside == pytest.approx(0.3, abs=0.06)
         assert documents.left_out > 50
         found = residual_test(documents)
@@ -172,14 +173,14 @@ def test_a_bad_block_is_found_and_its_neighbours_are_not_accused():
         false += sum(one.outlier for one in found.units[1:]) > 0
     assert false <= most_of(worlds, 0.1)  # one of two discoveries is false in one run of ten, at most
     assert np.mean(means) == pytest.approx(3.0, rel=0.12)  # it lifts the means of its steps and its source a little
-    shards = residual_test(document_residuals(stretches, epoch, BLOCK_ROWS, shards=True))
+    shards = residual_test(document_residuals(stretches, BLOCK_ROWS, shards=True))
     assert shards.tested == 0  # seven or eight of each source: nobody knows how much they differ by themselves
 
 
 def test_with_a_mask_nothing_is_taken_from_neighbours():
     false = 0
     for world in range(worlds := thinned(40, 10)):
-        documents = document_residuals(*made_stretches(np.random.default_rng(world), world=world), BLOCK_ROWS)
+        documents = document_residuals(made_stretches(np.random.default_rng(world), world=world), BLOCK_ROWS)
         assert abs(documents.beside) < 0.05
         false += any(one.outlier for one in residual_test(documents).units)
     assert false <= most_of(worlds, 0.05)
@@ -192,8 +193,8 @@ def most_of(runs, share):
 
 def test_what_predicts_a_loss_is_taken_away():
     """Steps, sources, lengths and places explain all but the documents: what is left has their size."""
-    stretches, epoch = made_stretches(np.random.default_rng(3))
-    documents = document_residuals(stretches, epoch, BLOCK_ROWS)
+    stretches = made_stretches(np.random.default_rng(3))
+    documents = document_residuals(stretches, BLOCK_ROWS)
     truth = of_documents(1, 15)
     keys = np.unique(np.stack([stretches.shard, stretches.row]), axis=1)
     true = truth[keys[0], keys[1]]
@@ -210,9 +211,9 @@ def burst(random, stretches, *, shard, steps, share=0.4, above=3.0):
     return replace(stretches, shard=np.where(inside, shard, stretches.shard), loss=loss)
 
 
-def named(stretches, epoch, *, shards=False):
+def named(stretches, *, shards=False):
     """Return the units that are named."""
-    found = residual_test(document_residuals(stretches, epoch, BLOCK_ROWS, shards=shards))
+    found = residual_test(document_residuals(stretches, BLOCK_ROWS, shards=shards))
     return {one.shard for one in found.units if one.outlier}, found
 
 
@@ -221,10 +222,10 @@ def test_what_stands_in_a_bad_shards_steps_is_not_pulled_down():
     false, known, low = 0, 0, []
     for world in range(worlds := thinned(40, 6)):
         random = np.random.default_rng(world)
-        stretches, epoch = made_stretches(random, world=world, blocks=200)
+        stretches = made_stretches(random, world=world, blocks=200)
         steps = np.arange(200, 260)
         stretches = burst(random, stretches, shard=7, steps=steps)
-        names, found = named(stretches, epoch)
+        names, found = named(stretches)
         known += len(names)
         false += len({one for one in names if one >> 40 != 7})
         low += [one.mean for one in found.units if one.shard >> 40 != 7 and one.overlap > 0.5]
@@ -237,29 +238,29 @@ def test_a_state_that_moves_sources_by_amounts_of_their_own_accuses_no_unit():
     """Four steps, and what comes after: one source rises by 4 nats, the other by 1."""
     false = 0
     for world in range(worlds := thinned(40, 6)):
-        stretches, epoch = made_stretches(np.random.default_rng(world), world=world, blocks=200)
+        stretches = made_stretches(np.random.default_rng(world), world=world, blocks=200)
         late = np.clip(stretches.step - 300, -1, 40)
         rise = np.where(late >= 0, np.exp(-late / 10), 0.0) * np.where(stretches.source == 1, 4.0, 1.0)
-        false += bool(named(replace(stretches, loss=stretches.loss + rise), epoch)[0])
+        false += bool(named(replace(stretches, loss=stretches.loss + rise))[0])
     assert false <= most_of(worlds, 0.01)
 
 
 def test_units_that_are_too_small_are_pooled_before_they_are_given_up():
     """Blocks of one or two documents: the small ones of a shard together; and few units of many sources together."""
     random = np.random.default_rng(2)
-    stretches, epoch = made_stretches(random, steps=40, blocks=400)
-    found = residual_test(document_residuals(stretches, epoch, BLOCK_ROWS))
+    stretches = made_stretches(random, steps=40, blocks=400)
+    found = residual_test(document_residuals(stretches, BLOCK_ROWS))
     assert found.pooled > 100
     assert found.too_small < 40
     assert found.tested + found.too_small == len(np.unique(stretches.units(BLOCK_ROWS)))
     many = replace(stretches, source=stretches.shard % 12)
-    assert residual_test(document_residuals(many, epoch, BLOCK_ROWS, shards=True)).tested > 90
+    assert residual_test(document_residuals(many, BLOCK_ROWS, shards=True)).tested > 90
 
 
 def test_a_unit_that_is_never_beside_another_is_counted_as_not_tested():
-    stretches, epoch = made_stretches(np.random.default_rng(2), steps=60, blocks=40)
+    stretches = made_stretches(np.random.default_rng(2), steps=60, blocks=40)
     alone = replace(stretches, shard=stretches.step // 6)
-    found = residual_test(document_residuals(alone, epoch, BLOCK_ROWS, shards=True))
+    found = residual_test(document_residuals(alone, BLOCK_ROWS, shards=True))
     assert (found.tested, found.too_small) == (0, 11)
 
 
@@ -283,10 +284,10 @@ def test_a_source_that_moves_accuses_no_shard_that_is_alone_in_its_time():
     false = 0
     for world in range(worlds := thinned(20, 6)):
         random = np.random.default_rng(world)
-        stretches, epoch = made_stretches(random, world=world, blocks=240)
+        stretches = made_stretches(random, world=world, blocks=240)
         shard = np.minimum(stretches.step * 60 // 660 + random.integers(0, 12, len(stretches)), 59)
         source = random.integers(0, 20, 60)[shard]
         rise = 1.5 * random.standard_normal(20)[source] * np.exp(-stretches.step / 150)
         made = replace(stretches, shard=shard, source=source, loss=stretches.loss + rise)
-        false += len(named(made, epoch, shards=True)[0])
+        false += len(named(made, shards=True)[0])
     assert false <= most_of(worlds, 0.05)

@@ -9,7 +9,7 @@ import pytest
 from dataaudit.training.attribution.curve import Curve
 from dataaudit.training.attribution.findings import Change
 from dataaudit.training.attribution.run_facts import run_changes
-from dataaudit.training.pages.blocks import change_said, changes_said
+from dataaudit.training.pages.blocks import change_line, change_lines
 
 STEPS = np.arange(1, 401)
 
@@ -103,8 +103,8 @@ class TestOthers:
 
 def test_what_is_said():
     rate = Change(kind="learning_rate", first_step=250, last_step=252, before=0.003, after=0.18)
-    assert change_said(rate) == "the learning rate 0.18 after 0.003 (x 60) from steps 250 to 252"
+    assert change_line(rate) == "the learning rate 0.18 after 0.003 (x 60) from steps 250 to 252"
     clipped = Change(kind="clipping", first_step=9, last_step=30, before=0.1, after=1.0)
-    assert change_said(clipped) == "every update clipped in steps 9 to 30, 10% before"
+    assert change_line(clipped) == "every update clipped in steps 9 to 30, 10% before"
     skipped = Change(kind="skipped_updates", first_step=9, last_step=9, before=0, after=1)
-    assert changes_said((skipped,) * 5) == "; ".join(["1 skipped update at step 9"] * 3) + "; 2 more changes"
+    assert change_lines((skipped,) * 5) == "; ".join(["1 skipped update at step 9"] * 3) + "; 2 more changes"

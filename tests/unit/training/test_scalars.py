@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dataaudit.base.async_copy import Pending, scalar
+from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter
@@ -44,7 +44,7 @@ def tags(corpus):
 def read(value):
     """Return a number as the log's thread reads it."""
     found = scalar(value)
-    return float(found.numpy() if isinstance(found, Pending) else found)
+    return float(found.numpy() if isinstance(found, AsyncCopy) else found)
 
 
 @pytest.mark.parametrize("dtype", FLOATS + WHOLE, ids=str)
@@ -107,7 +107,7 @@ def test_numbers_of_a_model_of_few_bits_keep_the_whole_log(corpus, tags, tmp_pat
         assert names.count(name) == 5
 
 
-class Broken(Pending):
+class Broken(AsyncCopy):
     """A number whose way to the host fails."""
 
     def numpy(self):
@@ -115,7 +115,7 @@ class Broken(Pending):
 
 
 def test_a_number_that_fails_on_its_way_costs_itself_and_is_counted(corpus, tags, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("dataaudit.base.async_copy.Pending", Broken)
+    monkeypatch.setattr("dataaudit.base.async_copy.AsyncCopy", Broken)
     with TrainingMonitor(tmp_path / "run", corpus) as monitor:
         for step in range(6):
             monitor.batch(tags)
@@ -144,7 +144,7 @@ def test_an_optimizer_that_chooses_its_own_rate_is_followed_without_it():
         optimizer.param_groups[0]["lr"] = rate
         watch._before(optimizer)
         numbers, events = watch.end_step(1, {})
-        met = {name: float(one.numpy() if isinstance(one, Pending) else one) for name, one in numbers.items()}
+        met = {name: float(one.numpy() if isinstance(one, AsyncCopy) else one) for name, one in numbers.items()}
         assert met == {"learning_rate.1": 0.5, "loss_scale": 2.0, "skipped_updates": 1.0, **said}
         assert [one for one, _ in events] == (["not_seen"] if rate == "fast" else [])
     del optimizer.param_groups[0]["lr"]
@@ -177,7 +177,7 @@ def test_an_optimizer_that_raises_where_it_is_followed_goes_on_and_is_named_once
     assert "RuntimeError at test_scalars.py" in said[0][1]["why"]
 
 
-@pytest.mark.parametrize("fails", ["_look_at", "_write_step", "_numbers_of", "_write_counts", "_look_at_gpu"])
+@pytest.mark.parametrize("fails", ["_judge", "_write_step", "_numbers_of", "_write_counts", "_sample_gpu"])
 def test_the_logs_thread_outlives_what_fails_in_it(made, corpus, tags, tmp_path, monkeypatch, fails):
     """A fault of ours at step 3 costs that step at most, and the steps after it are there."""
     right, calls = getattr(LogThread, fails), []

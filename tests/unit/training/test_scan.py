@@ -8,9 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from dataaudit.training.attribution.predicted_losses import Composition, Segments
 from dataaudit.training.attribution.spikes import SpikeDetector
-from dataaudit.training.attribution.step_detector import SCALES, StepDetector
+from dataaudit.training.attribution.step_detector import SCALES, Composition, Segments, StepDetector
 
 SOURCES = 4
 LEVELS = np.array([0.0, 0.5, 1.5, -0.6])

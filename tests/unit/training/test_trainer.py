@@ -34,20 +34,15 @@ from dataaudit.training.packing import PackedDocuments
 torch = pytest.importorskip("torch", reason="the trainer's tensors are torch's")
 transformers = pytest.importorskip("transformers", reason="the trainer is transformers'")
 pytest.importorskip("accelerate", reason="the trainer needs it")
-from dataaudit.training.loaders.streams import StreamedRows  # noqa: E402 - after the skip
+from dataaudit.training.loaders.ranks import StreamedRows  # noqa: E402 - after the skip
 from dataaudit.training.loaders.trainer import audit_trainer  # noqa: E402 - after the skip
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those of other people's libraries
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore"),
+]  # those of other people's libraries
 ROWS, CONTEXT, STEPS = 4, 64, 6
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Matrices this small are multiplied faster by one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

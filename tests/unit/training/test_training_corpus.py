@@ -21,12 +21,13 @@ from made_manifest import make
 from training_world import PASSING, World, lines, row_of
 
 from dataaudit.base.errors import ConfigError, CorpusRefused, DataAuditError, QuarantineError
-from dataaudit.decide.quarantine.applied import FORM, digest_of_file
+from dataaudit.decide.quarantine.applied import FORM
+from dataaudit.decide.quarantine.entry import digest_of
 from dataaudit.runlog.reader import load_run
 from dataaudit.scan.corpus.loss import LossLog
 from dataaudit.scan.corpus.readers import END, Part, PartStats, ReadRequest, read_part
 from dataaudit.training import Documents, Encoder, PackedDocuments, TokenFile, TrainingMonitor, write_tokens
-from dataaudit.training.attribution.run_facts import told_of
+from dataaudit.training.attribution.run_facts import reported_of
 from dataaudit.training.corpus import METRICS, SCHEMA, listed_places, rows_in, share
 
 ROOT = Path(__file__).parents[3]
@@ -162,7 +163,7 @@ def test_documents_that_are_opened_after_the_log_say_whose_ids_they_are(tmp_path
             one = rows[row]
             monitor.batch(one["tags"][None], losses=np.ones((1, 8)))
             monitor.step(1.0)
-    assert told_of(load_run(tmp_path / "run").table("events"))["tokenizer"] == (tokenizer or "mine")
+    assert reported_of(load_run(tmp_path / "run").table("events"))["tokenizer"] == (tokenizer or "mine")
 
 
 def test_a_run_says_whose_ids_it_reads_unless_it_is_told_otherwise(tmp_path):
@@ -172,7 +173,7 @@ def test_a_run_says_whose_ids_it_reads_unless_it_is_told_otherwise(tmp_path):
     for tokenizer, expected in (("", corpus.digests["tokenizer"]), ("bytes", "bytes")):
         with TrainingMonitor(tmp_path / f"run{tokenizer}", corpus, tokenizer=tokenizer):
             pass
-        assert told_of(load_run(tmp_path / f"run{tokenizer}").table("events"))["tokenizer"] == expected
+        assert reported_of(load_run(tmp_path / f"run{tokenizer}").table("events"))["tokenizer"] == expected
 
 
 @pytest.mark.torch
@@ -316,7 +317,7 @@ def test_no_file_of_an_applied_list_can_become_another(tmp_path, spoil):
     world = World(tmp_path)
     world.hold("train/a.jsonl", "train/b.jsonl:4", "train/c.jsonl:2")
     folder = world.apply(rows=True)
-    assert world.open(applied=folder).digests["applied"] == digest_of_file((folder / "applied.json").read_bytes())
+    assert world.open(applied=folder).digests["applied"] == digest_of((folder / "applied.json").read_bytes())
     spoil(folder)
     with pytest.raises(CorpusRefused, match="is not as it was written, so which documents to skip is not known"):
         world.open(applied=folder)

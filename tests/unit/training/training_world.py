@@ -15,7 +15,7 @@ from made_manifest import make, shard
 from dataaudit.decide.gate.run import judge, policy_of
 from dataaudit.decide.quarantine.apply import Request, apply
 from dataaudit.decide.quarantine.changes import Author, add, add_requests
-from dataaudit.decide.quarantine.released import held_against
+from dataaudit.decide.quarantine.released import compared_lists
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.signing import PrivateKey, seal
 from dataaudit.manifest.trust import Signer, attested
@@ -110,7 +110,7 @@ class World:
         manifest = load_manifest(self.manifest)
         if rules.require_signature:
             manifest = attested(manifest, Signer(public_key=self.public))
-        verdict = judge(manifest, rules, lists=held_against(manifest, rules))
+        verdict = judge(manifest, rules, lists=compared_lists(manifest, rules))
         time = "2026-11-21T12:00:00+00:00"
         self.signature.write_bytes(seal(statement(verdict, manifest, None, About(time=time)), KEY))
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from dataaudit.vitals.baseline import Key
+from dataaudit.vitals.metric import Key
 
 SCHEDULES = ("constant", "cosine", "to_zero", "wsd", "restarts", "batch_ramp")
 OF_HEADS = ("max_attn_logit", "attn_entropy")

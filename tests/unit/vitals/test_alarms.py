@@ -10,7 +10,8 @@ import pytest
 
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.always import MOST_AT_ONCE, Finding
-from dataaudit.vitals.baseline import Key, baseline_of
+from dataaudit.vitals.baseline import baseline_of
+from dataaudit.vitals.metric import Key
 
 HEADS = 96
 WINDOW = 300
@@ -160,20 +161,11 @@ def test_small_updates_are_expected_while_the_learning_rate_warms_up():
     assert warnings_of(Key("update_to_weight", 2, -1, "all"), [5e-5, 2e-2], steady=False) == [(2, 1e-2)]
 
 
-def test_values_may_come_by_series():
-    alarms = of_12_heads(persistence=1)
-    key = Key("attn_entropy", 0, 7, "normalised")
-    (found,) = alarms.see(1001, {key: 9.0})
-    assert found.detail["head"] == 7
-    with pytest.raises(ValueError, match="1 values of unknown series"):
-        alarms.see(1002, {Key("attn_entropy", 9, 9, "mean"): 1.0})
-
-
 def test_a_baseline_of_other_series_says_what_it_lacks():
     baseline = baseline_of(entropies(12)[::-1], np.arange(1, WINDOW + 1), run_of(WINDOW, 12) + np.arange(12))
     keys = [*entropies(12), Key("attn_entropy", 5, 0, "mean"), Key("layer_std", 0, -1, "all")]
     alarms = Alarms(keys, baseline=baseline)
-    assert alarms.given.not_evaluated == dict.fromkeys(keys[12:], "not in the baseline")
+    assert alarms.judge.not_evaluated == dict.fromkeys(keys[12:], "not in the baseline")
     assert alarms.coverage()["attn_entropy"] == {"judged": 12, "series": 12, "why": ""}
     healthy = np.array([[*(3.0 + np.arange(12)[::-1]), 500.0, 500.0]] * 5)
     assert alarms_of(watch(alarms, healthy, 1001)) == []

@@ -10,7 +10,7 @@ pytest.importorskip("transformers", minversion="5", reason="its models are of tr
 
 import vitals_models as made  # noqa: E402
 
-from dataaudit.vitals import taps  # noqa: E402
+from dataaudit.vitals import recorder  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
@@ -84,15 +84,15 @@ def test_with_a_softcap_there_are_sampled_rows_alone():
 
 def test_a_source_that_is_off_is_refused_once_and_named(monkeypatch):
     """The kernel is off in the layer that it is asked for first: that one is refused, others go on."""
-    own, calls = taps.attention_pass, []
+    own, calls = recorder.attention_pass, []
 
-    def off(query, key, **named):
+    def off(query, key, scores):
         calls.append(1)
-        found = own(query, key, **named)
+        found = own(query, key, scores)
         wrong = len(calls) == 1
         return dataclasses.replace(found, lse=found.lse + 1.0) if wrong else found
 
-    monkeypatch.setattr(taps, "attention_pass", off)
+    monkeypatch.setattr(recorder, "attention_pass", off)
     sink = looked("llama", steps=30)
     told = [(step, detail) for step, kind, detail in sink.events if kind == "refused"]
     assert len(told) == 1

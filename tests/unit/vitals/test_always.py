@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dataaudit.vitals.alarms import Alarms, Incidents
-from dataaudit.vitals.always import Schedule, SpikeScore
-from dataaudit.vitals.baseline import Key
+from dataaudit.vitals.always import Schedule
+from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics.gradient_spikes import SpikeScore
 
 GRADIENT = Key("grad_norm", 1, -1, "at_step")
 MLP = Key("activation_mean_abs", 1, -1, "mlp")

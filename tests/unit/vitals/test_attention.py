@@ -12,6 +12,7 @@ from attention_cases import SHAPES, made, naive  # noqa: E402
 
 from dataaudit.vitals.attention import (  # noqa: E402
     ABSENT,
+    Scores,
     attention_rows,
     dead_share,
     head_statistics,
@@ -30,7 +31,7 @@ def test_rows_are_exact_in_float32(shape, dtype, masked, size):
     query, key, visible, given = made(shape, dtype, masked, size)
     scale = 1 / math.sqrt(shape[-1])
     largest, lse, entropy = naive(query, key, scale, visible)
-    exact = attention_rows(query, key, scale=scale, **given)
+    exact = attention_rows(query, key, Scores(scale=scale, **given))
     assert exact.keys.numpy() == pytest.approx(visible.sum(-1).numpy())
     for found, true in ((exact.highest_max, largest), (exact.lse, lse), (exact.entropy, entropy)):
         assert (np.isnan(found.numpy()) == np.isnan(true)).all()
@@ -46,7 +47,7 @@ def test_the_bound_of_rows_holds_where_products_cancel():
     query, key, visible, _ = made((1, 2, 2, 40, 40, 64), torch.float32, "none", 1.0)
     query[..., 0], query[..., 1] = 3000.0, -3000.0
     key[..., 1] = key[..., 0] = 40 + key[..., 0]
-    found, true = attention_rows(query, key, scale=0.125), naive(query, key, 0.125, visible)
+    found, true = attention_rows(query, key, Scores(scale=0.125)), naive(query, key, 0.125, visible)
     for one, expected in zip((found.highest_max, found.lse, found.entropy), true, strict=True):
         assert (np.abs(one.numpy() - expected) <= found.bound.numpy()).all()
     assert np.abs(found.lse.numpy() - true[1]).max() > 8e-6 * (1 + np.abs(true[1]).max())
@@ -55,8 +56,8 @@ def test_the_bound_of_rows_holds_where_products_cancel():
 def test_some_rows_are_those_of_all_rows():
     query, key, _, given = made((2, 4, 2, 70, 70, 8), torch.float32, "both", 1.0)
     rows = torch.tensor([69, 3, 40])
-    every = attention_rows(query, key, scale=0.5, **given)
-    some = attention_rows(query, key, scale=0.5, rows=rows, **given)
+    every = attention_rows(query, key, Scores(scale=0.5, **given))
+    some = attention_rows(query, key, Scores(scale=0.5, **given), rows)
     off = (some.entropy - every.entropy[:, :, rows]).abs()
     assert not (off > some.bound + every.bound[:, :, rows]).any()
     assert off.nanmedian() < 1e-6
@@ -66,7 +67,7 @@ def test_a_dead_head_is_told_from_a_live_one():
     query, key, _, _ = made((1, 2, 2, 32, 32, 8), torch.float32, "none", 1.0)
     query[:, 1] = 0
     query[:, 0] = 500 * key[:, 0]
-    shares = dead_share(attention_rows(query, key, scale=1.0, causal=True)).tolist()
+    shares = dead_share(attention_rows(query, key, Scores(scale=1.0, causal=True))).tolist()
     assert shares[0] > 0.9
     assert shares[1] == 0
 
@@ -105,7 +106,7 @@ def test_a_watched_function_changes_no_logit_of_a_padded_batch(build):
     def see(module, query, key, _value, mask, **named):
         scale = named.get("scaling") or query.shape[-1] ** -0.5
         causal = mask is None and query.shape[2] > 1
-        seen.append((module.layer_idx, attention_rows(query, key, scale=scale, mask=mask, causal=causal)))
+        seen.append((module.layer_idx, attention_rows(query, key, Scores(scale=scale, mask=mask, causal=causal))))
 
     own = ALL_ATTENTION_FUNCTIONS["sdpa"]
     with torch.no_grad():
@@ -139,7 +140,7 @@ def test_windows_caps_and_sinks_are_those_of_the_whole_matrix(dtype, window, sin
     logits = scale * torch.einsum("bhld,bhsd->bhls", query.double(), key.double().repeat_interleave(2, 1)).numpy()
     logits = logits if softcap is None else softcap * np.tanh(logits / softcap)
     logits = np.where(visible.numpy(), logits, -np.inf)
-    found = attention_rows(query, key, scale=scale, window=window, softcap=softcap, sinks=held, **given)
+    found = attention_rows(query, key, Scores(scale=scale, window=window, softcap=softcap, sinks=held, **given))
     for place in np.ndindex(2, 4, 19):
         seen = logits[place][np.isfinite(logits[place])]
         if not len(seen):
@@ -167,7 +168,7 @@ def test_sampled_rows_are_the_last_ones_of_equal_parts(length, number):
 
 def test_numbers_of_a_head_are_means_over_rows_that_see_something():
     query, key, visible, given = made((2, 4, 2, 11, 11, 8), torch.float32, "both", 2.0)
-    rows = attention_rows(query, key, scale=0.4, **given)
+    rows = attention_rows(query, key, Scores(scale=0.4, **given))
     found = head_statistics(rows)
     for head in range(4):
         held = [
@@ -185,9 +186,9 @@ def test_numbers_of_a_head_are_means_over_rows_that_see_something():
         ]
         assert found[head].tolist() == pytest.approx(expected, rel=1e-5)
     hidden = torch.zeros(2, 1, 11, 11, dtype=torch.bool)
-    assert head_statistics(attention_rows(query, key, scale=0.4, mask=hidden)).eq(ABSENT).all()
+    assert head_statistics(attention_rows(query, key, Scores(scale=0.4, mask=hidden))).eq(ABSENT).all()
     query[1, 2, 5, 0] = math.nan
-    found = head_statistics(attention_rows(query, key, scale=0.4))
+    found = head_statistics(attention_rows(query, key, Scores(scale=0.4)))
     assert found[2].isnan().all()
     assert found[[0, 1, 3]].isfinite().all()
 
@@ -199,7 +200,7 @@ def test_rows_are_exact_where_a_program_allows_shorter_products(dtype):
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
-        found = attention_rows(query, key, scale=0.2, **given)
+        found = attention_rows(query, key, Scores(scale=0.2, **given))
     finally:
         torch.set_float32_matmul_precision(before)
     for one, expected in zip((found.highest_max, found.lse, found.entropy), true, strict=True):

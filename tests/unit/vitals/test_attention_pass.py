@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="statistics of attention are of torc
 
 from attention_cases import SHAPES, hold, made, naive  # noqa: E402
 
-from dataaudit.vitals.attention import attention_rows, sample_rows  # noqa: E402
+from dataaudit.vitals.attention import Scores, attention_rows, sample_rows  # noqa: E402
 from dataaudit.vitals.attention_pass import attention_pass, pass_statistics, why_no_pass  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -26,7 +26,7 @@ SINKS = torch.tensor([0.5, -1.0, 3.0, 20.0, -30.0, 0.0])
 def test_the_fused_pass_is_within_its_bound(shape, dtype, masked, size):
     query, key, visible, given = made(shape, dtype, masked, size)
     scale = shape[-1] ** -0.5
-    hold(attention_pass(query, key, scale=scale, **given), naive(query, key, scale, visible), visible)
+    hold(attention_pass(query, key, Scores(scale=scale, **given)), naive(query, key, scale, visible), visible)
 
 
 @pytest.mark.parametrize("sinks", [False, True])
@@ -38,13 +38,13 @@ def test_windows_and_sinks_are_in_the_fused_pass(dtype, masked, window, sinks):
     if window is not None:
         visible &= torch.arange(19) > torch.arange(19)[:, None] - window
     held = SINKS[:4] if sinks else None
-    found = attention_pass(query, key, scale=0.3, window=window, sinks=held, **given)
+    found = attention_pass(query, key, Scores(scale=0.3, window=window, sinks=held, **given))
     hold(found, naive(query, key, 0.3, visible, sinks=held), visible)
-    exact = attention_rows(query, key, scale=0.3, window=window, sinks=held, **given)
+    exact = attention_rows(query, key, Scores(scale=0.3, window=window, sinks=held, **given))
     assert not ((found.lse - exact.lse).abs() > found.lse_bound + exact.lse_bound).any()
     if sinks:  # a sink of each row
         rows = held[:, None, None].expand(2, 4, 19, 1)
-        again = attention_pass(query, key, scale=0.3, window=window, sinks=rows, **given)
+        again = attention_pass(query, key, Scores(scale=0.3, window=window, sinks=rows, **given))
         assert torch.equal(again.entropy.nan_to_num(-1), found.entropy.nan_to_num(-1))
 
 
@@ -52,9 +52,9 @@ def test_where_there_is_no_pass_it_says_why():
     query = torch.zeros(1, 1, 2, 4)
     assert why_no_pass(torch.device("cpu"), None) is None
     with pytest.raises(ValueError, match="no softcap"):
-        attention_pass(query, query, scale=1.0, softcap=3.0)
+        attention_pass(query, query, Scores(scale=1.0, softcap=3.0))
     with pytest.raises(ValueError, match="no source was compared on meta"):
-        attention_pass(query.to("meta"), query.to("meta"), scale=1.0)
+        attention_pass(query.to("meta"), query.to("meta"), Scores(scale=1.0))
 
 
 def test_centred_keys_keep_the_pass_near_where_keys_have_a_mean():
@@ -62,7 +62,7 @@ def test_centred_keys_keep_the_pass_near_where_keys_have_a_mean():
     for dtype, most in ((torch.float32, 1e-5), (torch.bfloat16, 0.02)):
         query, key, visible, _ = made((1, 4, 4, 64, 64, 16), dtype, "none", 1.0, offset=8.0)
         entropy = naive(query, key, scale, visible)[2]
-        off = np.abs(attention_pass(query, key, scale=scale).entropy.numpy() - entropy).max()
+        off = np.abs(attention_pass(query, key, Scores(scale=scale)).entropy.numpy() - entropy).max()
         assert off <= most
     weights = (scale * query.float() @ key.float().transpose(-1, -2)).softmax(-1)
     plain = (weights.to(dtype) @ key).float()
@@ -75,7 +75,10 @@ def test_a_bias_is_in_rows_and_makes_the_pass_say_nothing():
     query, key, _, _ = made((2, 4, 2, 9, 9, 8), torch.float32, "none", 1.0)
     bias = torch.randn(2, 1, 9, 9, generator=torch.Generator().manual_seed(3))
     bias[0] = 0.0
-    found, exact = attention_pass(query, key, scale=0.3, mask=bias), attention_rows(query, key, scale=0.3, mask=bias)
+    found, exact = (
+        attention_pass(query, key, Scores(scale=0.3, mask=bias)),
+        attention_rows(query, key, Scores(scale=0.3, mask=bias)),
+    )
     logits = 0.3 * query.double() @ key.double().repeat_interleave(2, 1).transpose(-1, -2) + bias.double()
     entropy = torch.distributions.Categorical(logits=logits).entropy()
     assert torch.allclose(exact.entropy.double(), entropy, atol=1e-5)
@@ -89,8 +92,8 @@ def test_numbers_of_a_head_bracket_those_of_all_rows_and_a_source_that_is_off_sa
     query, key, visible, given = made((2, 4, 2, 40, 40, 16), dtype, "both", 2.0)
     largest, _, entropy = naive(query, key, 0.25, visible)
     chosen = sample_rows(40, 7)
-    some = attention_rows(query, key, scale=0.25, rows=chosen, **given)
-    every = attention_pass(query, key, scale=0.25, **given)
+    some = attention_rows(query, key, Scores(scale=0.25, **given), chosen)
+    every = attention_pass(query, key, Scores(scale=0.25, **given))
     lower, upper, mean, bound, off = pass_statistics(every, some, chosen).numpy().T
     assert (lower <= np.nanmax(largest, (0, 2))).all()
     assert (upper >= np.nanmax(largest, (0, 2))).all()
@@ -128,6 +131,7 @@ import sys, torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from dataaudit.vitals import attention_triton
+from dataaudit.vitals.attention import Scores
 class Driver:
     def get_current_target(self): return GPUTarget("cuda", 90, 32)
     def get_current_device(self): return 0
@@ -137,7 +141,7 @@ run, compiled = attention_triton._online.run, []
 attention_triton._online.run = lambda *given, warmup, **named: compiled.append(run(*given, warmup=True, **named))
 def held(*shape, dtype=getattr(torch, sys.argv[1])): return torch.empty(shape, dtype=dtype, device="meta")
 query, key, mask = held(1, 4, 70, 64), held(1, 2, 70, 64), held(1, 1, 70, 70, dtype=torch.bool)
-attention_triton.online_pass(query, key, scale=0.3, mask=mask, causal=True, window=9, softcap=2.0)
+attention_triton.online_pass(query, key, Scores(scale=0.3, mask=mask, causal=True, window=9, softcap=2.0))
 print(len(compiled[0].asm["cubin"]) > 0)
 """
 

@@ -15,12 +15,11 @@ from dataaudit.vitals.baseline import (
     AVERAGED,
     FLOOR,
     LEAST_VALUES,
-    Baseline,
-    Key,
     Runs,
     baseline_of,
     baseline_of_run,
 )
+from dataaudit.vitals.metric import Key
 
 HEADS = 96
 
@@ -123,32 +122,6 @@ def test_the_effective_number_is_that_of_an_autoregressive_process(memory, worth
         values[one] += memory * values[one - 1]
     found = baseline_of(entropies(8), steps(4000), values)
     assert 4000 / np.median(found.effective) == pytest.approx(worth, rel=0.2)
-
-
-def test_the_same_values_give_the_same_bytes_and_bytes_the_same_baseline():
-    values = healthy("independent", 250, 24, 8)
-    values[:240, 3] = np.nan
-    keys = entropies(12) + entropies(12, "max_attn_logit")
-    one = baseline_of(keys, steps(250), values)
-    text = one.to_json()
-    assert baseline_of(keys, steps(250), values.copy()).to_json() == text
-    again = Baseline.from_json(text)
-    assert again.to_json() == text
-    assert again.limits == one.limits
-    np.testing.assert_array_equal(again.scale, one.scale)
-    np.testing.assert_array_equal(again.level(9), one.level(9))
-
-
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"keys": 3}'])
-def test_what_is_no_stored_baseline_is_refused(text):
-    with pytest.raises(ValueError, match="no stored baseline"):
-        Baseline.from_json(text)
-
-
-def test_columns_of_different_lengths_are_refused():
-    text = baseline_of(entropies(2), steps(50), healthy("independent", 50, 2, 1)).to_json()
-    with pytest.raises(ValueError, match="differ in length"):
-        Baseline.from_json(text.replace(b'"reasons":["",""]', b'"reasons":[""]'))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from dataaudit.vitals.cadence import (
     SHARE,
     Budget,
     Cadence,
-    Escalation,
     Preset,
     plan,
     rotation,
@@ -32,8 +31,8 @@ MODELS = {
 }
 
 
-def due(step, elements, every, escalation=None):
-    return plan(step, rotation(elements), len(elements), every, escalation)
+def due(step, elements, every):
+    return plan(step, rotation(elements), every)
 
 
 @pytest.fixture(params=MODELS)
@@ -86,19 +85,11 @@ def test_one_step_in_sixteen_is_bare_where_every_step_would_be_measured():
     assert bare == list(range(BARE, 161, BARE))
 
 
-def test_an_escalation_adds_its_layers_to_what_is_due_for_its_steps():
-    elements = [100] * 48
-    all_layers = Escalation(first=11, last=20)
-    assert [len(due(step, elements, 8, all_layers)) for step in (10, 11, 20, 21)] == [0, 48, 48, 0]
-    assert due(16, elements, 16, Escalation(first=1, last=99, layers=(40,))) == (*due(16, elements, 16), 40)
-
-
-@pytest.mark.parametrize("layers", [None, [3, 1]])
-def test_after_an_escalation_the_rotation_goes_on_where_it_would_have_been(layers):
+def test_after_an_escalation_the_rotation_goes_on_where_it_would_have_been():
     cadence, other = Cadence([100] * 48, "medium"), Cadence([100] * 48, "medium")
-    decided = cadence.escalate(100, 10, layers)
-    assert (decided["first"], decided["last"], decided["layers"]) == (101, 110, None if layers is None else [1, 3])
-    assert set(cadence.due(105)) == set(range(48) if layers is None else [1, 3])
+    decided = cadence.escalate(100, 10)
+    assert (decided["first"], decided["last"], decided["layers"]) == (101, 110, None)
+    assert [len(cadence.due(step)) for step in (99, 101, 110, 111)] == [0, 48, 48, 0]
     assert [cadence.due(step) for step in range(111, 300)] == [other.due(step) for step in range(111, 300)]
 
 
@@ -197,7 +188,7 @@ def test_a_run_that_goes_on_measures_and_decides_the_same(stop):
         for step in range(first, last):
             due = cadence.due(step)
             made.append((due, cadence.see(step, seconds[step] + 0.08 * bool(due))))
-            made.append(cadence.escalate(step, 20, [5]) if step % 290 == 0 else None)
+            made.append(cadence.escalate(step, 20) if step % 290 == 0 else None)
         return made
 
     whole = go(Cadence([100] * 48), 1, 3000)
@@ -219,7 +210,7 @@ def test_wrong_use_is_refused():
     with pytest.raises(ValueError, match="powers of 2"):
         Cadence([3], Preset(every=3, fastest=1, slowest=8, percent=1.0))
     with pytest.raises(ValueError, match="cannot be"):
-        Cadence([3]).escalate(1, 5, [1])
+        Cadence([3]).escalate(1, 0)
     with pytest.raises(ValueError, match="no state"):
         Cadence([3]).load({})
     with pytest.raises(ValueError, match="out of bounds"):
@@ -231,7 +222,7 @@ def budget_from_the_first_step(cost, steps=512, noise=0.03, seed=0):
     draw, cadence, moved = np.random.default_rng(seed), Cadence([1], "nano", adapt=True), []
     spent = np.zeros(steps)
     for step in range(1, steps + 1):
-        looked = cadence.looks(step)
+        looked = cadence.measures(step)
         first = 5.0 if step == 1 else 1.0  # what a first step has to make ready
         dear = 3.0 if looked and not spent.any() else 1.0  # and what a first look has
         spent[step - 1] = looked * cost
@@ -252,12 +243,12 @@ def test_the_budget_holds_from_the_first_steps_on(cost):
 
 def test_a_model_that_looks_cost_little_of_is_looked_at_every_step_after_three_looks():
     cadence = Cadence([1], "nano", adapt=True)
-    assert [step for step in range(1, 18) if cadence.looks(step)] == [1, 9, 17]
+    assert [step for step in range(1, 18) if cadence.measures(step)] == [1, 9, 17]
     for step in range(1, 18):
-        decided = cadence.see(step, 1.001 if cadence.looks(step) else 1.0)
+        decided = cadence.see(step, 1.001 if cadence.measures(step) else 1.0)
     assert (decided["every"], decided["every_before"], decided["pairs"]) == (1, 8, 2)
     again = Cadence([1], "nano", adapt=True).load(cadence.state())
-    assert [again.looks(step) for step in range(25, 60)] == [cadence.looks(step) for step in range(25, 60)]
+    assert [again.measures(step) for step in range(25, 60)] == [cadence.measures(step) for step in range(25, 60)]
 
 
 def test_all_layers_are_looked_at_in_the_first_step_so_that_a_short_run_has_each_number_once():
@@ -267,5 +258,5 @@ def test_all_layers_are_looked_at_in_the_first_step_so_that_a_short_run_has_each
 
 
 def test_a_cadence_that_does_not_follow_its_cost_begins_where_its_preset_says():
-    assert [Cadence([1], "nano").looks(step) for step in (1, 2, 3)] == [True] * 3
+    assert [Cadence([1], "nano").measures(step) for step in (1, 2, 3)] == [True] * 3
     assert Cadence([1], "large", adapt=True).budget.every == 16

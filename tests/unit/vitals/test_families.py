@@ -10,7 +10,7 @@ pytest.importorskip("transformers", minversion="5", reason="its models are of tr
 import families  # noqa: E402
 from lanes import WHOLE, thinned  # noqa: E402
 
-from dataaudit.base.errors import ConfigError, Guarded  # noqa: E402
+from dataaudit.base.errors import CatchErrors, ConfigError  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
@@ -49,7 +49,7 @@ SINKS_APART = ("granite_swa", "granitemoe_swa")
 def looked(name, kind, auto):
     """Return the reference, the entropies, the largest logits and what is said of a family; None: it is not tiny."""
     model = None
-    with Guarded():  # a config may have rules between sizes
+    with CatchErrors():  # a config may have rules between sizes
         parameters = sum(one.numel() for one in families.model_of(kind, auto, "meta").parameters())
         model = families.model_of(kind, auto) if parameters < MOST else None
     if model is None:
@@ -59,16 +59,16 @@ def looked(name, kind, auto):
         vitals = Vitals(model, None, VitalsConfig(interval=1, adapt=False, sampled_rows=64), [sink])
     except ConfigError as error:
         return {}, {}, {}, str(error)
-    taken = {one.index: one.attention.module for one in vitals._taps.head_layers}
+    taken = {one.index: one.attention.module for one in vitals._hooks.head_layers}
     reference = families.Reference(taken, apart=name in SINKS_APART)
     tokens = torch.arange(3, 15)[None]
     more = {"decoder_input_ids": tokens.flip(1)} if "Seq2Seq" in auto.__name__ else {}
-    with Guarded() as watched, torch.no_grad(), vitals.step():
+    with CatchErrors() as watched, torch.no_grad(), vitals.step():
         model(input_ids=tokens, **more)
     reference.close()
     vitals.close()
     if watched.error is not None:
-        with Guarded() as plain, torch.no_grad():
+        with CatchErrors() as plain, torch.no_grad():
             model(input_ids=tokens, **more)
         assert plain.error is not None, (name, watched.origin)
         return None  # the tiny model does not run, be it watched or not

@@ -17,8 +17,8 @@ from torch._dynamo.utils import counters  # noqa: E402
 import dataaudit.vitals  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.hooks import Hook, nothing  # noqa: E402
+from dataaudit.vitals.recorder import MOST_FAILURES  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
-from dataaudit.vitals.taps import MOST_FAILURES  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
 pytestmark = [
@@ -247,9 +247,9 @@ def hooks_of(vitals, model, optimizer):
 
 
 def every_hook(vitals, model, optimizer):
-    vitals._taps.start([], turn=0, closely=False)  # those that are there for a step alone, too
+    vitals._hooks.start([], turn=0, closely=False)  # those that are there for a step alone, too
     found = hooks_of(vitals, model, optimizer)
-    vitals._taps.stop()
+    vitals._hooks.stop()
     return found
 
 
@@ -293,7 +293,7 @@ def test_what_sets_a_hook_in_the_source_hands_over_a_guarded_one():
                 assert given.startswith("Hook(") or given in {"hook", "before", "after"}, (path.name, call.lineno)
                 assert given.startswith("Hook(") or "self._hook(" in text
     assert len(seen) >= 13
-    assert {"optimizer_watch.py", "trainer.py", "taps.py", "watching.py"} - {name for name, _ in seen} == {"taps.py"}
+    assert {"optimizer_watch.py", "trainer.py", "model_hooks.py"} <= {name for name, _ in seen}
 
 
 class SpoiltError(Exception):

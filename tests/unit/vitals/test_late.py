@@ -91,7 +91,7 @@ def test_a_function_that_was_kept_and_is_registered_again_after_the_end_is_seen_
     made.loss_of(model, 1)
     with Vitals(model, None, CONFIG, [sink]) as vitals, vitals.step():
         made.loss_of(model, 1)
-        assert set(vitals._taps.watch.seen) == {1}
+        assert set(vitals._hooks.recorder.seen) == {1}
     assert entropies(sink) == [1]
 
 
@@ -172,5 +172,5 @@ def test_a_copy_of_a_model_that_is_looked_at_is_not_and_goes_on_by_itself():
             other = copy.deepcopy(model)
             made.loss_of(model, 1)
             made.loss_of(other, 1)
-            assert set(vitals._taps.watch.seen) == {1}
+            assert set(vitals._hooks.recorder.seen) == {1}
         Vitals(other).close()

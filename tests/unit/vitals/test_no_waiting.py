@@ -13,7 +13,7 @@ import vitals_models as made  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals import attention_pass, micro_batches, norms, taps  # noqa: E402
+from dataaudit.vitals import attention_pass, micro_batches, norms, recorder  # noqa: E402
 from dataaudit.vitals import weights as updates  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import state_finite  # noqa: E402
@@ -22,10 +22,10 @@ from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
 pytestmark = pytest.mark.torch
 BODIES = {
-    "dataaudit::activations": taps._activations,
-    "dataaudit::units": taps._units,
-    "dataaudit::heads": taps._heads,
-    "dataaudit::projected_heads": taps._projected_heads,
+    "dataaudit::activations": recorder.see_activations._init_fn,
+    "dataaudit::units": recorder.see_units._init_fn,
+    "dataaudit::heads": recorder.see_heads._init_fn,
+    "dataaudit::projected_heads": recorder.see_projected_heads._init_fn,
 }
 ASKS = ("_local_scalar_dense", "nonzero", "item", "_to_cpu", "masked_select", "equal")
 
@@ -110,14 +110,18 @@ def test_a_value_that_is_asked_for_would_be_seen(monkeypatch):
 
 
 @pytest.fixture
-def watch():
-    one = taps.Watch(3, 2)
-    one.start([0, 1, 2], turn=0, closely=True)
-    return one
+def sites():
+    own = recorder.Recorder(3, 2)
+    own.start([0, 1, 2], turn=0, closely=True)
+    parts = enumerate(("block", "units", "heads"))
+    return [
+        recorder.Site(recorder=own, number=number, index=0, layer=0, part=part, heads=4, rows=8)
+        for number, part in parts
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_operators_run_on_a_device_that_is_not_there(watch, dtype, monkeypatch):
+def test_operators_run_on_a_device_that_is_not_there(sites, dtype, monkeypatch):
     """Tensors without data: whoever asks for a value, or mixes in a tensor of the host, fails.
 
     Of cuda:0 where torch was built for it; a build for CPUs cannot even copy such a tensor, there they are of meta.
@@ -132,27 +136,24 @@ def test_operators_run_on_a_device_that_is_not_there(watch, dtype, monkeypatch):
             return torch.empty(shape, dtype=dtype, device=device)
 
         slots = held(3, 2, 3, dtype=torch.float32)
-        taps._activations(held(2, 16, 32), slots, watch.number, 0, True)
-        taps._units(held(2, 16, 64), held(1, 2, 64, dtype=torch.float32), watch.number, 1, 0)
-        heads = held(1, 2, 4, len(taps.HEAD_STATS), dtype=torch.float32)
+        recorder._activations(held(2, 16, 32), slots, sites[0])
+        recorder._units(held(2, 16, 64), held(1, 2, 64, dtype=torch.float32), sites[1])
+        heads = held(1, 2, 4, len(recorder.HEAD_STATS), dtype=torch.float32)
         mask = held(2, 1, 16, 16, dtype=torch.bool)
         for given, causal, window, softcap in ((None, True, None, None), (mask, False, 5, 30.0)):
-            taps._heads(
+            recorder._heads(
                 held(2, 4, 16, 8),
                 held(2, 2, 16, 8),
                 given,
                 held(4),
                 heads,
-                watch.number,
-                2,
-                0,
-                8,
+                sites[2],
                 0.3,
                 causal,
                 window,
                 softcap,
             )
-        assert watch.seen == [1, 1, 2]
+        assert sites[0].recorder.seen == [1, 1, 2]
         weights = [held(*shape, dtype=torch.float32) for shape in ((8, 4), (8, 4), ())]
         for one in weights:
             one.grad = torch.empty_like(one)

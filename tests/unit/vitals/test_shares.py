@@ -8,7 +8,8 @@ from healthy_runs import rates
 from lanes import thinned
 
 from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.baseline import Key, baseline_of
+from dataaudit.vitals.baseline import baseline_of
+from dataaudit.vitals.metric import Key
 from dataaudit.vitals.shares import Shares
 
 HEADS, LAYERS, ROWS, ELEMENTS = 48, 6, 32, 200_000
@@ -90,7 +91,7 @@ def test_a_baseline_that_was_given_has_no_band_for_shares_and_their_own_law_judg
     values[392:, 3] = 0.8
     found, alarms = raised(values, rate, baseline=given)
     assert {key for _, key, _ in found} == {tuple(KEYS[3])}
-    assert not alarms.given.judged.any()
+    assert not alarms.judge.judged.any()
     assert alarms.coverage()["dead_head_rate"] == {"judged": HEADS, "series": HEADS, "why": ""}
 
 
@@ -102,7 +103,7 @@ def test_series_of_shares_and_others_share_one_rate():
     for step in range(1, 201):
         trials = np.append(TRIALS, np.full(40, np.nan))
         alarms.see(step, np.append(values[step - 1], other[step - 1]), trials=trials, rate=rate[step - 1])
-    assert alarms.own.detail(len(KEYS))["family"] == alarms.shares.detail(0)["family"] == len(keys)
+    assert alarms.judge.detail(len(KEYS))["family"] == alarms.shares.detail(0)["family"] == len(keys)
 
 
 def test_a_count_of_units_is_judged_as_a_count():

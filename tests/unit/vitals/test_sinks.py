@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run
+from dataaudit.vitals.sinks import RunLogSink
 
 FULL = """
 import resource, signal, sys
@@ -27,3 +29,18 @@ def test_a_full_disk_ends_no_run_and_is_counted(tmp_path):
     assert (done.returncode, done.stdout) == (0, "40\n"), done.stderr
     assert "cannot be written" in done.stderr
     assert load_run(tmp_path / "run").table("steps").num_rows == 0
+
+
+@pytest.mark.torch
+def test_a_loss_is_a_number_or_a_tensor_that_may_need_a_gradient(tmp_path):
+    import torch
+
+    with RunLogSink(tmp_path / "run") as sink:
+        for step, loss in enumerate(
+            (1.0, torch.tensor(2.0, requires_grad=True), torch.ones(1, dtype=torch.bfloat16)), 1
+        ):
+            sink.add_step(step, loss)
+        for wrong in ("low", [1.0], torch.ones(2)):
+            with pytest.raises(ConfigError, match="loss: expected a number, or a tensor of one, found"):
+                sink.add_step(4, wrong)
+    assert load_run(tmp_path / "run").table("steps")["user_loss"].to_pylist() == [1.0, 2.0, 1.0]

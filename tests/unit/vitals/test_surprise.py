@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.baseline import Key
+from dataaudit.vitals.metric import Key
 from dataaudit.vitals.surprise import JUDGED_FROM
 
 STEPS = 600

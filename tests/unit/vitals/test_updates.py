@@ -1,11 +1,13 @@
-"""Norms of updates from the optimizer's state against copies of the weights."""
+"""Norms of updates from the optimizer's state against copies of the weights; no large temporaries."""
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="updates are of torch")
 
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+from vitals_models import NoWaiting  # noqa: E402
 
+from dataaudit.vitals import norms as norms_  # noqa: E402
 from dataaudit.vitals.weights import norms, norms_from_copies, why_not  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -24,16 +26,9 @@ OPTIMIZERS = {
     "nesterov": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "nesterov": True}),
 }
 
+SHAPES = [(9_000_001,), (2_048, 3_000), (3, 3_000_000), (2, 3, 1_500_000), (40, 40)]
 MUON = [torch.optim.Muon] if hasattr(torch.optim, "Muon") else []
 """From torch 2.9 on."""
-
-
-class NoWaiting(TorchDispatchMode):
-    """Rejects what would wait for a device."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        assert "_local_scalar_dense" not in str(function), function
-        return function(*args, **(kwargs or {}))
 
 
 def backward(model, step):
@@ -60,7 +55,7 @@ def test_the_update_is_what_the_weights_moved_by(name, dtype, near):
         weight = torch.cat([one.detach().double().flatten() for one in parameters]).norm().item()
         with NoWaiting():
             found = norms(optimizer, parameters)
-            ratios = found.update_to_weight, found.grad_to_weight
+            ratios = found.update / found.weight, found.gradient / found.weight
         assert found.update.item() == pytest.approx(moved.norm().item(), rel=near)
         assert ratios[0].item() == pytest.approx(moved.norm().item() / weight, rel=near)
         assert ratios[1].item() == pytest.approx(gradient / weight, rel=1e-6)
@@ -74,7 +69,6 @@ def test_what_has_no_gradient_has_no_update():
     optimizer.step()
     found = norms(optimizer, [unused])
     assert [found.weight.item(), found.gradient.item(), found.update.item()] == [0, 0, 0]
-    assert found.update_to_weight.isnan()
     assert norms(optimizer, [used, unused]).update == norms(optimizer, [used]).update > 0
     with pytest.raises(ValueError, match="none of the optimizer's"):
         norms(optimizer, [torch.nn.Parameter(torch.ones(3))])
@@ -126,3 +120,39 @@ def test_copies_measure_any_optimizer(kind, dtype):
         assert found.update.item() == pytest.approx(moved.item(), rel=near)
         assert found.weight.item() == pytest.approx(held.item(), rel=1e-5)
         assert found.gradient.item() == pytest.approx(slope.item(), rel=1e-5)
+
+
+def largest_allocation(call):
+    """Return the most bytes that an operator of a call asked for at once, on the CPU."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        call()
+    return max((one.self_cpu_memory_usage for one in found.events()), default=0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["AdamW", "Adam", "SGD"])
+def test_no_temporary_of_an_update_is_larger_than_a_piece(kind, shape):
+    given = {"lr": 1e-2, "weight_decay": 0.1, **({"momentum": 0.9, "nesterov": True} if kind == "SGD" else {})}
+    weight = torch.nn.Parameter(torch.randn(shape))
+    weight.grad = torch.randn(shape)
+    optimizer = getattr(torch.optim, kind)([weight], **given)
+    before = weight.detach().double()
+    optimizer.step()
+    found = []
+    assert largest_allocation(lambda: found.append(norms(optimizer, [weight]))) <= 8 * norms_.PIECE
+    moved = (weight.detach().double() - before).norm().item()
+    assert found[0].update.item() == pytest.approx(moved, rel=1e-4)
+    assert found[0].weight.item() == pytest.approx(weight.detach().double().norm().item(), rel=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_temporary_of_a_norm_or_a_spread_is_larger_than_a_piece(shape, dtype):
+    values = torch.randn(shape).to(dtype)
+    for call in (lambda: norms_.norm(values), lambda: norms_.norm(values, 1), lambda: norms_.std([values])):
+        assert largest_allocation(call) <= 8 * norms_.PIECE
+
+
+def test_a_large_temporary_would_be_seen():
+    values = torch.randn(9_000_001)
+    assert largest_allocation(lambda: values * 2) >= 4 * 9_000_000

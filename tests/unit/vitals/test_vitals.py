@@ -19,8 +19,8 @@ from dataaudit.runlog.reader import load_run  # noqa: E402
 from dataaudit.vitals.attention import sample_rows  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import STRIDE, state_finite  # noqa: E402
+from dataaudit.vitals.metrics import declared  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink, RunLogSink  # noqa: E402
-from dataaudit.vitals.surprise import SHARES  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -200,7 +200,7 @@ def test_shares_are_handed_over_with_what_they_are_of():
         names = [(one.metric, one.layer >= 0) for one in vitals.columns]
     found = {}
     for name, of in zip(names, given[0], strict=True):
-        if name[0] in SHARES:
+        if declared(name[0]).judged == "share":
             found.setdefault(name, set()).add(of)
     assert found == {
         ("dead_head_rate", True): {2 * min(made.LENGTH, 32)},
@@ -327,7 +327,7 @@ def test_a_compiled_model_is_refused():
 
 def test_a_model_is_looked_at_once_at_a_time():
     model = model_of("multihead")
-    with Vitals(model), pytest.raises(ConfigError, match="looked at already"):
+    with Vitals(model), pytest.raises(ConfigError, match="has vitals already"):
         Vitals(model)
     Vitals(model).close()
 

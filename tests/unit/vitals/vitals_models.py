@@ -8,6 +8,7 @@ import sys
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from dataaudit.vitals.config import VitalsConfig
@@ -80,6 +81,14 @@ class Multihead(nn.Module):
         padding = None if attention_mask is None else attention_mask == 0
         causal = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1]).isinf()
         return self.head(self.encoder(self.embedding(tokens), causal, padding, is_causal=True))
+
+
+class NoWaiting(TorchDispatchMode):
+    """Rejects what would wait for a device."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert "_local_scalar_dense" not in str(function), function
+        return function(*args, **(kwargs or {}))
 
 
 def model_of(family, function="sdpa", again=False):

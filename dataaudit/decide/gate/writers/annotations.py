@@ -1,9 +1,7 @@
 """GitHub's annotations: workflow commands on stdout that a runner turns into marks on the pull request.
 
-A runner shows ten of a type for each step, so there is one for a rule, and the tenth sums up what is left. Everything
-that a name holds is escaped twice: made printable, and then as the runner's own toolkit does it.
-
-Where the policy stands in the repository: what marks on a pull request point at.
+A runner shows ten of a type for each step, so each rule has one, and the tenth sums up the rest. Names are
+escaped twice: made printable, and then as the runner's own toolkit does it. Marks point at the policy's file.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import yaml
 from dataaudit.base.text import clean, plural
 from dataaudit.decide.gate.verdict import Verdict
 from dataaudit.decide.gate.writers import words as w
-from dataaudit.decide.gate.writers.words import STOPPING, WORST_FIRST, Effect, effect_of, expired, problems
 
 _WORKSPACE = "GITHUB_WORKSPACE"
 
@@ -28,9 +25,9 @@ class PolicyFile:
     """A policy file, as marks need it."""
 
     name: str = "policy.yaml"
-    """What to call it: its path as it was given."""
+    """Its path as it was given."""
     in_repository: str | None = None
-    """Its path from the repository's root, with slashes; None outside of one."""
+    """Its path from the repository's root, with slashes; None outside of a repository."""
     lines: Mapping[str, int] = field(default_factory=dict)
     """Line of each rule, from 1, by name."""
 
@@ -57,7 +54,6 @@ def rule_lines(text: str) -> dict[str, int]:
 
 
 def _checkout(path: str) -> str | None:
-    """Return the nearest folder above that is a checkout of git."""
     above = os.path.dirname(path)
     while not os.path.exists(os.path.join(above, ".git")):
         if above == os.path.dirname(above):
@@ -81,9 +77,9 @@ def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
 
 
 PER_TYPE = 10
-"""Annotations of one type that a runner shows for a step."""
+"""Annotations of a type that a runner shows for a step."""
 CASES = 5
-"""Cases that one annotation lists."""
+"""Cases that an annotation lists."""
 MOST = 4000
 """Characters of a message before it is escaped."""
 _TITLE = "dataaudit gate"
@@ -101,7 +97,7 @@ class _Mark:
 def annotation_lines(verdict: Verdict, policy: PolicyFile) -> str:
     """Return the lines to print, each a command of the runner; none when there is nothing to say."""
     marks = _rules(verdict, policy)
-    marks += [_Mark("error", "waiver has expired", w.waiver_words(late)) for late in expired(verdict)]
+    marks += [_Mark("error", "waiver has expired", w.waiver_words(late)) for late in w.expired(verdict)]
     if not verdict.passed and not any(mark.kind == "error" for mark in marks):
         marks.append(_Mark("error", w.headline(verdict), w.advice(verdict)))
     if verdict.waiting:
@@ -119,18 +115,18 @@ def annotation_lines(verdict: Verdict, policy: PolicyFile) -> str:
 
 
 def _rules(verdict: Verdict, policy: PolicyFile) -> list[_Mark]:
-    held = [(effect_of(verdict, result), result) for result in verdict.rules]
+    effects = [(w.effect_of(verdict, result), result) for result in verdict.rules]
     marks = []
-    for effect, result in sorted(held, key=lambda pair: WORST_FIRST[pair[0]]):
-        if effect not in STOPPING and effect != Effect.WARNS:
+    for effect, result in sorted(effects, key=lambda pair: w.WORST_FIRST[pair[0]]):
+        if effect not in w.BAD:
             continue
         rule = result.rule
-        cases = [shown.case for shown in problems(verdict, result) if shown.effect == effect]
+        cases = [shown.case for shown in w.problems(verdict, result) if shown.effect == effect]
         lines = [w.message(rule, case) for case in cases[:CASES]] or [w.why(result)]
         if len(cases) > CASES:
             lines.append(f"and {plural(len(cases) - CASES, 'more case')}")
         text = "\n".join([*lines, *w.about(rule, "owner", "runbook")])
-        kind: _Kind = "warning" if effect == Effect.WARNS else "error"
+        kind: _Kind = "warning" if effect == w.Effect.WARNS else "error"
         marks.append(_Mark(kind, f"{effect}, {w.name(rule.name)}", text, policy.lines.get(rule.name)))
     return marks
 

@@ -1,29 +1,13 @@
-"""The verdict as blocks: what it comes to, what does not hold and where to look, the other rules, what was judged."""
+"""The verdict as blocks: result, what does not hold and where to look, the other rules, what was judged."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.render.blocks import (
-    Cell,
-    Facts,
-    Point,
-    Prose,
-    Row,
-    Section,
-    Table,
-    Tone,
-    names,
-    rows_of,
-    texts,
-    toned,
-    web_address,
-    worst,
-)
-from dataaudit.base.render.blocks import numbers as number_columns
-from dataaudit.base.render.blocks import words as word_columns
+from dataaudit.base.render.blocks import Cell, Facts, Point, Prose, Section, Table, Tone, toned, web_address, worst
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.render.terminal import render
 from dataaudit.base.text import plural
@@ -40,17 +24,7 @@ from dataaudit.decide.gate.verdict import (
     WaiverState,
 )
 from dataaudit.decide.gate.writers import words
-from dataaudit.decide.gate.writers.words import (
-    WORST_FIRST,
-    Effect,
-    Shown,
-    effect_of,
-    expired,
-    only_expired,
-    pick,
-    problems,
-    skipped,
-)
+from dataaudit.decide.tables import table
 from dataaudit.metrics.registry import METRICS
 
 MOST_CASES = 30
@@ -74,7 +48,12 @@ _TONES: dict[State, Tone] = {
     State.PASSED: "good",
     State.NOT_APPLICABLE: "quiet",
 }
-_EFFECTS: dict[Effect, Tone] = {Effect.STOPS: "bad", Effect.UNKNOWN: "bad", Effect.WARNS: "warn", Effect.HOLDS: "good"}
+_EFFECTS: dict[words.Effect, Tone] = {
+    words.Effect.STOPS: "bad",
+    words.Effect.UNKNOWN: "bad",
+    words.Effect.WARNS: "warn",
+    words.Effect.HOLDS: "good",
+}
 _CAUSES = {
     ExitCode.BUDGET_EXCEEDED: "a budget is exceeded",
     ExitCode.NOT_EVALUATED: "a rule could not be evaluated",
@@ -103,24 +82,27 @@ def verdict_blocks(verdict: Verdict) -> Section:
 
 def verdict_title(verdict: Verdict) -> tuple[str, Tone]:
     """Return the verdict in a few words."""
-    if only_expired(verdict):
-        return f"Stopped: {plural(len(expired(verdict)), 'waiver')} of the policy expired, no rule fails", "bad"
+    if words.only_expired(verdict):
+        return (
+            f"Stopped: {plural(len(words.expired(verdict)), 'waiver')} of the policy expired, no rule fails",
+            "bad",
+        )
     if not verdict.passed:
         return f"Stopped: {', and '.join(_CAUSES[code] for code in verdict.codes if code in _CAUSES)}", "bad"
     warned = verdict.count(State.WARNED)
-    none = len(skipped(verdict))
+    none = len(words.skipped(verdict))
     more = f", {none:,} of {plural(len(verdict.rules), 'rule')} skipped" if none else ""
     return (f"Passed, with {plural(warned, 'warning')}{more}", "warn") if warned else (f"Passed{more}", "good")
 
 
 def area_tones(verdict: Verdict) -> dict[str, Tone]:
     """Return the tone of each area of which a rule does not hold, by the id of its section."""
-    found: dict[str, Tone] = {}
-    for rule_result in verdict.rules:
-        if (tone := _TONES[rule_result.state]) in {"bad", "warn"}:
-            area = _area(rule_result.rule) or "verdict"
-            found[area] = worst((tone, found.get(area, "")))
-    return found
+    tones: dict[str, Tone] = {}
+    for result in verdict.rules:
+        if (tone := _TONES[result.state]) in {"bad", "warn"}:
+            area = _area(result.rule) or "verdict"
+            tones[area] = worst((tone, tones.get(area, "")))
+    return tones
 
 
 def verdict_section(verdict: Verdict) -> tuple[Section, list[Point]]:
@@ -135,17 +117,15 @@ def verdict_section(verdict: Verdict) -> tuple[Section, list[Point]]:
         lead = say("{} Waiting for a baseline: {}.", lead, join(", ", (Name(name, 60) for name in verdict.waiting)))
     blocks = (*rule_blocks(verdict, shards=len(verdict.shards_behind)), _judged(verdict))
     section = Section(id="verdict", title="Rules", lead=lead, tone=verdict_title(verdict)[1], blocks=blocks)
-    points = [_point(rule_result) for state in _VERBS for rule_result in verdict.rules if rule_result.state == state]
+    points = [_point(result) for state in _VERBS for result in verdict.rules if result.state == state]
     return section, [*_behind_point(verdict), *points]
 
 
 def _area(rule: Rule) -> str:
-    """Return the section of a page that says more of a rule's metric; nothing where none does."""
     return METRICS[rule.metric].area if rule.metric in METRICS else ""
 
 
 def _judged(verdict: Verdict) -> Facts:
-    """Return what was judged, by what, and what it comes to."""
     older = verdict.baseline
     baseline: tuple[tuple[Line, Line], ...] = ()
     if older is not None:
@@ -167,30 +147,35 @@ def rule_blocks(
     verdict: Verdict, rows: int = MOST_CASES, of_a_rule: int = OF_A_RULE, shards: int = OF_A_RULE
 ) -> list[Table | Facts]:
     """Return the shards behind what fails, what does not hold, where to look, waivers, and the other rules."""
-    shown, left_out = pick(verdict, rows, first=of_a_rule, most=of_a_rule)
-    heads = (*word_columns("state"), *names("rule", "where"), *texts("value"), *names("limit"))
-    blocks: list[Table | Facts] = [
-        _behind(verdict, shards),
-        Table(
-            title="What does not hold",
-            columns=heads,
-            rows=tuple(map(_case, shown)),
-            number=len(shown) + left_out,
-            noun="case",
-            rest=_REST,
-        ),
-    ]
+    shown, left_out = words.pick(verdict, rows, first=of_a_rule, most=of_a_rule)
+    cases = table(
+        "What does not hold",
+        shown,
+        ("state", "word", lambda item: Cell(text=str(item.effect).lower(), tone=_EFFECTS.get(item.effect, "quiet"))),
+        ("rule", "name", lambda item: _rule(item.result.rule, item.case, href=_area(item.result.rule))),
+        ("where", "name", _where),
+        ("value", "text", lambda item: _ours(words.value_words(item.result.rule, item.case))),
+        ("limit", "name", _limit),
+        most=len(shown),
+        noun="case",
+        rest=_REST,
+    )
+    blocks: list[Table | Facts] = [_behind(verdict, shards), replace(cases, number=len(shown) + left_out)]
     if look := tuple(_look(verdict, of_a_rule)):
         blocks.append(Facts(title="Where to look", pairs=look))
     if verdict.waivers:
         blocks.append(_waivers(verdict, rows))
-    rest = [result for result in verdict.rules if not problems(verdict, result)]
-    columns = (*word_columns("state"), *names("rule"), *texts("cases and numbers"))
+    others = [
+        (words.effect_of(verdict, result), result) for result in verdict.rules if not words.problems(verdict, result)
+    ]
     blocks.append(
-        Table(
-            title="The other rules",
-            columns=columns,
-            rows=tuple(_other(verdict, rule_result) for rule_result in rest),
+        table(
+            "The other rules",
+            others,
+            ("state", "word", lambda item: toned(str(item[0]).lower(), _EFFECTS.get(item[0], "quiet"))),
+            ("rule", "name", lambda item: _rule(item[1].rule, None)),
+            ("cases and numbers", "text", lambda item: _holds(item[1])),
+            most=len(others),
             noun="rule",
         )
     )
@@ -198,75 +183,67 @@ def rule_blocks(
 
 
 def _behind(verdict: Verdict, most: int) -> Table:
-    """Return the shards that most rules which stop the release sit in."""
-
-    def row(behind: ShardBehind) -> Row:
-        new = ", changed since the baseline" if behind.changed else ", new since the baseline" if behind.fresh else ""
+    def rules(behind: ShardBehind) -> Line:
         named: list[Line] = [_name(rule) for rule in behind.rules[:_RULES]]
         if len(behind.rules) > _RULES:
             named.append(f"{len(behind.rules) - _RULES:,} more")
-        weight = f"{behind.weight:.2f}" if behind.weight >= 0.005 else "<0.01"
-        return _name(words.name(behind.uri)), len(behind.rules), weight, say("{}{}", join(", ", named), new)
+        new = ", changed since the baseline" if behind.changed else ", new since the baseline" if behind.fresh else ""
+        return say("{}{}", join(", ", named), new)
 
-    return Table(
-        title="Shards behind this",
-        columns=(*names("shard"), *number_columns("rules", "weight"), *texts("which rules")),
-        rows=tuple(map(row, verdict.shards_behind[:most])),
-        number=verdict.num_shards_behind,
+    shards = table(
+        "Shards behind this",
+        verdict.shards_behind[:most],
+        ("shard", "name", lambda behind: _name(words.name(behind.uri))),
+        ("rules", "number", lambda behind: len(behind.rules)),
+        ("weight", "number", lambda behind: f"{behind.weight:.2f}" if behind.weight >= 0.005 else "<0.01"),
+        ("which rules", "text", rules),
+        most=most,
         noun="shard",
         rest=_REST,
     )
+    return replace(shards, number=verdict.num_shards_behind)
 
 
 def _behind_point(verdict: Verdict) -> Iterator[Point]:
-    """Yield the first shards behind what fails, where there is more than one rule to tell."""
     first = verdict.shards_behind[:OF_A_RULE]
-    told: list[Line] = [
-        say("{} ({})", _name(words.name(shard_behind.uri)), plural(len(shard_behind.rules), "rule"))
-        for shard_behind in first
+    shards: list[Line] = [
+        say("{} ({})", _name(words.name(behind.uri)), plural(len(behind.rules), "rule")) for behind in first
     ]
     left = verdict.num_shards_behind - len(first)
     if left > 0:
-        told.append(plural(left, "more shard"))
-    if told:
-        yield Point(tone="bad", head="Shards behind this", text=say("{}.", join(", ", told)), section="verdict")
+        shards.append(plural(left, "more shard"))
+    if shards:
+        yield Point(tone="bad", head="Shards behind this", text=say("{}.", join(", ", shards)), section="verdict")
 
 
-def _case(shown: Shown) -> Row:
-    """Return a case that does not pass as cells: state, rule, where, value, limit."""
-    rule, case = shown.result.rule, shown.case
-    tone = "quiet" if shown.effect == Effect.WAIVED else _EFFECTS.get(shown.effect, "")
-    metric = Name(words.metric_words(rule, case), _ANY)
-    return (
-        Cell(text=str(shown.effect).lower(), tone=tone),
-        Cell(text=_name(rule.name), href=_area(rule), aside=metric),
-        Cell(text=_where(shown), aside=Name(case.fingerprint) if case is not None and case.fingerprint else ""),
-        _told(words.value_words(rule, case)),
-        Cell(text=_told(words.limit_words(rule)), detail=_told(_beside(shown.result, case))),
-    )
+def _rule(rule: Rule, case: Case | None, href: str = "") -> Cell:
+    return Cell(text=_name(rule.name), href=href, aside=Name(words.metric_words(rule, case), _ANY))
 
 
-def _where(shown: Shown) -> Line:
-    """Return the place; of a rule about several statistics also which one."""
-    place = _place(shown.case)
-    if shown.case is None or shown.case.stat == shown.result.rule.stat:
-        return place
-    return say("{}, {}", _name(shown.case.stat), place)
+def _where(shown: words.Shown) -> Cell:
+    case, where = shown.case, _scope(shown.case)
+    if case is not None and case.stat != shown.result.rule.stat:
+        where = say("{}, {}", _name(case.stat), where)
+    return Cell(text=where, aside=Name(case.fingerprint) if case is not None and case.fingerprint else "")
+
+
+def _limit(shown: words.Shown) -> Cell:
+    rule = shown.result.rule
+    return Cell(text=_ours(words.limit_words(rule)), detail=_ours(_beside(shown.result, shown.case)))
 
 
 def _beside(result: RuleResult, case: Case | None) -> str:
     """Return the number that was judged and what it was compared with, where these are not the value."""
     rule = result.rule
-    found = numbers(rule, case)
+    shown = numbers(rule, case)
     baseline = ""
-    if found.baseline and case is not None:
+    if shown.baseline and case is not None:
         of = "median" if rule.limit_kind == "robust_sd" else rule.budget_from or "from"
-        baseline = f"{of} {with_unit(found.baseline, case.unit)}"
+        baseline = f"{of} {with_unit(shown.baseline, case.unit)}"
     return ", ".join(part for part in (words.judged_words(rule, case), baseline) if part)
 
 
 def _waivers(verdict: Verdict, most: int) -> Table:
-    """Return the waivers, expired ones first, with the cases that they cover."""
     covered = {
         case.fingerprint: words.message(result.rule, case)
         for result in verdict.rules
@@ -275,92 +252,81 @@ def _waivers(verdict: Verdict, most: int) -> Table:
         if case.waived
     }
 
-    def row(result: WaiverResult) -> Row:
-        waiver, late = result.waiver, result.state in {WaiverState.EXPIRED, WaiverState.EXCEEDED}
-        ceiling = "" if waiver.up_to is None else f", up to {number(waiver.up_to)}"
-        last = Name(waiver.expires.isoformat() + ceiling)
-        told = (_written(waiver.owner, 200), _written(waiver.reason), last)
-        name, covers = _name(waiver.rule), _told(covered.get(waiver.fingerprint, ""))
-        return toned(str(result.state), "bad", when=late), name, Name(waiver.fingerprint), *told, covers
+    def state(result: WaiverResult) -> Cell | Line:
+        return toned(str(result.state), "bad", when=result.state in {WaiverState.EXPIRED, WaiverState.EXCEEDED})
 
-    return Table(
-        title="Waivers",
-        columns=(
-            *word_columns("state"),
-            *names("rule", "fingerprint", "owner"),
-            *texts("reason"),
-            *names("last day"),
-            *texts("covers"),
-        ),
-        **rows_of(sorted(verdict.waivers, key=lambda waiver: _WAIVERS[waiver.state]), row, most),
+    def last_day(result: WaiverResult) -> Line:
+        ceiling = "" if result.waiver.up_to is None else f", up to {number(result.waiver.up_to)}"
+        return Name(result.waiver.expires.isoformat() + ceiling)
+
+    return table(
+        "Waivers",
+        sorted(verdict.waivers, key=lambda result: _WAIVERS[result.state]),
+        ("state", "word", state),
+        ("rule", "name", lambda result: _name(result.waiver.rule)),
+        ("fingerprint", "name", lambda result: Name(result.waiver.fingerprint)),
+        ("owner", "name", lambda result: _written(result.waiver.owner, 200)),
+        ("reason", "text", lambda result: _written(result.waiver.reason)),
+        ("last day", "name", last_day),
+        ("covers", "text", lambda result: _ours(covered.get(result.waiver.fingerprint, ""))),
+        most=most,
         noun="waiver",
     )
 
 
 def _look(verdict: Verdict, of_a_rule: int) -> Iterator[tuple[Line, Line | Cell]]:
     """Yield the shards to look at, for each case that is listed, and what to do about it once for each rule."""
-    for result in sorted(verdict.rules, key=lambda item: WORST_FIRST[effect_of(verdict, item)]):
-        rule, listed = result.rule, problems(verdict, result)[:of_a_rule]
-        told: list[Line | Cell] = [line for shown in listed if (line := _evidence(shown, named=len(listed) > 1))]
+    for result in sorted(verdict.rules, key=lambda item: words.WORST_FIRST[words.effect_of(verdict, item)]):
+        rule, listed = result.rule, words.problems(verdict, result)[:of_a_rule]
+        lines: list[Line | Cell] = [line for shown in listed if (line := _evidence(shown, named=len(listed) > 1))]
         if listed and rule.runbook is not None:
-            told.append(_runbook(rule))
+            lines.append(_runbook(rule))
         if listed and rule.owner is not None:
-            told.append(say("owner {}", _written(rule.owner, 200)))
+            lines.append(say("owner {}", _written(rule.owner, 200)))
         if listed and rule.reason is not None:
-            told.append(say("why: {}", _written(rule.reason)))
-        for index, item in enumerate(told):
+            lines.append(say("why: {}", _written(rule.reason)))
+        for index, item in enumerate(lines):
             yield "" if index else _name(rule.name), item
 
 
-def _evidence(shown: Shown, *, named: bool) -> Line:
-    """Return shards and fingerprint of a case, with its place where a rule lists several."""
-    told: list[Line] = [
-        say("{} ({})", _name(uri), _told(count)) for uri, count in words.evidence(shown.result.rule, shown.case)
+def _evidence(shown: words.Shown, *, named: bool) -> Line:
+    parts: list[Line] = [
+        say("{} ({})", _name(uri), _ours(count)) for uri, count in words.evidence(shown.result.rule, shown.case)
     ]
     if shown.case is not None and shown.case.fingerprint:
-        told.append(say("fingerprint {}", Name(shown.case.fingerprint)))
-    if not told:
+        parts.append(say("fingerprint {}", Name(shown.case.fingerprint)))
+    if not parts:
         return ""
-    line = join("; ", told)
-    return say("{}: {}", _place(shown.case), line) if named else line
-
-
-def _other(verdict: Verdict, result: RuleResult) -> Row:
-    effect = effect_of(verdict, result)
-    metric = Name(words.metric_words(result.rule, None), _ANY)
-    rule = Cell(text=_name(result.rule.name), aside=metric)
-    return toned(str(effect).lower(), _EFFECTS.get(effect, "quiet")), rule, _holds(result)
+    line = join("; ", parts)
+    return say("{}: {}", _scope(shown.case), line) if named else line
 
 
 def _holds(result: RuleResult) -> Line:
     if result.state != State.PASSED:
-        return _told(words.why(result))
+        return _ours(words.why(result))
     nearest = next((case for case in result.cases if not case.waived), None)
     beside: Line = ""
     if nearest is not None and (judged := _beside(result, nearest)):
-        beside = say(" ({})", _told(judged))
-    told = say(
-        "{}, limit {}{}", *map(_told, (words.value_words(result.rule, nearest), words.limit_words(result.rule))), beside
-    )
+        beside = say(" ({})", _ours(judged))
+    value, limit = _ours(words.value_words(result.rule, nearest)), _ours(words.limit_words(result.rule))
+    text = say("{}, limit {}{}", value, limit, beside)
     if result.waived:
-        told = say("{}; {} waived", told, plural(result.waived, "case"))
+        text = say("{}; {} waived", text, plural(result.waived, "case"))
     passing = result.counts.get(State.PASSED, 0)
-    if passing < 2:
-        return told
-    return say("{}, nearest {}: {}", plural(passing, "case"), _place(nearest), told)
+    return text if passing < 2 else say("{}, nearest {}: {}", plural(passing, "case"), _scope(nearest), text)
 
 
 def _point(result: RuleResult) -> Point:
-    """Return a rule that does not hold, with the place where it holds least."""
     rule = result.rule
     text: Line = _name(rule.metric, 60)
     if result.cases:
         case, others = result.cases[0], result.counts.get(result.state, 0) - 1
-        of = say(" of {}", _place(case)) if words.places(case) else ""
-        found, beside = words.value_words(rule, case), _beside(result, case)
-        value = f"has {found}" if found.startswith("no number") else f"is {found}, and cannot be judged"
+        of = say(" of {}", _scope(case)) if words.scope_pairs(case) else ""
+        value, beside = words.value_words(rule, case), _beside(result, case)
         if case.judged is not None:
-            value = f"is {found}{f', {beside}' if beside else ''}, limit {words.limit_words(rule)}"
+            value = f"is {value}{f', {beside}' if beside else ''}, limit {words.limit_words(rule)}"
+        else:
+            value = f"has {value}" if value.startswith("no number") else f"is {value}, and cannot be judged"
         text = say("{} {}{} {}.", text, _name(case.stat, 40), of, value)
         evidence = [say("{}: {}", _name(uri), count) for uri, count in words.evidence(rule, case)]
         if evidence:
@@ -383,19 +349,18 @@ def _name(text: str, limit: int = _NAME) -> Name:
     return Name(words.name(text, limit), _ANY)
 
 
-def _told(text: str) -> Line:
+def _ours(text: str) -> Line:
     """Return words of ours that may hold a unit or a code of the data: as a name, but where all of them are plain."""
     return text if _PLAIN.fullmatch(text) and not _HEXADECIMAL.search(text) else Name(text, _ANY)
 
 
-def _place(case: Case | None) -> Line:
+def _scope(case: Case | None) -> Line:
     """Return ``set val, source web``, or ``whole dataset``."""
-    pairs = [say("{} {}", field, _name(name)) for field, name in words.places(case)]
+    pairs = [say("{} {}", field, _name(name)) for field, name in words.scope_pairs(case)]
     return join(", ", pairs) if pairs else "whole dataset"
 
 
 def _written(text: str, limit: int = _TEXT) -> Name:
-    """Return what the policy's author wrote, on one line."""
     return Name(words.prose(text, limit), _ANY)
 
 

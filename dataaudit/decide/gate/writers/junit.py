@@ -12,10 +12,9 @@ from dataaudit import __version__
 from dataaudit.base.text import plural
 from dataaudit.decide.gate.verdict import RuleResult, Verdict
 from dataaudit.decide.gate.writers import words as w
-from dataaudit.decide.gate.writers.words import STOPPING, Effect, Shown, effect_of, expired, problems
 
 CASES = 20
-"""Cases of one rule that are listed; the others are counted."""
+"""Cases of a rule that are listed; the others are counted."""
 _DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>\n'
 _ILLEGAL = {"\ufffe": "\\ufffe", "\uffff": "\\uffff"}
 """What XML cannot hold, of what is left when control characters and surrogates are escapes."""
@@ -28,7 +27,7 @@ def junit_xml(verdict: Verdict) -> bytes:
         suite.add_property(name, _xml(value))
     for result in verdict.rules:
         suite.add_testcase(_test_case(verdict, result))
-    for late in expired(verdict):
+    for late in w.expired(verdict):
         test = _named(verdict, f"waiver {late.waiver.fingerprint} has expired")
         test.result = [Failure(_xml(w.waiver_words(late)), "expired_waiver")]
         suite.add_testcase(test)
@@ -45,21 +44,21 @@ def junit_xml(verdict: Verdict) -> bytes:
 
 
 def _test_case(verdict: Verdict, result: RuleResult) -> TestCase:
-    effect = effect_of(verdict, result)
+    effect = w.effect_of(verdict, result)
     test = _named(verdict, result.rule.name)
-    cases = problems(verdict, result)
+    cases = w.problems(verdict, result)
     deciding = [shown for shown in cases if shown.effect == effect]
     first = w.message(result.rule, deciding[0].case) if deciding else w.why(result)
     more = f" (and {plural(len(deciding) - 1, 'more case')})" if len(deciding) > 1 else ""
-    if effect in STOPPING:
-        kind, label = (Failure, "budget_exceeded") if effect == Effect.STOPS else (Error, "not_evaluated")
-        found = kind(_xml(first + more), label)
-        found.text = _xml("\n".join(_lines(result, cases)))
-        test.result = [found]
-    elif effect == Effect.SKIPPED:
+    if effect in w.STOPPING:
+        kind, label = (Failure, "budget_exceeded") if effect == w.Effect.STOPS else (Error, "not_evaluated")
+        failure = kind(_xml(first + more), label)
+        failure.text = _xml("\n".join(_lines(result, cases)))
+        test.result = [failure]
+    elif effect == w.Effect.SKIPPED:
         test.result = [Skipped(_xml(first if deciding else w.why(result)), str(result.state))]
-    notes = [f"warning: {line}" for line in _lines(result, deciding)] if effect == Effect.WARNS else []
-    waived = [shown for shown in cases if shown.effect == Effect.WAIVED]
+    notes = [f"warning: {line}" for line in _lines(result, deciding)] if effect == w.Effect.WARNS else []
+    waived = [shown for shown in cases if shown.effect == w.Effect.WAIVED]
     notes += [f"waived: {line}" for line in _listed(result, waived)]
     if notes:
         test.append(SystemOut(_xml("\n".join(notes))))
@@ -70,13 +69,12 @@ def _named(verdict: Verdict, name: str) -> TestCase:
     return TestCase(_xml(w.name(name)), _xml(w.name(verdict.policy)), 0.0)
 
 
-def _lines(result: RuleResult, cases: tuple[Shown, ...] | list[Shown]) -> list[str]:
-    """Return the worst cases, and who answers for the rule."""
-    own = [shown for shown in cases if shown.effect != Effect.WAIVED]
+def _lines(result: RuleResult, cases: tuple[w.Shown, ...] | list[w.Shown]) -> list[str]:
+    own = [shown for shown in cases if shown.effect != w.Effect.WAIVED]
     return [*_listed(result, own), *w.about(result.rule, "owner", "reason", "runbook")]
 
 
-def _listed(result: RuleResult, cases: list[Shown]) -> list[str]:
+def _listed(result: RuleResult, cases: list[w.Shown]) -> list[str]:
     lines = [
         f"{w.message(result.rule, shown.case)}"
         + (f"; fingerprint {w.name(shown.case.fingerprint, 40)}" if shown.case and shown.case.fingerprint else "")

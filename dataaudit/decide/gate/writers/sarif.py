@@ -9,23 +9,7 @@ import gzip
 from typing import Any
 from urllib.parse import quote
 
-from sarif_pydantic import (
-    ArtifactLocation,
-    Invocation,
-    Level,
-    Location,
-    LogicalLocation,
-    Message,
-    PhysicalLocation,
-    Region,
-    ReportingConfiguration,
-    ReportingDescriptor,
-    Result,
-    Run,
-    Sarif,
-    Tool,
-    ToolDriver,
-)
+import sarif_pydantic as sp
 
 from dataaudit import __version__
 from dataaudit.base.render.blocks import web_address
@@ -33,7 +17,6 @@ from dataaudit.decide.gate.policy import Rule, Severity, Waiver
 from dataaudit.decide.gate.verdict import Case, State, Verdict, WaiverResult, WaiverState
 from dataaudit.decide.gate.writers import words as w
 from dataaudit.decide.gate.writers.annotations import PolicyFile
-from dataaudit.decide.gate.writers.words import STOPPING, Effect, Shown, expired, pick
 
 MOST_RESULTS = 5000
 MOST_RULES = 25_000
@@ -49,10 +32,10 @@ _EXPIRED = "waivers/expired"
 _VERDICT = "gate/verdict"
 """Rules of our own; a policy's names hold no slash."""
 _LEVELS = {
-    Effect.STOPS: Level.ERROR,
-    Effect.UNKNOWN: Level.ERROR,
-    Effect.WARNS: Level.WARNING,
-    Effect.WAIVED: Level.NOTE,
+    w.Effect.STOPS: sp.Level.ERROR,
+    w.Effect.UNKNOWN: sp.Level.ERROR,
+    w.Effect.WARNS: sp.Level.WARNING,
+    w.Effect.WAIVED: sp.Level.NOTE,
 }
 
 
@@ -69,9 +52,9 @@ def sarif_json(verdict: Verdict, policy: PolicyFile, *, most_bytes: int = MOST_B
         room //= 2
 
 
-def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
-    late = expired(verdict)
-    picked, left_out = pick(verdict, room - min(len(late), room // 2) - 1)
+def _file(verdict: Verdict, policy: PolicyFile, room: int) -> sp.Sarif:
+    late = w.expired(verdict)
+    picked, left_out = w.pick(verdict, room - min(len(late), room // 2) - 1)
     waivers = {
         waiver_result.waiver.fingerprint: waiver_result.waiver
         for waiver_result in verdict.waivers
@@ -82,27 +65,27 @@ def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
     known = [shown for shown in picked if shown.result.rule.name in numbered]
     results = [_result(shown, policy, numbered[shown.result.rule.name], waivers) for shown in known]
     results += [_expired(waiver_result, policy, base) for waiver_result in late[: room // 2]]
-    if not verdict.passed and not any(result.level == Level.ERROR for result in results):
+    if not verdict.passed and not any(result.level == sp.Level.ERROR for result in results):
         results.append(_own(_VERDICT, base + 1, f"{w.headline(verdict)}: {w.advice(verdict)}", policy))
     left = left_out + max(0, len(late) - room // 2) + len(picked) - len(known)
-    driver = ToolDriver(
+    driver = sp.ToolDriver(
         name="dataaudit",
         version=__version__,
         semantic_version=__version__,
         rules=[*(_descriptor(result.rule) for result in verdict.rules[:base]), *_own_rules()],
     )
-    return Sarif.model_validate(
+    return sp.Sarif.model_validate(
         {
             "$schema": _SCHEMA,
             "version": "2.1.0",
             "runs": [
-                Run(
-                    tool=Tool(driver=driver),
+                sp.Run(
+                    tool=sp.Tool(driver=driver),
                     results=results,
                     invocations=[_invocation(verdict, left)],
                     original_uri_base_ids={
-                        _ROOT: ArtifactLocation(description=Message(text="The root of the repository.")),
-                        _DATA: ArtifactLocation(description=Message(text="The splits of the audited corpus.")),
+                        _ROOT: sp.ArtifactLocation(description=sp.Message(text="The root of the repository.")),
+                        _DATA: sp.ArtifactLocation(description=sp.Message(text="The splits of the audited corpus.")),
                     },
                     properties=_facts(verdict) | {"resultsLeftOut": left},
                 )
@@ -111,49 +94,49 @@ def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
     )
 
 
-def _descriptor(rule: Rule) -> ReportingDescriptor:
+def _descriptor(rule: Rule) -> sp.ReportingDescriptor:
     what = f"{w.metric_words(rule, None)} {w.limit_words(rule)}"
     lines = [w.prose(rule.reason) or what, *w.about(rule, "Owner", "Runbook")]
-    return ReportingDescriptor(
+    return sp.ReportingDescriptor(
         id=w.name(rule.name),
-        short_description=Message(text=_text(what)),
-        full_description=Message(text=_text(lines[0])),
-        help=Message(text=_text("\n".join(lines))),
+        short_description=sp.Message(text=_text(what)),
+        full_description=sp.Message(text=_text(lines[0])),
+        help=sp.Message(text=_text("\n".join(lines))),
         help_uri=web_address(rule.runbook) or None,
-        default_configuration=ReportingConfiguration(
-            level=(Level.ERROR if rule.severity == Severity.FAIL else Level.WARNING).value
+        default_configuration=sp.ReportingConfiguration(
+            level=(sp.Level.ERROR if rule.severity == Severity.FAIL else sp.Level.WARNING).value
         ),
         properties={"tags": ["data-quality"]},
     )
 
 
-def _own_rules() -> list[ReportingDescriptor]:
+def _own_rules() -> list[sp.ReportingDescriptor]:
     texts = {_EXPIRED: "A waiver whose day has passed stops the release.", _VERDICT: "The verdict as a whole."}
     return [
-        ReportingDescriptor(
+        sp.ReportingDescriptor(
             id=name,
-            short_description=Message(text=text),
-            full_description=Message(text=text),
-            help=Message(text=text),
-            default_configuration=ReportingConfiguration(level=Level.ERROR.value),
+            short_description=sp.Message(text=text),
+            full_description=sp.Message(text=text),
+            help=sp.Message(text=text),
+            default_configuration=sp.ReportingConfiguration(level=sp.Level.ERROR.value),
         )
         for name, text in texts.items()
     ]
 
 
-def _result(shown: Shown, policy: PolicyFile, index: int, waivers: dict[str, Waiver]) -> Result:
+def _result(shown: w.Shown, policy: PolicyFile, index: int, waivers: dict[str, Waiver]) -> sp.Result:
     rule, case = shown.result.rule, shown.case
     text = f"{shown.effect}: {w.message(rule, case)}"
-    if shown.effect in STOPPING or shown.effect == Effect.WARNS:
+    if shown.effect in w.STOPPING or shown.effect == w.Effect.WARNS:
         text += f"; owner {w.prose(rule.owner, 200)}" if rule.owner else ""
     more: dict[str, Any] = {}
-    if shown.effect == Effect.WAIVED and case is not None:
+    if shown.effect == w.Effect.WAIVED and case is not None:
         more["suppressions"] = [_suppression(waivers.get(case.fingerprint))]
-    return Result(
+    return sp.Result(
         rule_id=w.name(rule.name),
         rule_index=index,
-        level=_LEVELS.get(shown.effect, Level.NOTE),
-        message=Message(text=_text(text)),
+        level=_LEVELS.get(shown.effect, sp.Level.NOTE),
+        message=sp.Message(text=_text(text)),
         locations=[_location(policy, policy.lines.get(rule.name), case)],
         related_locations=[_related(uri, text) for uri, text in _evidence(rule, case)] or None,
         partial_fingerprints=_fingerprints(case.fingerprint if case else ""),
@@ -161,17 +144,17 @@ def _result(shown: Shown, policy: PolicyFile, index: int, waivers: dict[str, Wai
     )
 
 
-def _expired(late: WaiverResult, policy: PolicyFile, index: int) -> Result:
-    found = _own(_EXPIRED, index, w.waiver_words(late), policy)
-    return found.model_copy(update={"partial_fingerprints": _fingerprints(late.waiver.fingerprint)})
+def _expired(late: WaiverResult, policy: PolicyFile, index: int) -> sp.Result:
+    result = _own(_EXPIRED, index, w.waiver_words(late), policy)
+    return result.model_copy(update={"partial_fingerprints": _fingerprints(late.waiver.fingerprint)})
 
 
-def _own(name: str, index: int, text: str, policy: PolicyFile) -> Result:
-    return Result(
+def _own(name: str, index: int, text: str, policy: PolicyFile) -> sp.Result:
+    return sp.Result(
         rule_id=name,
         rule_index=index,
-        level=Level.ERROR,
-        message=Message(text=_text(text)),
+        level=sp.Level.ERROR,
+        message=sp.Message(text=_text(text)),
         locations=[_location(policy, None, None)],
     )
 
@@ -183,39 +166,39 @@ def _suppression(waiver: Waiver | None) -> dict[str, str]:
     return {"kind": "external", "status": "accepted", "justification": why}
 
 
-def _location(policy: PolicyFile, line: int | None, case: Case | None) -> Location:
-    names = [LogicalLocation(fully_qualified_name=text, kind=field) for field, text in w.places(case)]
+def _location(policy: PolicyFile, line: int | None, case: Case | None) -> sp.Location:
+    names = [sp.LogicalLocation(fully_qualified_name=text, kind=field) for field, text in w.scope_pairs(case)]
     inside = policy.in_repository is not None
-    return Location(
-        physical_location=PhysicalLocation(
-            artifact_location=ArtifactLocation(uri=_uri(policy.name), uri_base_id=_ROOT if inside else None),
-            region=Region(start_line=line or 1),
+    return sp.Location(
+        physical_location=sp.PhysicalLocation(
+            artifact_location=sp.ArtifactLocation(uri=_uri(policy.name), uri_base_id=_ROOT if inside else None),
+            region=sp.Region(start_line=line or 1),
         ),
         logical_locations=names or None,
     )
 
 
-def _related(uri: str, text: str) -> Location:
-    place = ArtifactLocation(uri=_uri(uri), uri_base_id=_DATA)
-    return Location(
-        physical_location=PhysicalLocation(artifact_location=place), message=Message(text=_text(f"{uri}: {text}"))
+def _related(uri: str, text: str) -> sp.Location:
+    place = sp.ArtifactLocation(uri=_uri(uri), uri_base_id=_DATA)
+    return sp.Location(
+        physical_location=sp.PhysicalLocation(artifact_location=place), message=sp.Message(text=_text(f"{uri}: {text}"))
     )
 
 
 def _evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
-    found = w.evidence(rule, case)
-    if case is not None and case.shard_uri is not None and not found:
+    shards = w.evidence(rule, case)
+    if case is not None and case.shard_uri is not None and not shards:
         return [(w.name(case.shard_uri), "this shard")]
-    return found
+    return shards
 
 
 def _fingerprints(fingerprint: str) -> dict[str, str] | None:
-    """Return what tells that a finding is the one of an earlier run; GitHub reads the first name alone."""
+    """Return what identifies a finding across runs; GitHub reads the first name alone."""
     shown = w.name(fingerprint, 40)
     return {"primaryLocationLineHash": f"{shown}:1", "dataauditCase/v1": shown} if shown else None
 
 
-def _invocation(verdict: Verdict, left: int) -> Invocation:
+def _invocation(verdict: Verdict, left: int) -> sp.Invocation:
     more: dict[str, Any] = {
         "exitCode": int(verdict.exit_code),
         "exitCodeDescription": f"{w.headline(verdict)}: {w.tally(verdict)}",
@@ -224,7 +207,7 @@ def _invocation(verdict: Verdict, left: int) -> Invocation:
         text = f"{left:,} results are left out; `--out gate.json` writes them to a file."
         more["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
     judged = not any(result.state == State.NOT_EVALUATED for result in verdict.rules)
-    return Invocation(execution_successful=judged and verdict.exit_code in {0, 1}, **more)
+    return sp.Invocation(execution_successful=judged and verdict.exit_code in {0, 1}, **more)
 
 
 def _facts(verdict: Verdict) -> dict[str, Any]:

@@ -1,10 +1,8 @@
-"""A verdict in plain sentences. Names are made printable here; each writer still escapes them for its own format.
+"""A verdict in plain sentences, and what a rule or a case means for the release. Every writer asks here.
 
-What a rule, or a case of it, means for the release, and which cases are shown: where every writer asks.
-
-A severity is what the policy says; an effect is what it comes to under ``--fail-on``, with waivers. Each writer shows
-as an error exactly what stops the release, so a green page never stands beside an exit code of 1. Where there is room
-for some cases, the worst are shown first, and every rule with its worst.
+Names are made printable here; each writer still escapes them for its own format. A severity is what the policy says; an
+effect is what it comes to under ``--fail-on``, with waivers. Each writer shows as an error exactly what stops the
+release. Where there is room for some cases, the worst are shown first, and every rule with its worst.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from itertools import islice
 from dataaudit.base.errors import ExitCode
 from dataaudit.base.text import clean, plural
 from dataaudit.decide.gate.judge import UNKNOWN_BYTES
-from dataaudit.decide.gate.number_texts import Numbers, evidence_count, number, numbers, reason_text, with_unit
+from dataaudit.decide.gate.number_texts import Numbers, evidence_count, listed, number, numbers, reason_text, with_unit
 from dataaudit.decide.gate.policy import COVERAGE, Rule
 from dataaudit.decide.gate.verdict import BINDING, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 
@@ -51,8 +49,7 @@ WORDS = {
 
 def effect_of(verdict: Verdict, result: RuleResult) -> Effect:
     """Return what a rule means for the release."""
-    strict, required = verdict.fail_on == "warn", result.is_required
-    effect = _effect(result.state, strict=strict, required=required)
+    effect = _effect(result.state, strict=verdict.fail_on == "warn", required=result.is_required)
     hidden = effect == Effect.SKIPPED and State.WARNED in result.open_states
     return Effect.WARNS if hidden else effect
 
@@ -76,10 +73,8 @@ def only_expired(verdict: Verdict) -> bool:
 
 
 def skipped(verdict: Verdict) -> tuple[str, ...]:
-    """Return the names of the rules of which the verdict says nothing."""
-    return tuple(
-        rule_result.rule.name for rule_result in verdict.rules if effect_of(verdict, rule_result) == Effect.SKIPPED
-    )
+    """Return the names of the rules that were not judged."""
+    return tuple(result.rule.name for result in verdict.rules if effect_of(verdict, result) == Effect.SKIPPED)
 
 
 def _effect(state: State, *, strict: bool, required: bool) -> Effect:
@@ -98,7 +93,7 @@ class Shown:
 
     result: RuleResult
     case: Case | None
-    """None where a rule does not hold and names no place."""
+    """None where a rule fails without a case."""
     effect: Effect
 
 
@@ -173,22 +168,22 @@ def prose(text: str | None, limit: int = TEXT_LIMIT) -> str:
     return "" if text is None else clean(" ".join(text[: limit * 20].split()), limit)
 
 
-def places(case: Case | None) -> list[tuple[str, str]]:
+def scope_pairs(case: Case | None) -> list[tuple[str, str]]:
     """Return pairs of a field and a printable name; none for the whole dataset."""
     if case is None:
         return []
     pairs = [(field, getattr(case.scope, field)) for field in _SCOPES]
-    found = [(field, name(value)) for field, value in pairs if value is not None]
+    named = [(field, name(value)) for field, value in pairs if value is not None]
     if case.shard_uri is not None:
-        found.append(("shard", name(case.shard_uri)))
+        named.append(("shard", name(case.shard_uri)))
     elif case.scope.shard is not None:
-        found.append(("shard", str(case.scope.shard)))
-    return found
+        named.append(("shard", str(case.scope.shard)))
+    return named
 
 
-def place(case: Case | None) -> str:
+def scope_words(case: Case | None) -> str:
     """Return ``set val, source web``, or ``whole dataset``."""
-    return ", ".join(f"{field} {value}" for field, value in places(case)) or "whole dataset"
+    return ", ".join(f"{field} {value}" for field, value in scope_pairs(case)) or "whole dataset"
 
 
 def value_words(rule: Rule, case: Case | None) -> str:
@@ -213,8 +208,8 @@ def value_words(rule: Rule, case: Case | None) -> str:
 def _unread_words(case: Case, shown: Numbers) -> str:
     """Return unread bytes as they count: without bad records that are tolerated, with whole shards of too many."""
     if not shown.judged or case.value is None or case.judged is None:
-        told = f"{shown.value} {name(case.unit, 60)} not read" if case.value else with_unit(shown.value, case.unit)
-        return f"{told} ({_reason(case)})" if case.reason == UNKNOWN_BYTES else told
+        text = f"{shown.value} {name(case.unit, 60)} not read" if case.value else with_unit(shown.value, case.unit)
+        return f"{text} ({_reason(case)})" if case.reason == UNKNOWN_BYTES else text
     if case.judged < case.value:
         rest = f"another {number(case.value - case.judged)} are bad records that the policy tolerates"
     else:
@@ -223,21 +218,17 @@ def _unread_words(case: Case, shown: Numbers) -> str:
 
 
 def _reason(case: Case) -> str:
-    told = name(reason_text(case.reason), 100)
-    return f"{told}: {prose(case.why, 160)}" if case.why else told
+    text = name(reason_text(case.reason), 100)
+    return f"{text}: {prose(case.why, 160)}" if case.why else text
 
 
 def judged_words(rule: Rule, case: Case | None) -> str:
-    """Return the number that was held against the limit, where it is not the value."""
+    """Return the number that was compared with the limit, where it is not the value."""
     shown = numbers(rule, case)
     if not shown.judged or (rule.metric == COVERAGE and rule.limit_kind == "budget"):
         return ""
-    return {
-        "budget": f"judged: {shown.judged}",
-        "change": f"change: {shown.judged}",
-        "relative_change": f"relative change: {shown.judged}",
-        "robust_sd": f"distance: {shown.judged} robust SD",
-    }[rule.limit_kind]
+    kind = {"budget": "judged", "robust_sd": "distance"}.get(rule.limit_kind, rule.limit_kind.replace("_", " "))
+    return f"{kind}: {shown.judged}{' robust SD' if rule.limit_kind == 'robust_sd' else ''}"
 
 
 def limit_words(rule: Rule) -> str:
@@ -255,7 +246,7 @@ def metric_words(rule: Rule, case: Case | None) -> str:
 
 def message(rule: Rule, case: Case | None) -> str:
     """Return a case as one sentence: what, where, how much, against what, and in which shards."""
-    parts = [f"{metric_words(rule, case)}, {place(case)}: {value_words(rule, case)}"]
+    parts = [f"{metric_words(rule, case)}, {scope_words(case)}: {value_words(rule, case)}"]
     shown = numbers(rule, case)
     if shown.baseline:
         of = "median of the source" if rule.limit_kind == "robust_sd" else rule.budget_from or "baseline"
@@ -263,8 +254,8 @@ def message(rule: Rule, case: Case | None) -> str:
     if judged := judged_words(rule, case):
         parts.append(judged)
     parts.append(f"limit {limit_words(rule)}")
-    if found := evidence(rule, case):
-        parts.append("see " + ", ".join(f"{uri} ({number})" for uri, number in found))
+    if shards := evidence(rule, case):
+        parts.append("see " + ", ".join(f"{uri} ({number})" for uri, number in shards))
     return "; ".join(parts)
 
 
@@ -274,7 +265,7 @@ def evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
 
 
 def about(rule: Rule, *names: str) -> list[str]:
-    """Return who answers for a rule, why it is there and what to do, as far as the policy says it, a line each."""
+    """Return the owner, reason and runbook of a rule, as far as the policy has them, a line each."""
     return [f"{name}: {prose(text)}" for name in names if (text := getattr(rule, name.lower()))]
 
 
@@ -293,42 +284,39 @@ _NAMED = 12
 
 
 def headline(verdict: Verdict) -> str:
-    """Return ``FAIL``, or how else it ended; of ``PASS`` also how many rules it says nothing of."""
+    """Return ``FAIL``, or how else it ended; of ``PASS`` also how many rules were not judged."""
     none = len(skipped(verdict)) if verdict.passed else 0
     return _ending(verdict) + (f", {none:,} of {plural(len(verdict.rules), 'rule')} skipped" if none else "")
 
 
 def other_codes(verdict: Verdict) -> str:
-    """Return the exit codes that there is a cause for beside the one that it ends with, in parentheses."""
+    """Return the exit codes with a cause beside the verdict's own, in parentheses."""
     codes = ", ".join(str(int(code)) for code in verdict.codes if code != verdict.exit_code)
     return f" (also {codes})" if codes else ""
 
 
 def _ending(verdict: Verdict) -> str:
-    """Return how it ended; both when something fails and something could not be evaluated."""
     word = WORDS.get(verdict.exit_code, "FAIL")
     fails = verdict.exit_code != ExitCode.BUDGET_EXCEEDED and ExitCode.BUDGET_EXCEEDED in verdict.codes
     return f"FAIL, {word}" if fails else word
 
 
 def advice(verdict: Verdict) -> str:
-    """Return what to do now; of a verdict that passes, also what it says nothing of."""
+    """Return what to do now; of a verdict that passes, also which rules were not judged."""
     first = _ADVICE.get(verdict.exit_code, _ADVICE[ExitCode.BUDGET_EXCEEDED])
     if only_expired(verdict):
         return _late(verdict)
     if verdict.passed and (none := skipped(verdict)):
-        more = f" and {len(none) - _NAMED:,} more" if len(none) > _NAMED else ""
-        named = ", ".join(map(name, none[:_NAMED])) + more
+        named = listed([name(rule) for rule in none], _NAMED)
         return f"{first} It says nothing of {plural(len(none), 'rule')} without anything to judge: {named}."
     also = verdict.exit_code == ExitCode.NOT_EVALUATED and ExitCode.BUDGET_EXCEEDED in verdict.codes
     return _both(verdict) if also else first
 
 
 def _both(verdict: Verdict) -> str:
-    """Return what to do where rules fail and others could not be judged: the exit code names the second alone."""
     effects = Counter(effect_of(verdict, result) for result in verdict.rules)
-    fails, unknown = plural(effects[Effect.STOPS], "rule"), effects[Effect.UNKNOWN]
-    fails = f"{fails} {'fails' if effects[Effect.STOPS] == 1 else 'fail'}"
+    stops, unknown = effects[Effect.STOPS], effects[Effect.UNKNOWN]
+    fails = f"{plural(stops, 'rule')} {'fails' if stops == 1 else 'fail'}"
     others = f"{unknown:,} could not be judged" if unknown else "some parts of them could not be judged"
     return (
         f"Do not release it: {fails}, and {others}, for which the exit code is 3. Both are named below. Fix what fails"
@@ -337,12 +325,10 @@ def _both(verdict: Verdict) -> str:
 
 
 def _late(verdict: Verdict) -> str:
-    """Return what to do when nothing but expired waivers stops the release."""
-    late = [waiver_result.waiver for waiver_result in expired(verdict)]
-    more = f" and {len(late) - _NAMED:,} more" if len(late) > _NAMED else ""
-    told = "; ".join(f"rule {name(waiver.rule)}, {waiver.expires.isoformat()}" for waiver in late[:_NAMED])
+    late = [f"rule {name(item.waiver.rule)}, {item.waiver.expires.isoformat()}" for item in expired(verdict)]
     return (
-        f"Do not release it: no rule fails, but the last day of {plural(len(late), 'waiver')} has passed: {told}{more}."
+        f"Do not release it: no rule fails, but the last day of {plural(len(late), 'waiver')} has passed:"
+        f" {listed(late, _NAMED, '; ')}."
         " Take what is no longer needed out of the policy, or have somebody answer for it until a later day."
     )
 
@@ -350,21 +336,22 @@ def _late(verdict: Verdict) -> str:
 def tally(verdict: Verdict) -> str:
     """Return how many rules hold, and how many do not."""
     effects = Counter(effect_of(verdict, result) for result in verdict.rules)
-    waits = len(verdict.waiting)
+    waits, waived, late = len(verdict.waiting), sum(result.waived for result in verdict.rules), len(expired(verdict))
     parts = [
-        (effects[Effect.STOPS], "fails", "fail"),
-        (effects[Effect.UNKNOWN], "could not be evaluated", "could not be evaluated"),
-        (effects[Effect.WARNS], "warns", "warn"),
-        (effects[Effect.HOLDS], "holds", "hold"),
-        (effects[Effect.SKIPPED], "is skipped", "are skipped"),
+        (effects[Effect.STOPS], "rule", "fails", "fail"),
+        (effects[Effect.UNKNOWN], "rule", "could not be evaluated", "could not be evaluated"),
+        (effects[Effect.WARNS], "rule", "warns", "warn"),
+        (effects[Effect.HOLDS], "rule", "holds", "hold"),
+        (effects[Effect.SKIPPED], "rule", "is skipped", "are skipped"),
+        (waits, "", "of them waits for a baseline", "of them wait for a baseline"),
+        (waived, "case", "is waived", "are waived"),
+        (late, "waiver", "has expired", "have expired"),
     ]
-    shown = [f"{plural(number, 'rule')} {part if number == 1 else many}" for number, part, many in parts if number]
-    if waits:
-        shown.append(f"{waits:,} of them {'waits' if waits == 1 else 'wait'} for a baseline")
-    if waived := sum(result.waived for result in verdict.rules):
-        shown.append(f"{plural(waived, 'case')} {'is' if waived == 1 else 'are'} waived")
-    if late := len(expired(verdict)):
-        shown.append(f"{plural(late, 'waiver')} {'has' if late == 1 else 'have'} expired")
+    shown = [
+        f"{plural(number, noun) if noun else f'{number:,}'} {alone if number == 1 else several}"
+        for number, noun, alone, several in parts
+        if number
+    ]
     return ", ".join(shown) or "no rule"
 
 
@@ -377,6 +364,6 @@ def why(result: RuleResult) -> str:
 
 
 def line(verdict: Verdict) -> str:
-    """Return what a verdict comes to, on one line."""
+    """Return a verdict on one line."""
     subject = f"{name(verdict.subject.name, 80)} {name(verdict.subject.version, 40)}"
     return f"{_ending(verdict)}: {subject} by {name(verdict.policy)}, {tally(verdict)}"

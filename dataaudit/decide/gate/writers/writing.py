@@ -1,8 +1,7 @@
-"""All outputs of one gate run: which were asked for, checked before the work, written after it.
+"""Writes the outputs of a gate run: checked before the work, written after it; and the verdict as Markdown.
 
-The verdict as Markdown, for a step summary and for a comment: the verdict first, then why, then everything else.
-
-A page is fitted into a platform's limit: whole rows only, and what is left out is said.
+A page, of a step summary or a comment, is fitted into a platform's limit: whole rows only, and the number of rows that
+are left out.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dataaudit.base.extras import require
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.render.blocks import Facts, Table
 from dataaudit.base.render.markdown import Measure, code, fitted, num_bytes, num_characters
 from dataaudit.base.text import plural
+from dataaudit.decide.gate.document import gate_json
 from dataaudit.decide.gate.verdict import Subject, Verdict
 from dataaudit.decide.gate.writers import words as w
-from dataaudit.decide.gate.writers.annotations import PolicyFile, policy_file
+from dataaudit.decide.gate.writers.annotations import PolicyFile, annotation_lines, policy_file
 from dataaudit.decide.gate.writers.blocks import rule_blocks
 from dataaudit.manifest.outfiles import append_file, check_files, same_place, size_of, write_file
 
@@ -29,9 +29,9 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """What is to be written beside the terminal's table."""
+    """The files to write beside the terminal's table."""
 
-    verdict: Path | None = None
+    gate_file: Path | None = None
     """``gate.json``."""
     junit: Path | None = None
     sarif: Path | None = None
@@ -40,17 +40,16 @@ class Outputs:
     comment: Path | None = None
     """Markdown for a comment on a pull request."""
     failing: Path | None = None
-    """JSON lines of :mod:`dataaudit.decide.gate.evidence`, which whoever has the manifest writes."""
+    """JSON lines of :mod:`dataaudit.decide.gate.evidence`, which the caller writes."""
     annotations: bool = False
     """Whether the runner's commands are printed."""
     environ: Mapping[str, str] = field(default_factory=dict)
-    """The environment: the runner's root of the repository and file of the summary."""
 
     @property
     def files(self) -> dict[str, Path | None]:
         """The files by option."""
         return {
-            "--out": self.verdict,
+            "--out": self.gate_file,
             "--junit": self.junit,
             "--sarif": self.sarif,
             "--summary": self.summary,
@@ -60,7 +59,7 @@ class Outputs:
 
 
 def on_runner(environ: Mapping[str, str]) -> bool:
-    """Return whether a GitHub runner reads what is printed."""
+    """Return whether a GitHub runner reads stdout."""
     return environ.get(RUNNER) == "true"
 
 
@@ -73,12 +72,10 @@ def check_outputs(outputs: Outputs, given: Mapping[str, Path | None], manifests:
 
 
 def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
-    """Write the files and return what is to be printed for a runner, whole lines or nothing."""
-    place = _place(policy, outputs)
-    if outputs.verdict is not None:
-        from dataaudit.decide.gate.document import gate_json
-
-        write_file(outputs.verdict, gate_json(verdict))
+    """Write the files and return the lines to print for a runner."""
+    marked = _policy_file(policy, outputs)
+    if outputs.gate_file is not None:
+        write_file(outputs.gate_file, gate_json(verdict))
     if outputs.junit is not None:
         from dataaudit.decide.gate.writers.junit import junit_xml
 
@@ -86,39 +83,29 @@ def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
     if outputs.sarif is not None:
         from dataaudit.decide.gate.writers.sarif import sarif_json
 
-        write_file(outputs.sarif, sarif_json(verdict, place))
-    _write_pages(verdict, outputs)
-    if not outputs.annotations:
-        return ""
-    from dataaudit.decide.gate.writers.annotations import annotation_lines
-
-    return annotation_lines(verdict, place)
-
-
-def _write_pages(verdict: Verdict, outputs: Outputs) -> None:
-
+        write_file(outputs.sarif, sarif_json(verdict, marked))
     if outputs.comment is not None:
         write_file(outputs.comment, comment(verdict).encode("utf-8"))
-    if outputs.summary is None:
-        return
-    own = outputs.environ.get(SUMMARY)
-    if not own or not same_place(outputs.summary, Path(own)):
-        write_file(outputs.summary, step_summary(verdict).encode("utf-8"))
-        return
-    used = size_of(outputs.summary)
-    append_file(outputs.summary, step_summary(verdict, used=used).encode("utf-8"))
+    if outputs.summary is not None:
+        own = outputs.environ.get(SUMMARY)
+        if own and same_place(outputs.summary, Path(own)):
+            page = step_summary(verdict, used=size_of(outputs.summary))
+            append_file(outputs.summary, page.encode("utf-8"))
+        else:
+            write_file(outputs.summary, step_summary(verdict).encode("utf-8"))
+    return annotation_lines(verdict, marked) if outputs.annotations else ""
 
 
-def _place(policy: Path, outputs: Outputs) -> PolicyFile:
+def _policy_file(policy: Path, outputs: Outputs) -> PolicyFile:
     try:
-        text = read_regular(policy).decode("utf-8")
+        text = read_safely(policy).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         text = None
     return policy_file(str(policy), text, outputs.environ)
 
 
 SUMMARY_BYTES = 1024 * 1024
-"""Of a step; a runner drops the whole of a larger one."""
+"""Of a step; a runner drops a larger summary."""
 COMMENT_CHARACTERS = 65_535
 _REST = "`--out gate.json` writes them to a file."
 
@@ -184,5 +171,5 @@ def _subject(subject: Subject) -> str:
 def _tail(verdict: Verdict) -> str:
     return (
         f"\nPolicy {code(verdict.policy)} {code(verdict.policy_version)}, {code(verdict.policy_digest)};"
-        f" `--fail-on` {code(verdict.fail_on)}; waivers held against {code(verdict.on)}.\n"
+        f" `--fail-on` {code(verdict.fail_on)}; waivers checked for {code(verdict.on)}.\n"
     )

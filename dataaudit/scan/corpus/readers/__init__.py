@@ -1,10 +1,8 @@
-"""Readers: a module for each format, each a stream of :class:`DocBatch` in bounded memory.
+"""Readers: a module for each format of :data:`dataaudit.manifest.formats.FORMATS`, in bounded memory.
 
-A reader cuts a large file into parts that can be read alone (:func:`plan_parts`), reads one part
-(:func:`read_part`), counts every bad record in a :class:`LossLog` and raises :class:`ShardUnreadable` when
-the file as a whole cannot be trusted. Transient input errors are left to the caller as ``OSError``.
-
-Which module reads which format stands in :data:`dataaudit.manifest.formats.FORMATS`.
+A reader cuts a large file into parts (:func:`plan_parts`) and streams the documents of a part (:func:`read_part`). It
+counts every bad record in a :class:`LossLog`, and raises :class:`ShardUnreadable` when the file as a whole cannot be
+trusted. Transient input errors are left to the caller as ``OSError``.
 """
 
 from __future__ import annotations
@@ -36,20 +34,20 @@ __all__ = [
 
 
 class Reader(Protocol):
-    """What a module that reads a format has; one of lines needs no ``plan_parts``."""
+    """A module that reads a format; a format of lines needs no ``plan_parts``."""
 
     def plan_parts(self, path: str, size: int, part_bytes: int, /) -> list[Part]:
-        """Cut a file; raises :class:`ShardUnreadable` when its structure cannot be read."""
+        """Cut a file into parts."""
 
     def read_part(self, request: ReadRequest, losses: LossLog, stats: PartStats, /) -> Iterator[DocBatch]:
-        """Stream the documents of one part, as :func:`read_part` says."""
+        """Stream the documents of a part."""
 
     def peek_columns(self, path: str, /) -> dict[str, str]:
-        """Return the top-level columns of a file, and what each holds."""
+        """Return the top-level columns of a file and their contents."""
 
 
 def reader_of(format_: str) -> Reader:
-    """Return what reads a format that is not unknown."""
+    """Return the reader of a format that is not ``unknown``."""
     return cast(Reader, import_module(f"{__name__}.{FORMATS[format_].reader}"))
 
 
@@ -68,7 +66,7 @@ def plan_parts(
 
 
 def is_cut_by_decoding(format_: str, compression: Compression, size: int, part_bytes: int, text_document: str) -> bool:
-    """Tell whether a file is large, compressed, and made of lines that parts can share."""
+    """Tell whether only decoding shows where to cut a file: it is large, compressed, and has many documents."""
     return compression != "none" and size > part_bytes and _has_many(format_, text_document)
 
 
@@ -78,7 +76,7 @@ def _has_many(format_: str, text_document: str) -> bool:
 
 
 def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
-    """Stream the documents of one part; ``losses`` and ``stats`` are complete when it ends."""
+    """Stream the documents of a part; ``losses`` and ``stats`` are complete when it ends."""
     for batch in reader_of(request.format).read_part(request, losses, stats):
         stats.text_bytes += int(batch.byte_offsets()[-1])
         yield batch

@@ -1,10 +1,9 @@
-"""Arrow IPC, files and streams, every offset checked before a value is touched.
+"""Reads Arrow IPC files and streams, every offset checked before a value is touched.
 
-Which of the two a file is, its first bytes say, not its name: ``datasets`` writes streams into ``.arrow``. A file is
-cut at record batches, a stream is one part. One record batch is held at a time, of its columns those that are asked
-for. Damage in one place makes the whole file unreadable; its place names the record batch. A stream without its end
-marker, or with something behind it, is damaged, whatever Arrow's own reader makes of it. Arrow allocates what a
-compressed buffer claims: the limit of the child process, in which files are read, is the only one.
+The first bytes tell a file from a stream, not its name: ``datasets`` writes streams into ``.arrow``. A file is cut at
+record batches, a stream is a single part. A record batch is in memory at a time, with the wanted columns alone. Damage
+in one place makes the whole file unreadable. A stream without its end marker, or with bytes behind it, is damaged, even
+where Arrow reads it. Arrow allocates what a compressed buffer claims: only the child process limits that.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.scan.corpus.readers.columns import (
     Rows,
+    batches,
     checked_column,
-    content,
+    contents,
     cut_column,
     damage,
-    documents,
     joined,
+    layout,
     locate_all,
 )
 from dataaudit.scan.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
@@ -44,8 +44,8 @@ def plan_parts(path: str, size: int, part_bytes: int) -> list[Part]:
 
 
 def peek_columns(path: str) -> dict[str, str]:
-    """Return the top-level columns, and what each holds."""
-    return {field.name: content(field.type) for field in _schema(path)}
+    """Return the top-level columns and their contents."""
+    return contents(_schema(path))
 
 
 def _schema(path: str) -> pa.Schema:
@@ -61,27 +61,24 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     path, part, batch_bytes = request.path, request.part, request.batch_bytes
     schema = _schema(path)
     with damage(Reason.NOT_ARROW, "schema"):
-        stats.see_layout(tuple(f"{column.name}: {column.type}" for column in schema))
+        stats.see_layout(layout(schema))
     wanted = locate_all(schema, request.fields)
     # The schema as it is read leaves the others out: their values are not even decompressed.
     included = sorted({schema.get_field_index(names[0]) for names in wanted})
     options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=included)
     with open_binary(path) as file:
         is_file = _is_file(file)
-        batches = _file_batches(path, part, options) if is_file else _stream_batches(_Stream(file), options)
-        for rows in joined(_rows(batches, part.start, wanted, batch_bytes), batch_bytes):
-            batch = documents(rows, request.fields, stats.records, losses)
-            stats.records += len(rows)
-            if len(batch):
-                yield batch
+        decoded = _file_batches(path, part, options) if is_file else _stream_batches(_Stream(file), options)
+        rows = joined(_rows(decoded, part.start, wanted, batch_bytes), batch_bytes)
+        yield from batches(rows, request, losses, stats)
 
 
 def _rows(
-    batches: Iterator[pa.RecordBatch], number: int, wanted: list[tuple[str, ...]], batch_bytes: int
+    decoded: Iterator[pa.RecordBatch], number: int, wanted: list[tuple[str, ...]], batch_bytes: int
 ) -> Iterator[Rows]:
     while True:
         with damage(Reason.CORRUPT_ARROW, f"record batch {number}"):
-            batch = next(batches, None)
+            batch = next(decoded, None)
             if batch is None:
                 return
             batch.validate()
@@ -118,21 +115,20 @@ def _stream_batches(stream: _Stream, options: pa.ipc.IpcReadOptions) -> Iterator
 
 
 class _Stream:
-    """A file for Arrow to read: of what is asked for it gives all that is there, and allocates no more."""
+    """A file for Arrow to read, which allocates no more than the file has."""
 
     closed = False
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.left = file.seek(0, 2)
-        """Bytes that were not read."""
+        self.left = file.seek(0, 2)  # bytes that were not read
         file.seek(0)
 
     def read(self, num_bytes: int = -1) -> bytes:
         """Return so many bytes, fewer at the end."""
-        found = read_fully(self._file, self.left if num_bytes < 0 else min(num_bytes, self.left))
-        self.left -= len(found)
-        return found
+        data = read_fully(self._file, self.left if num_bytes < 0 else min(num_bytes, self.left))
+        self.left -= len(data)
+        return data
 
     def close(self) -> None:
         """Do nothing: the file is the caller's."""

@@ -1,11 +1,12 @@
-"""The text and source columns of a columnar file: where they are, and Arrow arrays to a :class:`DocBatch`."""
+"""The text and source columns of a columnar file, checked and made a :class:`DocBatch`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,22 +15,31 @@ import pyarrow.compute as pc
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.fields import NO_SOURCE, NOTHING, TEXT, FieldRule
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
+from dataaudit.scan.corpus.readers.part import PartStats, ReadRequest
+from dataaudit.scan.corpus.segments import bounds_of, runs
 
 _GOOD = len(Reason)
 _REASONS = tuple(Reason)
-_SHOWN_TYPE = 80
 _MAX_ROWS = 65_536
 _NO_KEY = re.compile("Cannot decrypt|Could not read encrypted metadata")
-"""What Arrow says of Parquet that it has no key for: of the footer, or of a column."""
-_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
+"""Arrow's messages for Parquet that it has no key for: of the footer, or of a column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Some consecutive rows: their texts and, when a column holds them, their sources; not checked yet."""
+    """Texts and, where a column holds them, sources of consecutive rows; not checked yet."""
 
     texts: pa.LargeStringArray
     sources: pa.LargeStringArray | None
+
+    @classmethod
+    def of(cls, columns: Sequence[pa.LargeStringArray]) -> Self:
+        """Return the rows of one or two columns, text first."""
+        return cls(texts=columns[0], sources=columns[1] if len(columns) > 1 else None)
+
+    def columns(self) -> list[pa.LargeStringArray]:
+        """Return the one or two columns."""
+        return [self.texts] if self.sources is None else [self.texts, self.sources]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -59,11 +69,11 @@ def locate(schema: pa.Schema, path: str, missing: Reason) -> tuple[str, ...]:
 
 
 def locate_all(schema: pa.Schema, fields: FieldRule) -> list[tuple[str, ...]]:
-    """Return the names that lead to the text and, when a column holds it, to the source; see :func:`locate`."""
-    found = [locate(schema, fields.text, Reason.TEXT_COLUMN)]
+    """Return the names that lead to the text and, where a column holds it, to the source; see :func:`locate`."""
+    paths = [locate(schema, fields.text, Reason.TEXT_COLUMN)]
     if fields.source_column is not None:
-        found.append(locate(schema, fields.source_column, Reason.SOURCE_COLUMN))
-    return found
+        paths.append(locate(schema, fields.source_column, Reason.SOURCE_COLUMN))
+    return paths
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -73,8 +83,18 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def content(kind: pa.DataType) -> str:
-    """Return what values of a type are: text, or the name of the type."""
+    """Return the content of a column of a type: text, or the name of the type."""
     return TEXT if is_text(kind) else _outermost(kind)
+
+
+def contents(schema: pa.Schema) -> dict[str, str]:
+    """Return the top-level columns and their contents."""
+    return {column.name: content(column.type) for column in schema}
+
+
+def layout(schema: pa.Schema) -> tuple[str, ...]:
+    """Return name and type of each column."""
+    return tuple(f"{column.name}: {column.type}" for column in schema)
 
 
 def flat_column(batch: pa.RecordBatch, names: Sequence[str]) -> pa.LargeStringArray:
@@ -123,15 +143,9 @@ def cut_column(columns: Sequence[pa.Array], batch_bytes: int) -> Iterator[Rows]:
 
     A dictionary or views may hold a long value once for thousands of rows.
     """
-    num_rows = len(columns[0])
-    ends = np.cumsum(sum(_unfolded_sizes(column) for column in columns))
-    start = 0
-    while start < num_rows:
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + batch_bytes, side="right")))
-        pieces = [flat(column.slice(start, stop - start)) for column in columns]
-        yield Rows(texts=pieces[0], sources=pieces[1] if len(pieces) > 1 else None)
-        start = stop
+    sizes: np.ndarray = np.sum([_unfolded_sizes(column) for column in columns], axis=0)
+    for start, stop in runs(bounds_of(sizes), batch_bytes):
+        yield Rows.of([flat(column.slice(start, stop - start)) for column in columns])
 
 
 def _unfolded_sizes(column: pa.Array) -> np.ndarray:
@@ -158,12 +172,12 @@ def _check_indices(array: pa.DictionaryArray) -> None:
 
 @contextmanager
 def damage(reason: Reason, place: str) -> Iterator[None]:
-    """Turn what Arrow raises on damaged bytes into a reason; what the file system raises stays as it is."""
+    """Turn Arrow's errors on damaged bytes into a reason; errors of the file system pass."""
     try:
         yield
     except pa.ArrowMemoryError:
         raise  # damaged sizes and a full machine look the same; a trial alone tells them apart
-    except _DAMAGE as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise ShardUnreadable(Reason.ENCRYPTED if _NO_KEY.search(str(error)) else reason, place) from None
@@ -171,19 +185,19 @@ def damage(reason: Reason, place: str) -> Iterator[None]:
 
 def joined(pieces: Iterator[Rows], batch_bytes: int) -> Iterator[Rows]:
     """Join small pieces and cut large ones, so that each has about ``batch_bytes`` of text."""
-    held: list[Rows] = []
+    waiting: list[Rows] = []
     num_rows = num_bytes = 0
     for piece in pieces:
         for rows in cut_rows(piece, batch_bytes):
             size = rows.texts.nbytes
-            if held and (num_bytes + size > batch_bytes or num_rows + len(rows) > _MAX_ROWS):
-                yield join_rows(held)
-                held, num_rows, num_bytes = [], 0, 0
-            held.append(rows)
+            if waiting and (num_bytes + size > batch_bytes or num_rows + len(rows) > _MAX_ROWS):
+                yield join_rows(waiting)
+                waiting, num_rows, num_bytes = [], 0, 0
+            waiting.append(rows)
             num_rows += len(rows)
             num_bytes += size
-    if held:
-        yield join_rows(held)
+    if waiting:
+        yield join_rows(waiting)
 
 
 def cut_rows(rows: Rows, batch_bytes: int) -> Iterator[Rows]:
@@ -191,24 +205,24 @@ def cut_rows(rows: Rows, batch_bytes: int) -> Iterator[Rows]:
     if rows.texts.nbytes <= batch_bytes:
         yield rows
         return
-    ends = np.cumsum(_sizes(rows.texts))
-    start = 0
-    while start < len(rows):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + batch_bytes, side="right")))
-        sources = None if rows.sources is None else rows.sources.slice(start, stop - start)
-        yield Rows(texts=rows.texts.slice(start, stop - start), sources=sources)
-        start = stop
+    for start, stop in runs(bounds_of(_sizes(rows.texts)), batch_bytes):
+        yield Rows.of([column.slice(start, stop - start) for column in rows.columns()])
 
 
 def join_rows(pieces: Sequence[Rows]) -> Rows:
     """Join consecutive pieces."""
     if len(pieces) == 1:
         return pieces[0]
-    sources = None
-    if pieces[0].sources is not None:
-        sources = pa.concat_arrays([piece.sources for piece in pieces])
-    return Rows(texts=pa.concat_arrays([piece.texts for piece in pieces]), sources=sources)
+    return Rows.of([pa.concat_arrays(columns) for columns in zip(*(rows.columns() for rows in pieces), strict=True)])
+
+
+def batches(pieces: Iterable[Rows], request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
+    """Yield the good documents of consecutive rows, and count all rows in ``stats``."""
+    for rows in pieces:
+        batch = documents(rows, request.fields, stats.records, losses)
+        stats.records += len(rows)
+        if len(batch):
+            yield batch
 
 
 def documents(rows: Rows, fields: FieldRule, first_row: int, losses: LossLog) -> DocBatch:
@@ -295,4 +309,4 @@ def _outermost(kind: pa.DataType) -> str:
     if pa.types.is_dictionary(kind):
         value = _outermost(kind.value_type)
         return value if value == NOTHING else f"dictionary of {value}"
-    return str(kind).partition("<")[0].partition("[")[0][:_SHOWN_TYPE]
+    return str(kind).partition("<")[0].partition("[")[0][:80]

@@ -1,16 +1,14 @@
-r"""JSON lines: plain or compressed, one object a line, blank lines ignored.
+r"""Reads JSON lines, plain or compressed: an object a line, blank lines ignored.
 
-A ``\r`` before a line's end is white space to JSON. A line in which an object names a key twice is a bad record,
-since readers disagree on which value counts (RFC 7493, section 2.3, forbids it). ``NaN``, ``Infinity`` and
-``-Infinity``, which Python writes and reads, are no JSON: they are read as null, and remarked.
+A line in which an object names a key twice is a bad record, since readers disagree on which value counts (RFC 7493,
+section 2.3, forbids it). ``NaN``, ``Infinity`` and ``-Infinity``, which Python writes and reads, are no JSON: they are
+read as null, and remarked.
 
-Keys that an object of JSON names twice: the parser keeps the last value and says nothing.
-
-Every key is followed by a quote, white space or none, and a colon. When a line holds as many of these as the
-parsed record has keys, no key occurs twice. Only where it holds more, because a text contains them too or a key does
-occur twice, the line is walked token by token. The text's value, most of the line, is left out of the count: it
-takes at least as many bytes as it has characters. (So a text whose key is written twice, once with escapes in
-its name and behind the other, may be taken for one: ``{"text": "a", "te\u0078t": "..."}``.)
+The parser keeps the last value of a repeated key. But every key is followed by a quote, perhaps white space, and a
+colon. When a line has as many of these as the parsed record has keys, no key is repeated; only where it has more is the
+line walked token by token. The text's value, most of the line, is left out of the count: it takes at least as many
+bytes as it has characters. (So a key of the text that is repeated with escapes in its name may be missed:
+``{"text": "a", "te\u0078t": "..."}``.)
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any
 
 import orjson
@@ -31,20 +29,13 @@ from dataaudit.scan.corpus.readers.stream import BLANK, ByteStream, Record, batc
 from dataaudit.scan.corpus.shards import format_of
 
 _PEEK_RECORDS = 100
-_KINDS = {
-    str: TEXT,
-    type(None): NOTHING,
-    list: "array",
-    dict: "object",
-    bool: "boolean",
-    int: "number",
-    float: "number",
-}
+_KINDS = {str: TEXT, type(None): NOTHING, list: "array", dict: "object", bool: "boolean"}
+_KINDS |= {int: "number", float: "number"}
 _PEEK_LINE_BYTES = 16 << 20
 
 
 def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
-    """Stream the documents of one part, or of the wanted records; the others are not parsed."""
+    """Stream the documents of a part, or of the wanted records; the others are not parsed."""
     fields = request.fields
     repeats = key_check(fields.text)
 
@@ -61,38 +52,32 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
                 yield None, length
             else:
                 wanted = next(only)
-                found = Reason.OVERSIZE if line is None else _parse(line, fields, stats, repeats)
-                if found is Reason.INVALID_JSON and line and (strict := _NOT_FINITE(_or_null, line)) != line:
-                    found = _parse(strict, fields, stats, repeats)
-                    if not isinstance(found, Reason):
+                record = Reason.OVERSIZE if line is None else _parse(line, fields, stats, repeats)
+                if record is Reason.INVALID_JSON and line and (strict := _NOT_FINITE(_or_null, line)) != line:
+                    record = _parse(strict, fields, stats, repeats)
+                    if not isinstance(record, Reason):
                         losses.remark(Reason.NOT_FINITE, row)
-                yield found, length
+                yield record, length
 
     yield from batches(request, records, losses, stats)
 
 
 def peek_columns(path: str) -> dict[str, str]:
-    """Return the keys of the first objects, and what each holds: null says nothing, strings and others are mixed."""
+    """Return the keys of the first objects and their contents: null counts nothing, strings and others are mixed."""
     kinds: dict[str, set[str]] = {}
     for record in _first_records(path):
         for name, value in record.items():
             kinds.setdefault(name, set()).add(_KINDS[type(value)])
     if not kinds:
         raise LookupError(path)
-    return {name: _content(found - {NOTHING}) for name, found in kinds.items()}
-
-
-def _content(kinds: set[str]) -> str:
-    if kinds > {TEXT}:
-        return MIXED
-    return ", ".join(sorted(kinds)) or NOTHING
+    known = {name: own - {NOTHING} for name, own in kinds.items()}
+    return {name: MIXED if own > {TEXT} else ", ".join(sorted(own)) or NOTHING for name, own in known.items()}
 
 
 def _first_records(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the first objects of a file; lines that are none are passed over."""
+    """Yield the objects among the first lines of a file."""
     with ByteStream(path, format_of(path)[1]) as stream:
-        found = lines(stream, Part(0, END), _PEEK_LINE_BYTES)
-        for (line, _, _), _ in zip(found, range(_PEEK_RECORDS), strict=False):
+        for line, _, _ in islice(lines(stream, Part(0, END), _PEEK_LINE_BYTES), _PEEK_RECORDS):
             try:
                 record = orjson.loads(line or b"")
             except orjson.JSONDecodeError:
@@ -104,7 +89,7 @@ def _first_records(path: str) -> Iterator[dict[str, Any]]:
 def _parse(
     line: bytes, fields: FieldRule, stats: PartStats, repeats: Callable[[bytes, dict[str, Any], Any], bool]
 ) -> Record:
-    """Return (text, source) of a line, or why there is none."""
+    """Return (text, source) of a line, or the reason of its loss."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -130,7 +115,7 @@ def _values(record: dict[str, Any], text: Any, fields: FieldRule) -> Record:
 
 
 def why_invalid(line: bytes) -> Reason:
-    """Return why a line is not read as JSON."""
+    """Return the reason why a line is no JSON."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
@@ -145,18 +130,15 @@ _NESTED = (dict, list)
 
 
 def _or_null(match: re.Match[bytes]) -> bytes:
-    """Return a string as it stands, null for a number that is not finite."""
+    """Return a string as it is, null for a number that is not finite."""
     return match.group(1) or b"null"
 
 
-_BLANK = b" \t\r\n"
-
-
 def key_check(text: str) -> Callable[[bytes, dict[str, Any], Any], bool]:
-    """Return a function that tells whether a line names a key twice in one object.
+    """Return a function that tells whether an object in a line names a key twice.
 
-    Its arguments are the line (valid JSON, an object), what the parser made of it, and the text in that. It is
-    called once a record and takes about a microsecond, a twentieth of reading the record.
+    Its arguments are the line (valid JSON, an object), the parsed record, and the text in that. It takes about a
+    microsecond, a twentieth of reading the record.
     """
     name = orjson.dumps(text.rpartition(".")[2])
     size, key_end = len(name), _KEY_END
@@ -173,8 +155,8 @@ def key_check(text: str) -> Callable[[bytes, dict[str, Any], Any], bool]:
             else:
                 start = -1
         number = _num_keys(record)
-        if start >= 0:  # the value may hold what looks like a key behind as many bytes as it has characters
-            while line[begin] in _BLANK:
+        if start >= 0:  # the value may have more bytes than characters, and what looks like a key among the rest
+            while line[begin] in BLANK:
                 begin += 1
             for written in (orjson.dumps(value), json.dumps(value).encode()):
                 if line.startswith(written, begin):
@@ -194,18 +176,18 @@ def names_a_key_twice(data: bytes, value: list[Any]) -> bool:
 def _num_keys(record: dict[str, Any] | list[Any]) -> int:
     """Return how many keys a record has, nested ones included."""
     number = 0
-    held: list[Any] = [record]
-    while held:
-        value = held.pop()
+    left: list[Any] = [record]
+    while left:
+        value = left.pop()
         if type(value) is dict:
             number += len(value)
             value = value.values()
-        held += [item for item in value if type(item) in _NESTED]
+        left += [item for item in value if type(item) in _NESTED]
     return number
 
 
 def _walk(line: bytes) -> bool:
-    """Tell it by walking a valid line token by token."""
+    """Tell whether a valid line names a key twice, token by token."""
     objects: list[set[str]] = []
     string = b""
     for match in _TOKEN(line):

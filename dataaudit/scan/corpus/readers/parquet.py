@@ -1,9 +1,8 @@
-"""Parquet: cut at row groups, page checksums verified, every batch validated before it is used.
+"""Reads Parquet: cut at row groups, page checksums verified, every batch validated before it is used.
 
-A row group that cannot be decoded, or that holds another number of rows than the footer says, makes the
-whole shard unreadable (its place names the row group): a file that is damaged in one place is not to be
-trusted in others. Column chunks are read through a small buffer and decoded a few rows at a time, so memory
-does not grow with the size of a row group or of a file. A batch of documents spans small row groups.
+A row group that cannot be decoded, or whose number of rows is not the footer's, makes the whole shard unreadable: a
+file that is damaged in one place is not to be trusted in others. Column chunks are read through a small buffer and
+decoded a few rows at a time, so memory does not grow with the size of a row group or of a file.
 """
 
 from __future__ import annotations
@@ -15,7 +14,16 @@ import pyarrow.parquet as pq
 
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.scan.corpus.readers.columns import Rows, content, damage, documents, flat_column, joined, locate_all
+from dataaudit.scan.corpus.readers.columns import (
+    Rows,
+    batches,
+    contents,
+    damage,
+    flat_column,
+    joined,
+    layout,
+    locate_all,
+)
 from dataaudit.scan.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
 from dataaudit.scan.corpus.storage.files import arrow_buffer_bytes, arrow_source
 
@@ -36,22 +44,18 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     with open_file(request.path) as file:
         with damage(Reason.NOT_PARQUET, "schema"):
             schema = file.schema_arrow
-            stats.see_layout(tuple(f"{column.name}: {column.type}" for column in schema))
+            stats.see_layout(layout(schema))
         wanted = locate_all(schema, request.fields)
         for skipped, groups in _runs(file, request):
             stats.records += skipped
             pieces = (rows for group in groups for rows in _group_rows(file, group, wanted, request.batch_bytes))
-            for rows in joined(pieces, request.batch_bytes):
-                batch = documents(rows, request.fields, stats.records, losses)
-                stats.records += len(rows)
-                if len(batch):
-                    yield batch
+            yield from batches(joined(pieces, request.batch_bytes), request, losses, stats)
 
 
 def peek_columns(path: str) -> dict[str, str]:
-    """Return the top-level columns, and what each holds."""
+    """Return the top-level columns and their contents."""
     with open_file(path) as file:
-        return {field.name: content(field.type) for field in file.schema_arrow}
+        return contents(file.schema_arrow)
 
 
 def open_file(path: str) -> pq.ParquetFile:
@@ -94,7 +98,7 @@ def _group_rows(file: pq.ParquetFile, group: int, wanted: list[tuple[str, ...]],
         metadata = file.metadata.row_group(group)
         if metadata.num_rows == 0:
             return
-        batches = file.iter_batches(
+        decoded = file.iter_batches(
             batch_size=_rows_at_once(metadata, batch_bytes),
             row_groups=[group],
             columns=columns,
@@ -102,22 +106,20 @@ def _group_rows(file: pq.ParquetFile, group: int, wanted: list[tuple[str, ...]],
         )
     while True:
         with damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
-            batch = next(batches, None)
+            batch = next(decoded, None)
             if batch is None:
                 break
-            flat = [flat_column(batch, names) for names in wanted]
+            rows = Rows.of([flat_column(batch, names) for names in wanted])
         seen += batch.num_rows
-        yield Rows(texts=flat[0], sources=flat[1] if len(flat) > 1 else None)
+        yield rows
     if seen != metadata.num_rows:
         raise ShardUnreadable(Reason.CORRUPT_PARQUET, f"row group {group}")
 
 
 def _rows_at_once(metadata: pq.RowGroupMetaData, batch_bytes: int) -> int:
-    """Return how many rows of about the mean size make a batch.
+    """Return how many rows of about the mean size make a batch, at most 256: a dictionary may hide long values.
 
-    The mean is that of the encoded bytes of all columns (asking a damaged footer for the size of one column
-    can end the process). A dictionary holds a value once whatever the number of rows, so few rows are decoded
-    at once in any case.
+    The mean is of the encoded bytes of all columns: a damaged footer, asked for a single column, can end the process.
     """
     mean = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
     return int(min(_ROWS_AT_ONCE, max(1, batch_bytes // mean)))

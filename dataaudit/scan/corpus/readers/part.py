@@ -1,4 +1,4 @@
-"""Part: a piece of a file that one task reads alone; ReadRequest: how; PartStats: what reading it showed."""
+"""Part: a piece of a file that a task reads alone; ReadRequest: how; PartStats: counts of the reading."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dataaudit.scan.corpus.fields import FieldRule
+from dataaudit.scan.corpus.segments import bounds_of, runs
 from dataaudit.scan.corpus.shards import Compression
 
 MAX_COLUMNS = 4_096
@@ -34,26 +35,22 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """One part of one file and how to read it."""
+    """A part of a file and how to read it."""
 
     path: str
-    """The file."""
     format: str
-    """How its records are stored: a name of :data:`dataaudit.manifest.formats.FORMATS`."""
+    """A name of :data:`dataaudit.manifest.formats.FORMATS`."""
     compression: Compression
-    """How its bytes are compressed."""
     part: Part
-    """Which part of it."""
     fields: FieldRule
-    """Where text and source are."""
     batch_bytes: int
     """Text bytes of a batch."""
     only: np.ndarray | None = field(default=None, compare=False)
-    """int64[k] numbers within the part, ascending, of the records that are wanted: others may be left out unread, of
-    documents, losses and stats, and the reading may end after the last. None: all."""
+    """int64[k] numbers within the part, ascending, of the wanted records; None for all. Others may be left out of
+    documents, losses and stats, and the reading may end after the last."""
     without: frozenset[int] = frozenset()
-    """Records, by their number within the part, that are held back. Readers give them like all others: they count, and
-    are in the digest of the rows, but no stage gets them."""
+    """Numbers within the part of quarantined records. Readers give them like all others: they count, and are in the
+    digest of the rows, but no stage gets them."""
 
 
 @dataclass(slots=True)
@@ -66,14 +63,13 @@ class PartStats:
     """UTF-8 bytes of the texts of the good ones."""
     columns: set[str] = field(default_factory=set)
     """Digests (16 hex digits) of the top-level columns' names (Parquet: names and types); never names, which
-    may hold text. The :data:`MAX_COLUMNS` smallest, so that what a shard's parts show can be joined, in any
-    order and for any cut, by taking the smallest of all."""
+    may hold text. The :data:`MAX_COLUMNS` smallest, so that those of a shard's parts can be joined in any order."""
     _layouts: set[tuple[str, ...]] = field(default_factory=set)
     """Layouts whose names are in ``columns`` already: at most :data:`MAX_LAYOUTS`, of bounded size."""
     _layout_characters: int = 0
 
     def see_layout(self, names: tuple[str, ...]) -> None:
-        """Note the columns of a record; a corpus has few layouts, so this is mostly one look-up a record."""
+        """Note the columns of a record; a corpus has few layouts, so this is mostly a look-up."""
         if names in self._layouts:
             return
         self.columns.update(column_digest(name) for name in names)
@@ -91,15 +87,5 @@ def column_digest(name: str) -> str:
 
 
 def cut_by_size(sizes: Sequence[int], part_bytes: int) -> list[Part]:
-    """Cut row groups or record batches of these sizes, so that a part holds about ``part_bytes``, or one of them.
-
-    Where there are none, there is one part.
-    """
-    parts: list[Part] = []
-    start = held = 0
-    for index, size in enumerate(sizes):
-        if index > start and held + size > part_bytes:
-            parts.append(Part(start, index))
-            start, held = index, 0
-        held += size
-    return [*parts, Part(start, len(sizes))]
+    """Cut row groups or record batches of these sizes, so that a part has about ``part_bytes``, or is one of them."""
+    return [Part(*run) for run in runs(bounds_of(sizes), part_bytes)] or [Part(0, 0)]

@@ -1,22 +1,16 @@
-r"""Byte streams of plain and compressed files, in which every kind of damage has its own reason.
+r"""Byte streams of plain and compressed files, their lines, and their documents in batches.
 
-A compressed file is a row of members: gzip members, zstd frames, bzip2 streams, xz streams. Each can be decoded
-without those before it, so decoding may begin at any of them.
+**Damage.** Every kind has its own reason. A compressed file is a row of members: gzip members, zstd frames, bzip2
+streams, xz streams. Decoding may begin at any of them.
 
-Lines of a stream, cut at byte offsets: a line belongs to the part that holds its first byte.
+**Lines** end at ``\n`` alone, and belong to the part with their first byte, so a single part reads each whatever the
+cut. Of a line that is too long only the length is kept, so memory is bounded by the longest allowed line. A byte order
+mark at the start of a file is skipped.
 
-So every line is read by one part whatever the cut. The stream is read in blocks, and of a line that is too long
-only the length is kept, so memory is bounded by the longest line that is allowed. A line ends at ``\n`` alone. A
-byte order mark at the start of a file is skipped.
-
-Cutting a large compressed file: at decoded offsets, each part decoding from the nearest member before it.
-
-A file of many members (pzstd, bgzip, pbzip2, appended logs) costs little more in parts than whole. In a file of one
-member every part decodes all that stands before it: n parts decode (n - 1) / 2 files more than one does. So there
-are as many parts as keep this extra decoding below a quarter of the cost of scanning the file: 12 of zstd, 6 of
-gzip, and one of xz and bzip2, which are hardly faster to decode than to scan.
-
-The records of a file of lines or of text: good ones become batches of documents, bad ones are counted.
+**Parts of a large compressed file** begin at decoded offsets, and decode from the nearest member before. A file of many
+members (pzstd, bgzip, pbzip2, appended logs) costs little more in parts than whole. In a file of a single member
+every part decodes all before it: n parts decode (n - 1) / 2 files more. So there are as many parts as keep this extra
+decoding below a quarter of the cost of scanning: 12 of zstd, 6 of gzip, and one of xz and bzip2.
 """
 
 from __future__ import annotations
@@ -27,8 +21,7 @@ import sys
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import cache
-from types import TracebackType
+from functools import cache, partial
 from typing import Any, Protocol, Self
 
 from dataaudit.scan.corpus.batch import BatchBuilder, DocBatch
@@ -38,9 +31,9 @@ from dataaudit.scan.corpus.shards import Compression
 from dataaudit.scan.corpus.storage.files import open_binary, read_until, stored_bytes
 
 MAX_WINDOW_LOG = 27
-"""A zstd frame may ask for a window of 2^27 bytes (128 MiB), which ``zstd`` allows by default, too."""
+"""A zstd frame may ask for a window of 2^27 bytes (128 MiB), as ``zstd`` allows by default."""
 MAX_XZ_BYTES = 136 << 20
-"""Memory of an xz decoder: a dictionary of 128 MiB and what goes with it; ``xz -9`` needs 65 MiB."""
+"""Memory of an xz decoder with a dictionary of 128 MiB; ``xz -9`` needs 65 MiB."""
 MAX_EXPANSION = 10_000
 """Decoded bytes for each stored one; gzip cannot exceed 1,032, text in any format stays below 1,000."""
 FREE_EXPANSION_BYTES = 1 << 30
@@ -50,14 +43,14 @@ _REFUSED = {
     "Memory usage limit": Reason.WINDOW,
     "Dictionary mismatch": Reason.DICTIONARY,
 }
-"""What decoders say of streams that are whole."""
+"""Messages of decoders for streams that are whole."""
 _STORED_BLOCK_BYTES = 1 << 17
 _MAX_RESTARTS = 1 << 16
 _XZ_PADDING = 4
 
 
 class _Member(Protocol):
-    """Decodes one member."""
+    """Decodes a member."""
 
     eof: bool
     needs_input: bool
@@ -104,34 +97,26 @@ def _zstd_member() -> Any:
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
 
 
-def _xz_member() -> Any:
-    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MAX_XZ_BYTES)
-
-
 _MEMBERS: dict[Compression, Callable[[], Any]] = {
     "gzip": _GzipMember,
     "zstd": _zstd_member,
     "bzip2": bz2.BZ2Decompressor,
-    "xz": _xz_member,
+    "xz": partial(lzma.LZMADecompressor, format=lzma.FORMAT_XZ, memlimit=MAX_XZ_BYTES),
 }
 
 
 class ByteStream:
-    """The decoded bytes of a file, read in blocks.
+    """The decoded bytes of all members of a file, read in blocks.
 
-    All members are read. Zero bytes after a gzip member, and zero bytes in fours after an xz stream, are
-    padding; anything else after the last member is damage. A compressed file without any byte is a truncated
-    one.
+    Zero bytes after a gzip member, and zero bytes in fours after an xz stream, are padding; anything else after the
+    last member is damage. A compressed file without any byte is truncated. :meth:`read` raises
+    :class:`ShardUnreadable` when the bytes cannot be trusted.
 
     Args:
         path: The file.
         compression: How it is compressed.
-        restart: Member to begin with, and where its first byte stands among the decoded ones.
+        restart: Stored and decoded offset of the member to begin with.
         on_stored: Called with every block of stored bytes that is read.
-
-    Raises:
-        ShardUnreadable: From :meth:`read`, when the bytes cannot be trusted.
-        OSError: When the file system fails.
     """
 
     def __init__(
@@ -148,10 +133,10 @@ class ByteStream:
         self._on_stored = on_stored
         self._taken, self._decoded = restart
         self._first = restart[1]
-        self._held = b""  # stored bytes that are read and not decoded
+        self._pending = b""  # stored bytes that are read and not decoded
         self._member: _Member | None = None
         self.restarts: list[Restart] = []
-        """Where members began that were decoded; thinned out evenly when there are many."""
+        """Starts of decoded members; thinned out evenly when there are many."""
         self._every = 1
         self._begun = 0
         if restart[0]:
@@ -160,18 +145,16 @@ class ByteStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._plain.close()
 
     @property
     def decoded_bytes(self) -> int:
-        """Where the next byte of a compressed file stands among the decoded ones."""
+        """Decoded offset of the next byte of a compressed file."""
         return self._decoded
 
     def seek(self, position: int) -> None:
-        """Go to a byte of a plain file, or forward to a decoded one of a compressed file."""
+        """Go to a byte of a plain file, or forward to a decoded byte of a compressed file."""
         if self._compression == "none":
             self._plain.seek(position)
             return
@@ -180,7 +163,7 @@ class ByteStream:
             pass
 
     def read_until(self, stop: int) -> None:
-        """Say that a plain file is read to about this byte; of a compressed one nobody knows where it is stored."""
+        """Limit the read-ahead of a plain file to about this byte."""
         if self._compression == "none":
             read_until(self._plain, stop)
 
@@ -192,7 +175,7 @@ class ByteStream:
         try:
             block = self._decode(num_bytes)
         except (load_zstd().ZstdError, lzma.LZMAError) as error:
-            reasons = (why for said, why in _REFUSED.items() if said in str(error))
+            reasons = (reason for message, reason in _REFUSED.items() if message in str(error))
             raise ShardUnreadable(next(reasons, Reason.CORRUPT_STREAM)) from None
         except zlib.error:
             raise ShardUnreadable(Reason.CORRUPT_STREAM) from None
@@ -219,17 +202,17 @@ class ByteStream:
                 return b""
             member = self._member
             assert member is not None
-            if member.needs_input and not self._held:
-                self._held = self._take()
-                if not self._held:
+            if member.needs_input and not self._pending:
+                self._pending = self._take()
+                if not self._pending:
                     raise ShardUnreadable(Reason.TRUNCATED)
-            data, self._held = (self._held, b"") if member.needs_input else (b"", self._held)
+            data, self._pending = (self._pending, b"") if member.needs_input else (b"", self._pending)
             try:
                 block: bytes = member.decompress(data, num_bytes)
-            except OSError:  # bzip2 says so of damage
+            except OSError:  # from bzip2
                 raise ShardUnreadable(Reason.CORRUPT_STREAM) from None
             if member.eof:
-                self._held = member.unused_data or self._held
+                self._pending = member.unused_data or self._pending
                 self._member = None
             if block:
                 return block
@@ -238,24 +221,24 @@ class ByteStream:
         """Begin the next member; False at the end of the file."""
         padding = 0
         while True:
-            self._held = self._held or self._take()
-            if not self._held:
+            self._pending = self._pending or self._take()
+            if not self._pending:
                 break
             if not self._begun or self._compression in ("zstd", "bzip2"):
                 break
-            length = len(self._held)
-            self._held = self._held.lstrip(b"\0")
-            padding += length - len(self._held)
-            if self._held:
+            length = len(self._pending)
+            self._pending = self._pending.lstrip(b"\0")
+            padding += length - len(self._pending)
+            if self._pending:
                 break
         if self._compression == "xz" and padding % _XZ_PADDING:
             raise ShardUnreadable(Reason.CORRUPT_STREAM)
-        if not self._held:
+        if not self._pending:
             if not self._begun and self._taken == 0:
                 raise ShardUnreadable(Reason.TRUNCATED)
             return False
         if self._begun % self._every == 0:
-            self.restarts.append((self._taken - len(self._held), self._decoded))
+            self.restarts.append((self._taken - len(self._pending), self._decoded))
             if len(self.restarts) > _MAX_RESTARTS:
                 self.restarts = self.restarts[::2]
                 self._every *= 2
@@ -268,14 +251,12 @@ BLANK = b" \t\r\n"
 BOM = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 1 << 20
 Line = tuple[bytes | None, int, int]
-"""(the line without its end, or None when it is too long; its length; where it begins)."""
+"""(the line without its end, None when it is too long; its length; where it begins)."""
 
 
 def plan_lines(size: int, part_bytes: int) -> list[Part]:
     """Cut a plain file every ``part_bytes``."""
-    if size <= part_bytes:
-        return [Part(0, size)]
-    return [Part(start, min(start + part_bytes, size)) for start in range(0, size, part_bytes)]
+    return [Part(start, min(start + part_bytes, size)) for start in range(0, max(size, 1), part_bytes)]
 
 
 def lines(stream: ByteStream, part: Part, max_bytes: int, *, beyond: bool = False) -> Iterator[Line]:
@@ -284,38 +265,38 @@ def lines(stream: ByteStream, part: Part, max_bytes: int, *, beyond: bool = Fals
     position, block, mark_bytes = _first_line(stream, part)
     if position >= part.stop:
         return
-    held: list[bytes] = []  # the beginning of a line whose end has not been read
-    held_bytes = 0
+    begun: list[bytes] = []  # of a line whose end has not been read
+    begun_bytes = 0
     while True:
         block = block or stream.read(_BLOCK_BYTES)
         if not block:
-            if held_bytes:
-                yield (b"".join(held) if held_bytes <= max_bytes else None), held_bytes, position
+            if begun_bytes:
+                yield (b"".join(begun) if begun_bytes <= max_bytes else None), begun_bytes, position
             return
         *ends, beginning = block.split(b"\n")
         block = b""
         for piece in ends:
-            length = held_bytes + len(piece)
-            line = b"".join([*held, piece]) if held and length <= max_bytes else piece
-            held.clear()
-            held_bytes = 0
+            length = begun_bytes + len(piece)
+            line = b"".join([*begun, piece]) if begun and length <= max_bytes else piece
+            begun.clear()
+            begun_bytes = 0
             yield (line if length <= max_bytes else None), length, position
             position += mark_bytes + length + 1
             mark_bytes = 0
             if position >= part.stop and not beyond:
                 return
-        held_bytes += len(beginning)
-        if held_bytes <= max_bytes:
-            held.append(beginning)
+        begun_bytes += len(beginning)
+        if begun_bytes <= max_bytes:
+            begun.append(beginning)
         else:
-            held.clear()  # too long in any case: only its length is still counted
+            begun.clear()  # too long in any case: only its length is still counted
 
 
 def _first_line(stream: ByteStream, part: Part) -> tuple[int, bytes, int]:
-    """Return where the part's first line begins, what has been read of it and on, and the mark's length.
+    """Return the start of the part's first line, the bytes read from there, and the length of the byte order mark.
 
-    Without a line that begins in the part, the position is the part's end or beyond it. Only the part's own
-    bytes are searched, so that many parts inside one long line cost no more than reading it once.
+    Without a line that begins in the part, the position is the part's end or beyond. Only the part's own bytes are
+    searched, so that many parts inside a long line cost no more than reading it once.
     """
     if part.start == 0:
         head = stream.read(len(BOM))
@@ -337,23 +318,23 @@ WHOLE = Part(0, END)
 EXTRA_DECODING = 0.25
 """Cost of decoding again, at most, as a share of the cost of scanning."""
 DECODING = {"zstd": 0.045, "gzip": 0.1, "xz": 0.3, "bzip2": 2.0}
-"""Cost of decoding a byte / cost of scanning one; measured: 690, 310, 105 and 14 MB/s beside 31 MB/s."""
+"""Cost of decoding a byte / cost of scanning it; measured: 690, 310, 105 and 14 MB/s beside 31 MB/s."""
 _SLOW = 0.25
-"""From here on a file of one member is not worth a pass that only finds that out."""
-_LOOK_BYTES = 64 << 20
+"""Cost from which a single member is not worth a pass that only detects it, after ``_PROBE_BYTES`` decoded bytes."""
+_PROBE_BYTES = 64 << 20
 
 
 def plan_compressed(
     path: str, compression: Compression, size: int, part_bytes: int, on_stored: Callable[[bytes], None]
 ) -> list[Part]:
-    """Decode a file once and cut it so that a part holds about ``part_bytes`` stored ones.
+    """Decode a file once and cut it so that a part has about ``part_bytes`` stored bytes.
 
-    A file that is damaged is one part: where it breaks off must not depend on how it is cut.
+    A damaged file is a single part: where it breaks off must not depend on the cut.
     """
     with ByteStream(path, compression, on_stored=on_stored) as stream:
         try:
             while stream.read(_BLOCK_BYTES):
-                one_member = len(stream.restarts) == 1 and stream.decoded_bytes > _LOOK_BYTES
+                one_member = len(stream.restarts) == 1 and stream.decoded_bytes > _PROBE_BYTES
                 if one_member and DECODING[compression] > _SLOW:
                     return [WHOLE]
         except ShardUnreadable:
@@ -364,12 +345,12 @@ def plan_compressed(
 
 
 def _cut(decoded: int, restarts: list[Restart], wanted: int, cost: float) -> list[Part]:
-    """Return at most ``wanted`` parts of about the same size, fewer if reaching them costs too much."""
+    """Return at most ``wanted`` parts of about the same size, fewer if decoding again costs too much."""
     number = min(wanted, max(1, decoded))
     offsets = [offset for _, offset in restarts]
     while number > 1:
         bounds = [decoded * index // number for index in range(number)]
-        # A part looks at the byte before it, too.
+        # A part reads the byte before it, too.
         nearest = [restarts[max(0, bisect_right(offsets, start - 1) - 1)] for start in bounds]
         again = sum(max(0, start - offset) for start, (_, offset) in zip(bounds, nearest, strict=True))
         if again * cost <= EXTRA_DECODING * decoded:
@@ -380,7 +361,7 @@ def _cut(decoded: int, restarts: list[Restart], wanted: int, cost: float) -> lis
 
 
 Record = tuple[str, str] | Reason | None
-"""(text, source) of a document, or why there is none; None for one that was not asked for."""
+"""(text, source) of a document, or the reason of its loss; None where it is not wanted."""
 
 
 def batches(
@@ -389,7 +370,7 @@ def batches(
     losses: LossLog,
     stats: PartStats,
 ) -> Iterator[DocBatch]:
-    """Stream the documents of one part."""
+    """Stream the documents of a part of lines or of text; bad records are counted."""
     builder = BatchBuilder(request.batch_bytes)
     row = -1
     try:

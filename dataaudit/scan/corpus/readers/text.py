@@ -1,11 +1,11 @@
-r"""Plain text, compressed or not: a file is one document, or each paragraph or line of it is.
+r"""Reads plain text, compressed or not: a document is a file, a paragraph or a line.
 
-A file of no byte holds no document. As a paragraph counts what stands between blank lines (of spaces, tabs and a
-``\r`` at most); as a line, each line that is not blank, without its end. A whole file keeps every byte but the byte
-order mark. There are no columns: the source comes from a pattern or a constant.
+An empty file has no document. Paragraphs stand between blank lines (of spaces, tabs and a ``\r`` at most). A line that
+is not blank is a document without its end. A whole file keeps every byte but the byte order mark. There are no columns:
+the source comes from a pattern or a constant.
 
-A paragraph belongs to the part in which the blank line right before it begins, so every paragraph is read by one
-part whatever the cut, and no part has to look back.
+A paragraph belongs to the part in which the blank line before it begins, so a single part reads it whatever the cut,
+and no part has to look back.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataaudit.scan.corpus.readers.part import Part, PartStats, ReadRequest
 from dataaudit.scan.corpus.readers.stream import BLANK, BOM, ByteStream, Record, batches, lines
 
 COLUMN = "text"
-"""What the one column is called where a column has a name."""
+"""Name of the only column."""
 _BLOCK_BYTES = 1 << 20
 _Piece = tuple[bytes | None, int]
-"""(a document's bytes, or None when they are too many; how many they are)."""
+"""(a document's bytes, None when they are too many; their number)."""
 
 
 def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
-    """Stream the documents of one part."""
+    """Stream the documents of a part."""
     fields = request.fields
     if fields.source_column is not None:
         raise ShardUnreadable(Reason.SOURCE_COLUMN, fields.source_column)
@@ -41,7 +41,7 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
 
 
 def peek_columns(_path: str) -> dict[str, str]:
-    """Return the one column."""
+    """Return the only column."""
     return {COLUMN: TEXT}
 
 
@@ -54,16 +54,16 @@ def _pieces(stream: ByteStream, part: Part, fields: FieldRule) -> Iterator[_Piec
 
 
 def _whole(stream: ByteStream, max_bytes: int) -> Iterator[_Piece]:
-    held: list[bytes] = []
+    blocks: list[bytes] = []
     length = 0
     while block := stream.read(_BLOCK_BYTES):
         length += len(block)
         if length <= max_bytes + len(BOM):
-            held.append(block)
+            blocks.append(block)
         else:
-            held.clear()  # too long: only its length is still counted
-    text = b"".join(held).removeprefix(BOM)
-    length = len(text) if held else length
+            blocks.clear()  # too long: only its length is still counted
+    text = b"".join(blocks).removeprefix(BOM)
+    length = len(text) if blocks else length
     if length:
         yield (text if length <= max_bytes else None), length
 
@@ -79,13 +79,13 @@ def _lines(stream: ByteStream, part: Part, max_bytes: int) -> Iterator[_Piece]:
 
 def _paragraphs(stream: ByteStream, part: Part, max_bytes: int) -> Iterator[_Piece]:
     owned = part.start == 0  # whether what comes next belongs to this part
-    held = bytearray()
+    text = bytearray()
     length = 0  # of the paragraph so far, line ends between its lines included
     for line, line_bytes, begins in lines(stream, part, max_bytes, beyond=True):
         if line is not None and not line.strip(BLANK):
             if length:
-                yield _paragraph(held, length, max_bytes)
-                held.clear()
+                yield _paragraph(text, length, max_bytes)
+                text.clear()
                 length = 0
             if begins >= part.stop:
                 return
@@ -93,20 +93,20 @@ def _paragraphs(stream: ByteStream, part: Part, max_bytes: int) -> Iterator[_Pie
         elif owned:
             length += line_bytes + (length > 0)
             if line is None or length > max_bytes:
-                held.clear()  # as above
+                text.clear()  # as above
             else:
-                held += b"\n" + line if held else line
+                text += b"\n" + line if text else line
         elif begins >= part.stop:
             return
     if length:
-        yield _paragraph(held, length, max_bytes)
+        yield _paragraph(text, length, max_bytes)
 
 
-def _paragraph(held: bytearray, length: int, max_bytes: int) -> _Piece:
+def _paragraph(text: bytearray, length: int, max_bytes: int) -> _Piece:
     if length > max_bytes:
         return None, length
-    text = bytes(held).removesuffix(b"\r")
-    return text, len(text)
+    whole = bytes(text).removesuffix(b"\r")
+    return whole, len(whole)
 
 
 def _decode(piece: bytes | None) -> str | Reason:

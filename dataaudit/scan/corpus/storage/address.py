@@ -1,8 +1,7 @@
-"""Addresses of remote files: what is shown of them, and what opens them; and the roots that URIs are relative to.
+"""Addresses of remote files, parsed into a public and a full form; and the roots that URIs are relative to.
 
-An address may carry secrets: a user and a password before the host, a signature in the query. So two forms are
-kept apart: the public one, which is all that can be printed, stored or put into a manifest, and the full one,
-which only :mod:`dataaudit.scan.corpus.storage.remote` looks at.
+An address may carry secrets: a user and a password before the host, a signature in the query. Only the public form is
+printed, stored or put into a manifest. Only :mod:`dataaudit.scan.corpus.storage.remote` uses the full one.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Self
 from urllib.parse import quote, unquote
 
 from dataaudit.base.errors import ConfigError
@@ -38,33 +37,28 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteStat:
-    """What a store says of a file."""
+    """Size and version of a file, as its store reports them."""
 
     size: int
-    """Stored bytes."""
     validator: str
-    """What changes when the bytes do (ETag, checksum, version, time); empty when the store says nothing."""
+    """Changes when the bytes do (ETag, checksum, version, time); empty when the store reports none of these."""
     mtime_ns: int = 0
-    """Time of the last change when a time is all that vouches for the bytes, else 0."""
+    """Time of the last change where the validator is a time, else 0."""
 
 
 class RemotePath(str):
-    """The address of one remote file: a string of its public form that carries what opens it.
-
-    It goes wherever a local path goes. Printed, logged, formatted or stored it is the public form.
-    """
+    """The public address of a remote file, which carries what opens it and goes wherever a local path goes."""
 
     __slots__ = ("access", "full", "seen")
 
     full: str
     """The address with its secrets."""
     access: Access
-    """How patiently to ask."""
     seen: RemoteStat | None
-    """What the listing said of it."""
+    """As the listing reported it."""
 
     def __new__(cls, public: str, full: str, access: Access, seen: RemoteStat | None = None) -> Self:
-        """Make one."""
+        """Return a path with its full address."""
         made = super().__new__(cls, public)
         made.full, made.access, made.seen = full, access, seen
         return made
@@ -74,14 +68,14 @@ class RemotePath(str):
 
 
 def folder_of(path: str) -> str:
-    """Return the folder that holds a file or folder; of a remote one with what opens it."""
+    """Return the folder above a file or folder."""
     if isinstance(path, RemotePath):
         return RemotePath(path.rpartition("/")[0], path.full.rpartition("/")[0], path.access)
     return os.path.dirname(path)
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path of a file in a folder; of a remote one with what opens it, which a query cannot."""
+    """Return the path of a file in a folder; a remote folder has no query."""
     if isinstance(folder, RemotePath):
         slash = "" if folder.endswith("/") else "/"
         return RemotePath(f"{folder}{slash}{name}", f"{folder.full}{slash}{name}", folder.access)
@@ -90,18 +84,18 @@ def join(folder: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A parsed address."""
+    """A parsed address; user and query are never shown."""
 
     scheme: str
     """In lower case."""
     userinfo: str
-    """``user:password@`` or empty: never shown."""
+    """``user:password@`` or empty."""
     host: str
     """Bucket, container or host; with its port."""
     path: str
     """From the first ``/`` after the host, as written."""
     query: str
-    """``?...`` of a web address or empty: never shown."""
+    """``?...`` of a web address or empty."""
 
     @property
     def public(self) -> str:
@@ -121,19 +115,13 @@ class Address:
     def below(self, relative: str) -> Address:
         """Return the address of a file (or pattern) below this folder."""
         written = quote(os.fsencode(relative)) if self.is_web else relative
-        if not self.host and self.scheme != "memory":  # the files of several buckets: their names begin with it
+        if not self.host and self.scheme != "memory":  # files of several buckets: their names begin with the bucket
             host, _, written = written.partition("/")
-            return Address(scheme=self.scheme, userinfo="", host=host, path=f"/{written}", query=self.query)
-        return Address(
-            scheme=self.scheme,
-            userinfo=self.userinfo,
-            host=self.host,
-            query=self.query,
-            path=f"{self.path.rstrip('/')}/{written}",
-        )
+            return replace(self, userinfo="", host=host, path=f"/{written}")
+        return replace(self, path=f"{self.path.rstrip('/')}/{written}")
 
     def remote_path(self, access: Access, seen: RemoteStat | None = None) -> RemotePath:
-        """Return what stands for this file."""
+        """Return the path of this file."""
         return RemotePath(self.public, self.full, access, seen)
 
 
@@ -144,13 +132,8 @@ def scheme_of(given: str) -> str:
     return "" if scheme in _LOCAL else scheme
 
 
-def is_web(given: str) -> bool:
-    """Tell whether a web server gives an address."""
-    return scheme_of(given) in WEB
-
-
 def parse_address(given: str, where: str) -> Address:
-    """Take an address apart."""
+    """Parse an address; ``where`` names its place in errors."""
     match = _SCHEME.match(given)
     assert match is not None, "only what has a scheme is an address"
     scheme, authority, path, query = match["scheme"].lower(), match["authority"], match["path"], ""
@@ -181,42 +164,33 @@ def parse_address(given: str, where: str) -> Address:
 
 
 def name_of(path: str) -> str:
-    """Return the public form of an address as a name is read: percent-encoding of web addresses undone."""
+    """Return the public form of an address, percent-encoding of web addresses undone."""
     scheme, mark, rest = path.partition("://")
     return f"{scheme}{mark}{unquote(rest, errors='surrogateescape')}" if scheme in WEB else path
 
 
-def common_folder(paths: Sequence[str], base: Address | None) -> str:
-    """Return the folder that the URIs of remote files are relative to, by name.
-
-    It is ``base`` when that holds every file, else the deepest folder that does.
-    """
+def common_folder(paths: Sequence[str], base: str | None) -> str:
+    """Return the name of the folder that URIs are relative to: ``base``, or the deepest one above all files."""
     names = [name_of(path).rstrip("/") for path in paths]
-    if base is not None:
-        folder = name_of(base.public).rstrip("/")
-        if all(name.startswith(folder + "/") for name in names):
-            return folder
+    folder = "" if base is None else name_of(base).rstrip("/")
+    if base is not None and all(name.startswith(f"{folder}/") for name in names):
+        return folder or "/"
     first, last = (chosen([name.split("/")[:-1] for name in names]) for chosen in (min, max))
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    return "/".join(part for part, _ in pairs)
+    return "/".join(part for part, _ in pairs) or "/"
 
 
 def relative_name(path: str, folder: str) -> str:
-    """Return a remote file's name relative to a folder of :func:`common_folder`; ``/`` at its end stays."""
-    return name_of(path)[len(folder) + 1 :]
+    """Return a file's name relative to a folder of :func:`common_folder`; ``/`` at its end stays."""
+    return name_of(path)[len(folder) + (folder != "/") :]
 
 
 def shown_folder(folder: str) -> str:
-    """Return a folder of :func:`common_folder` as an address that can be read again."""
+    """Return a folder of :func:`common_folder` as a path or address that can be read again."""
     if folder.endswith(":/"):  # all that is common is the scheme
         return folder + "/"
     scheme, mark, rest = folder.partition("://")
     return f"{scheme}{mark}{quote(os.fsencode(rest), safe='/:[]@')}" if scheme in WEB else folder
-
-
-def scheme_of_path(path: str) -> str:
-    """Return the scheme of a file that was found; empty for a local one."""
-    return scheme_of(path) if isinstance(path, RemotePath) else ""
 
 
 def check_queries(paths: Iterable[str]) -> None:
@@ -230,77 +204,17 @@ def check_queries(paths: Iterable[str]) -> None:
             )
 
 
-def find_tops(found: list[tuple[str, str]], base: Path | None, far: Address | None) -> dict[str, str]:
+def find_tops(files: list[tuple[str, str]], base: Path | None, far: Address | None) -> dict[str, str]:
     """Return the root of the local files and that of each kind of store, by scheme."""
     by_kind: dict[str, list[str]] = {}
     kind_of: dict[str, str] = {}
-    for name, path in found:
-        kind = scheme_of_path(path)
+    for name, path in files:
+        kind = scheme_of(path)
         if kind_of.setdefault(name, kind) != kind:
             both = " and ".join(sorted(f"{item}://" if item else "local files" for item in (kind_of[name], kind)))
             raise ConfigError(f"splits.{name}.paths: found {both} in one split", "Give each a split of its own.")
         by_kind.setdefault(kind, []).append(path)
-    tops = {}
-    for kind, paths in by_kind.items():
-        if kind:
-            tops[kind] = common_folder(paths, far if far is not None and far.scheme == kind else None)
-        else:
-            tops[kind] = _root(paths, None if base is None else os.path.abspath(base))
-    return tops
-
-
-def _root(paths: list[str], base: str | None) -> str:
-    """Return ``base`` when it holds every file, else the deepest folder that does."""
-    if base is not None and all(path.startswith(base.rstrip("/") + "/") for path in paths):
-        return base
-    return os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in paths])
-
-
-def relative_to_top(path: str, tops: Mapping[str, str], kind: str) -> str:
-    """Return a path relative to the root of its kind; ``/`` at its end stays."""
-    if kind:
-        return relative_name(path, tops[kind])
-    return os.path.relpath(path, tops[kind]) + ("/" if path.endswith("/") else "")
-
-
-Identity = tuple[int, int]
-"""Device and inode: what names a folder whatever path leads to it; (0, 0) where there is nothing of the kind."""
-
-
-class Folder(Protocol):
-    """A folder of this machine or of a store."""
-
-    @property
-    def prefix(self) -> str:
-        """What stands before the names of its entries, ``/`` at the end; empty for the top of a store's tree."""
-
-    @property
-    def address(self) -> str:
-        """Its path or address, by which its files can be opened."""
-
-    @property
-    def identity(self) -> Identity:
-        """Which folder it is."""
-
-    @property
-    def refused(self) -> bool:
-        """Whether nothing can be known of what it holds, not even whether a name is there."""
-
-    def entries(self) -> list[Entry] | None:
-        """Return all that it holds, by name; None when it cannot be listed."""
-
-    def named(self, name: str) -> list[Entry]:
-        """Return what it holds by that very name: nothing, an entry, in a store a file and a folder."""
-
-
-class Entry(NamedTuple):
-    """A file or folder in a folder."""
-
-    name: str
-    """Without what stands before it."""
-    folder: Folder | None = None
-    """The folder that it is; None for a file, and for what is neither."""
-    is_link: bool = False
-    """Whether a folder is a symbolic link to one."""
-    seen: RemoteStat | None = None
-    """What a store said of it."""
+    bases = {} if base is None else {"": os.path.abspath(base)}
+    if far is not None:
+        bases[far.scheme] = far.public
+    return {kind: common_folder(paths, bases.get(kind)) for kind, paths in by_kind.items()}

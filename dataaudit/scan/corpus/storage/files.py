@@ -1,4 +1,4 @@
-"""How a shard is looked at and opened, wherever it lies; a remote file is read like a local one.
+"""Stats and opens shards, local or remote.
 
 A remote file is read ahead when it is read as a whole, and asked for exact ranges when Arrow reads parts of it.
 """
@@ -13,11 +13,11 @@ import tempfile
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 import pyarrow as pa
 
-from dataaudit.base.files import expect_regular, open_regular
+from dataaudit.base.files import expect_file, open_safely
 from dataaudit.base.stores import run, submit
 from dataaudit.manifest.locate import relative_path
 from dataaudit.scan.corpus.storage.address import Access, RemotePath, RemoteStat, parse_address, scheme_of
@@ -25,23 +25,27 @@ from dataaudit.scan.corpus.storage.hub import RowsPath, stat_rows
 from dataaudit.scan.corpus.storage.remote import open_object, stat_remote
 
 _REMOTE_BUFFER_BYTES = 4 << 20
-
-
+_FIRST_BLOCK_BYTES = 1 << 18
+_LARGEST_BLOCK_BYTES = 8 << 20
+_REST_BYTES = 1 << 16
+"""First block behind the end of a part: mostly the rest of one line."""
+_BLOCKS_AHEAD = 2
+"""Blocks that are asked for in advance: memory is bounded by one more than these."""
 LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStat:
-    """What the file system, or the store, says of a file."""
+    """A file's stat, from the file system or the store."""
 
     size: int
     mtime_ns: int
     ctime_ns: int
-    """Of the last change of the file or of its inode; a program cannot set it back."""
+    """Time of the last change of the file or its inode; a program cannot set it back."""
     inode: int
     device: int
     validator: str = LOCAL
-    """Of a remote file: what changes when its bytes do; empty when its store gives nothing of the kind."""
+    """See :class:`RemoteStat`."""
 
 
 def file_of(root: str, uri: str) -> str | None:
@@ -60,13 +64,13 @@ def stat_file(path: str) -> FileStat:
         return _of_remote(stat_remote(path))
     if isinstance(path, RowsPath):
         return _of_remote(stat_rows(path))
-    found = Path(path).stat()
+    stat = os.stat(path)
     return FileStat(
-        size=found.st_size,
-        mtime_ns=found.st_mtime_ns,
-        ctime_ns=found.st_ctime_ns,
-        inode=found.st_ino,
-        device=found.st_dev,
+        size=stat.st_size,
+        mtime_ns=stat.st_mtime_ns,
+        ctime_ns=stat.st_ctime_ns,
+        inode=stat.st_ino,
+        device=stat.st_dev,
     )
 
 
@@ -77,38 +81,33 @@ def listed_stat(path: str) -> FileStat:
     return stat_file(path)
 
 
-def _of_remote(found: RemoteStat) -> FileStat:
-    return FileStat(size=found.size, mtime_ns=found.mtime_ns, ctime_ns=0, inode=0, device=0, validator=found.validator)
+def _of_remote(stat: RemoteStat) -> FileStat:
+    return FileStat(size=stat.size, mtime_ns=stat.mtime_ns, ctime_ns=0, inode=0, device=0, validator=stat.validator)
 
 
-def open_binary(path: str, *, buffer_bytes: int = 0) -> BinaryIO:
-    """Open a file for reading; without a buffer, reads go straight to the file system.
-
-    A remote file is read ahead in blocks of its own size, whatever the buffer.
-    """
+def open_binary(path: str) -> BinaryIO:
+    """Open a file for reading, a local file without a buffer, a remote file with read-ahead."""
     if isinstance(path, RemotePath):
         return cast("BinaryIO", RemoteFile(path, ahead=True))
-    return open(path, "rb", buffering=buffer_bytes, opener=open_regular)
+    return open(path, "rb", buffering=0, opener=open_safely)
 
 
 def stored_bytes(file: BinaryIO) -> int:
     """Return the size of an open file."""
-    size = getattr(file, "size", None)
-    return size if isinstance(size, int) else os.fstat(file.fileno()).st_size
+    return file.size if isinstance(file, RemoteFile) else os.fstat(file.fileno()).st_size
 
 
 def read_until(file: BinaryIO, stop: int) -> None:
-    """Say that a file is read to about this byte: a remote one is read ahead no further."""
-    limit = getattr(file, "read_until", None)
-    if limit is not None:
-        limit(stop)
+    """Limit the read-ahead of a remote file to this byte."""
+    if isinstance(file, RemoteFile):
+        file.read_until(stop)
 
 
 def arrow_source(path: str) -> str | pa.NativeFile:
-    """Return what Arrow opens: a path, or an open file for a remote one and for a name that is no UTF-8."""
+    """Return what Arrow opens: a path, or an open file where that is remote or no UTF-8."""
     if isinstance(path, RemotePath):
         return pa.PythonFile(RemoteFile(path, ahead=False), mode="r")
-    expect_regular(Path(path))
+    expect_file(Path(path))
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -117,23 +116,12 @@ def arrow_source(path: str) -> str | pa.NativeFile:
 
 
 def arrow_buffer_bytes(path: str, local: int) -> int:
-    """Return how much of a column Arrow reads at once: of a remote file more, since each read is a request."""
+    """Return how much of a column Arrow reads at once: more of a remote file, where each read is a request."""
     return _REMOTE_BUFFER_BYTES if isinstance(path, RemotePath) else local
 
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-_FIRST_BLOCK_BYTES = 1 << 18
-_LARGEST_BLOCK_BYTES = 8 << 20
-_REST_BYTES = 1 << 16
-"""First block behind the end of a part: mostly the rest of one line."""
-_BLOCKS_AHEAD = 2
-"""Blocks that are asked for before they are wanted: memory is bounded by one more than these."""
-
-
 class RemoteFile(io.RawIOBase):
-    """The bytes of a remote file.
+    """The bytes of a remote file; every call raises ``OSError`` when the store fails or answers too little.
 
     A file of a server that gives no ranges is copied to an unnamed temporary file first.
 
@@ -141,9 +129,6 @@ class RemoteFile(io.RawIOBase):
         path: Its address.
         ahead: Read on in growing blocks while a block is worked on; else every read is one request for exactly
             the bytes it asks for.
-
-    Raises:
-        OSError: From every call, when the store fails; never is a short answer taken for the end.
     """
 
     def __init__(self, path: RemotePath, *, ahead: bool) -> None:
@@ -154,20 +139,18 @@ class RemoteFile(io.RawIOBase):
         self._end = 0
         self._next_bytes, self._in_a_row = _FIRST_BLOCK_BYTES, 0
         self._coming: deque[tuple[int, concurrent.futures.Future[bytes]]] = deque()
-        self._held = contextlib.ExitStack()
+        self._to_close = contextlib.ExitStack()
         self._copy: IO[bytes] | None = None
         self._object = open_object(path)
-        self.size = run(self._object.stat()).size
-        """Stored bytes."""
-        self._limit = self.size
+        self.size = self._limit = run(self._object.stat()).size
         if self._object.copy is not None and self.size:
-            with contextlib.ExitStack() as held:
-                self._copy = held.enter_context(tempfile.TemporaryFile(prefix="dataaudit-"))
+            with contextlib.ExitStack() as stack:
+                self._copy = stack.enter_context(tempfile.TemporaryFile(prefix="dataaudit-"))
                 run(self._object.copy(self._copy, self.size))
-                self._held = held.pop_all()
+                self._to_close = stack.pop_all()
 
     def read_until(self, stop: int) -> None:
-        """Read ahead no further than this byte; what lies beyond is asked for when it is wanted."""
+        """Read ahead no further than this byte; what lies beyond is asked for on demand."""
         self._limit = min(stop, self.size)
 
     def readable(self) -> bool:
@@ -188,15 +171,8 @@ class RemoteFile(io.RawIOBase):
         self._position = max(0, start + offset)
         return self._position
 
-    def readinto(self, buffer: Buffer) -> int:
-        """Read into a buffer."""
-        target = memoryview(buffer).cast("B")
-        data = self.read(len(target))
-        target[: len(data)] = data
-        return len(data)
-
     def read(self, num_bytes: int | None = -1) -> bytes:
-        """Return so many bytes, fewer at the end of the file; read ahead, as many as are there, at least one."""
+        """Return so many bytes, fewer at the end of the file; with read-ahead at least one."""
         left = max(0, self.size - self._position)
         wanted = left if num_bytes is None or num_bytes < 0 else min(num_bytes, left)
         if wanted == 0:
@@ -204,20 +180,16 @@ class RemoteFile(io.RawIOBase):
         start = self._position
         if self._copy is not None:
             self._copy.seek(start)
-            found = self._copy.read(wanted)
+            data = self._copy.read(wanted)
         elif self._ahead:
-            found = self._from_block(start, wanted)
+            if not 0 <= start - self._block_start < len(self._block):
+                self._turn_to(start)
+            offset = start - self._block_start
+            data = self._block[offset : offset + wanted]
         else:
-            found = run(self._object.fetch(start, start + wanted))
-        self._position += len(found)
-        return found
-
-    def _from_block(self, start: int, wanted: int) -> bytes:
-        offset = start - self._block_start
-        if not 0 <= offset < len(self._block):
-            self._turn_to(start)
-            offset = 0
-        return self._block[offset : offset + wanted]
+            data = run(self._object.fetch(start, start + wanted))
+        self._position += len(data)
+        return data
 
     def _turn_to(self, start: int) -> None:
         """Make the block that begins with this byte the current one, and ask for those after it."""
@@ -247,9 +219,9 @@ class RemoteFile(io.RawIOBase):
         self._coming.clear()
 
     def close(self) -> None:
-        """Give up what is still on its way."""
+        """Cancel what is still on its way."""
         if not self.closed:
             self._forget()
             self._block = b""
-            self._held.close()
+            self._to_close.close()
         super().close()

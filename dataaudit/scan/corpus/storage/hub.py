@@ -1,9 +1,8 @@
-"""Rows of a Hugging Face dataset, streamed: its shards are our shards, and no bytes of files are seen.
+"""Opens Hugging Face datasets for streaming: a shard of the dataset is a shard of the corpus.
 
-What takes the place of the bytes: a dataset on a hub is pinned to a commit before anything is read, so commit,
-configuration, split and number of the shard say which rows are meant; the rows of a local dataset are digested
-in a pass of their own. In the manifest a shard's digest is that of its decoded rows. Code of a dataset is never
-run: the library has no such thing any more, and nothing here asks for it.
+No bytes of files are seen. A dataset on a hub is pinned to a commit, so commit, configuration, split and number of the
+shard identify the rows; the rows of a local dataset are digested in a pass of their own. In the manifest a shard's
+digest is that of its decoded rows. Code of a dataset is never run.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
 
-from dataaudit.base.errors import ConfigError, Guarded, StoreError
+from dataaudit.base.errors import CatchErrors, ConfigError, StoreError
 from dataaudit.base.extras import require
 from dataaudit.base.stores import http_status, silence_libraries
 from dataaudit.config import DatasetSource
@@ -25,38 +24,33 @@ _LOCAL_PREFIXES = ("/", "./", "../", "~")
 _NO_ANSWER = frozenset(
     {"OfflineModeIsEnabled", "ConnectionError", "ConnectError", "ProxyError", "ReadError", "RemoteProtocolError"}
 )
-"""Errors of ``huggingface_hub`` and the HTTP library below it that say nothing of a dataset."""
+"""Errors of ``huggingface_hub`` and the HTTP library below it that are the network's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsSource:
-    """One shard of a dataset."""
+    """A shard of a dataset: its number, from 0, among all of the split."""
 
     name: str
     """Id on the hub, or the absolute path of a local folder."""
     config: str
-    """Configuration of the dataset."""
     split: str
-    """Split of the dataset."""
     revision: str | None
     """Commit on the hub; None for a local folder."""
     shard: int
-    """Number of the shard, from 0."""
     shards: int
-    """How many the split has."""
     access: Access
-    """How patiently to ask."""
 
 
 class RowsPath(str):
-    """Stands where a path stands: a readable name that carries which rows are meant."""
+    """A readable name that carries which rows are meant, and goes wherever a path goes."""
 
     __slots__ = ("source",)
 
     source: RowsSource
 
     def __new__(cls, source: RowsSource) -> Self:
-        """Make one."""
+        """Return the path of a shard."""
         made = super().__new__(cls, f"{root_of(source)}/{uri_of(source)}")
         made.source = source
         return made
@@ -85,14 +79,14 @@ def find_rows(wanted: DatasetSource, base: str, access: Access, where: str) -> l
     _library(access, where)
     if not os.path.isabs(name):
         revision = _commit(name, wanted.revision, where)
-    found: dict[str, Any] = {}
-    with Guarded() as call:
-        found = load_splits(name, wanted.config, revision, access)
+    splits: dict[str, Any] = {}
+    with CatchErrors() as call:
+        splits = load_splits(name, wanted.config, revision, access)
     if call.error is not None:
         raise _explained(call.error, where, name)
-    if wanted.split not in found:
-        raise ConfigError(f"{where}.split: {name} has no split {wanted.split}", f"It has: {', '.join(sorted(found))}.")
-    chosen = found[wanted.split]
+    if wanted.split not in splits:
+        raise ConfigError(f"{where}.split: {name} has no split {wanted.split}", f"It has: {', '.join(sorted(splits))}.")
+    chosen = splits[wanted.split]
     if not chosen.num_shards:
         raise ConfigError(f"{where}: {name} has no files in the split {wanted.split}")
     config = str(chosen.info.config_name or wanted.config or "default")
@@ -113,7 +107,7 @@ def find_rows(wanted: DatasetSource, base: str, access: Access, where: str) -> l
 
 
 def _library(access: Access, where: str) -> Any:
-    """Import the library and hand our patience on to it."""
+    """Import the library and give it our time-outs and retries."""
     require(f"{where}: reading rows of datasets", "hf")
     import datasets
     import huggingface_hub.constants as hub
@@ -134,18 +128,18 @@ def _commit(name: str, revision: str | None, where: str) -> str:
     """Return the commit that a revision (a branch, a tag, none) means now."""
     from huggingface_hub import HfApi
 
-    found = None
-    with Guarded() as call:
-        found = HfApi().dataset_info(name, revision=revision).sha
+    commit = None
+    with CatchErrors() as call:
+        commit = HfApi().dataset_info(name, revision=revision).sha
     if call.error is not None:
         raise _explained(call.error, where, name)
-    if not found:
+    if not commit:
         raise ConfigError(f"{where}: the hub names no commit for {name}")
-    return found
+    return commit
 
 
 def _explained(error: Exception, where: str, name: str) -> ConfigError | StoreError:
-    """Return what went wrong with a dataset as an error of ours, without the library's words."""
+    """Return an error of ours for a failure of the library, without its text."""
     kind, status = type(error).__name__, http_status(error)
     if kind in _NO_ANSWER or "Timeout" in kind or status == 429 or status >= 500:
         return StoreError(
@@ -165,13 +159,11 @@ def load_splits(name: str, config: str | None, revision: str | None, access: Acc
 
 @lru_cache(maxsize=4)
 def _load_once(_pid: int, name: str, config: str | None, revision: str | None, access: Access) -> dict[str, Any]:
-    datasets = _library(access, "dataset")
-    found: dict[str, Any] = dict(datasets.load_dataset(name, name=config, revision=revision, streaming=True))
-    return found
+    return dict(_library(access, "dataset").load_dataset(name, name=config, revision=revision, streaming=True))
 
 
 def stat_rows(path: RowsPath) -> RemoteStat:
-    """Return what vouches for the rows: the commit, or names, sizes and times of the local folder's files."""
+    """Return a validator of the rows: the commit, or a digest of names, sizes and times of the local files."""
     source = path.source
     if source.revision is not None:
         return RemoteStat(size=0, validator=f"commit {source.revision}")
@@ -179,8 +171,8 @@ def stat_rows(path: RowsPath) -> RemoteStat:
     for folder, folders, files in os.walk(source.name):
         folders.sort()
         for name in sorted(files):
-            found = os.stat(os.path.join(folder, name))
-            newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
-            seen = (os.path.relpath(folder, source.name), name, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            stat = os.stat(os.path.join(folder, name))
+            newest = max(newest, stat.st_mtime_ns, stat.st_ctime_ns)
+            seen = (os.path.relpath(folder, source.name), name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
             state.update(repr(seen).encode("utf-8", "backslashreplace"))
     return RemoteStat(size=0, validator=f"files {state.hexdigest()}", mtime_ns=newest)

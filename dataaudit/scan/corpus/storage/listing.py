@@ -1,19 +1,13 @@
-"""Patterns to files, of this machine or of a store: what a shell's glob does, but nothing is left out in silence.
+"""Lists the files that a pattern or a folder means, local or in a store, like a shell's glob that reports omissions.
 
-A component of a pattern that exists by that very name is taken as it is, so that a file named
-``a[1].jsonl`` can be listed. ``*`` matches no hidden name; ``**`` matches any depth of folders, none
-included. A listed folder gives all its files but hidden ones, those whose name starts with ``_`` and those
-that are no data by their name (:func:`is_no_data`); their names are returned beside the files. What a manifest or a
-data set is made of is left out as well, by a pattern too (:mod:`dataaudit.scan.corpus.storage.listing`). A folder that
-cannot be listed is returned as its path with ``/`` at the end, so that it becomes a loss with a name.
+A component of a pattern that exists by that very name is taken as it is, so that ``a[1].jsonl`` can be listed. ``*``
+matches no hidden name, ``**`` any depth of folders, zero included. A listed folder gives all files but hidden ones,
+those that begin with ``_``, and those that are no data by their name (:func:`is_no_data`). The names of omitted files
+are returned beside the files. A folder that cannot be listed is returned with ``/`` at its end, and becomes a loss.
 
-Files that lie among data and are none: what a published manifest, or a data set of ``datasets``, is made of.
-
-A name alone says nothing: whoever can write an empty ``manifest.json`` could have a folder passed over. So a file is
-left out only where it is what its name says. Of a manifest these are its pointer, when its id is the digest of its
-core, its signature, and each file that the pointer lists, when size and sha256 are as listed and it has the columns of
-the table, or columns of numbers and digests alone. Of ``datasets`` they are the JSON files with the keys that it
-writes. Everything else in and below such a folder is read like any other file.
+Files of a published manifest, or of a data set of ``datasets``, are omitted too, by patterns as well. Their names alone
+do not decide: whoever can write an empty ``manifest.json`` could hide a folder. The pointer counts when its id is the
+digest of its core; a file that it lists when size, sha256 and columns are right; a JSON file when its keys are right.
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ from dataaudit.manifest.load import parse_pointer
 from dataaudit.manifest.replace import ATTESTATION, POINTER
 from dataaudit.manifest.s3 import OBJECTS
 from dataaudit.manifest.tables import TABLES
-from dataaudit.scan.corpus.storage.address import Entry, Folder, Identity, RemoteStat, join
+from dataaudit.scan.corpus.storage.address import RemoteStat, join
 from dataaudit.scan.corpus.storage.files import arrow_source, open_binary
 from dataaudit.scan.corpus.storage.saved import INFO, SPLITS, STATE, is_state, read_small, saved_files, small_json
 
@@ -58,13 +52,55 @@ _SIGNATURE_KEYS = frozenset(
 )
 """Of a DSSE envelope or a sigstore bundle."""
 _BLOCK_BYTES = 1 << 20
+Identity = tuple[int, int]
+"""Device and inode, which name a folder whatever path leads to it; (0, 0) in a store."""
+
+
+class Folder:
+    """A folder of this machine or of a store.
+
+    Args:
+        address: Path or address, by which its files can be opened.
+        prefix: Stands before the names of its entries, ``/`` at the end; empty for the top of a store's tree.
+    """
+
+    refused = False
+    """Whether its store refuses to list it: not even whether a name exists can be known."""
+
+    def __init__(self, address: str, prefix: str) -> None:
+        self.address, self.prefix = address, prefix
+
+    @property
+    def identity(self) -> Identity:
+        """Device and inode; a store has no links, so no circles."""
+        return (0, 0)
+
+    def entries(self) -> list[Entry] | None:
+        """Return all entries, by name; None when it cannot be listed."""
+        raise NotImplementedError
+
+    def named(self, name: str) -> list[Entry]:
+        """Return the entries of that very name: none, one, in a store a file and a folder."""
+        raise NotImplementedError
+
+
+class Entry(NamedTuple):
+    """A file or folder in a folder."""
+
+    name: str
+    """Without the prefix."""
+    folder: Folder | None = None
+    """The folder that it is; None for a file, a pipe, a device."""
+    is_link: bool = False
+    """Whether a folder is a symbolic link to one."""
+    seen: RemoteStat | None = None
+    """As the store reported it."""
 
 
 def own_files(folder: Folder) -> frozenset[str]:
-    """Return the files of a folder, and of folders below it, that are no data, by their path below it."""
-    kinds = {STATE: is_state, INFO: _is_info, INFOS: _are_infos, SPLITS: _is_dictionary}
-    found = {name for name, is_own in kinds.items() if _is_file(folder, name) and is_own(_json(folder, name))}
-    return frozenset(found | _of_manifest(folder))
+    """Return the paths, below a folder, of what a manifest or a data set there is made of."""
+    own = {name for name, is_own in _JSON_FILES.items() if _is_file(folder, name) and is_own(_json(folder, name))}
+    return frozenset(own | _of_manifest(folder))
 
 
 def _is_file(folder: Folder, path: str) -> bool:
@@ -87,16 +123,13 @@ def _has_keys(value: object, known: frozenset[str]) -> bool:
     return isinstance(value, dict) and value.keys() <= known
 
 
-def _is_info(value: object) -> bool:
-    return _has_keys(value, _INFO_KEYS)
-
-
-def _are_infos(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_info, value.values()))
-
-
-def _is_dictionary(value: object) -> bool:
-    return isinstance(value, dict) and value.keys() == {"splits"}
+_JSON_FILES: dict[str, Callable[[object], bool]] = {
+    STATE: is_state,
+    INFO: lambda value: _has_keys(value, _INFO_KEYS),
+    INFOS: lambda value: isinstance(value, dict) and all(_has_keys(info, _INFO_KEYS) for info in value.values()),
+    SPLITS: lambda value: isinstance(value, dict) and value.keys() == {"splits"},
+}
+"""Files of ``datasets``, with the test of their JSON value."""
 
 
 def _of_manifest(folder: Folder) -> set[str]:
@@ -148,27 +181,8 @@ def _record(file: BinaryIO, most: int) -> FileRecord:
 _GLOB = frozenset("*?[")
 _NOT_DATA = frozenset(
     {
-        ".md",
-        ".rst",
-        ".html",
-        ".yaml",
-        ".yml",
-        ".toml",
-        ".cff",
-        ".bib",
-        ".crc",
-        ".lock",
-        ".md5",
-        ".sha256",
-        ".log",
-        ".py",
-        ".sh",
-        ".ipynb",
-        ".png",
-        ".jpg",
-        ".jpeg",
-        ".gif",
-        ".svg",
+        *(".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".cff", ".bib", ".crc", ".lock", ".md5", ".sha256"),
+        *(".log", ".py", ".sh", ".ipynb", ".png", ".jpg", ".jpeg", ".gif", ".svg"),
     }
 )
 _ABOUT_DATA = re.compile(
@@ -191,15 +205,15 @@ def has_glob(pattern: str) -> bool:
     return not _GLOB.isdisjoint(pattern)
 
 
-class Found(NamedTuple):
+class ListedFile(NamedTuple):
     """A file, or a folder that cannot be listed."""
 
     path: str
     """Its path, or its name below the top of a store's tree; of a folder with ``/`` at the end."""
     seen: RemoteStat | None
-    """What a store said of it."""
+    """As the store reported it."""
     within: Folder
-    """The folder that holds it; of a folder that cannot be listed that one itself."""
+    """The folder that holds it; of a folder that cannot be listed, itself."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -207,39 +221,35 @@ class Lister:
     """Lists the files of folders and patterns."""
 
     follow_symlinks: bool
-    """Go down into links to folders; else they are losses with a name, or left out by name where the folder that they
-    lead to is listed itself. A link that a pattern names itself is always followed."""
+    """Enter links to folders; else they are losses, or left out where their target is listed too. A link that a pattern
+    names is always followed."""
     is_dataset: Callable[[str], bool]
     """Whether a folder that a pattern's last component matches is a shard in pieces (``name.parquet/``)."""
     left_out: list[str] = field(default_factory=list)
-    """What was seen and not taken; folders with ``/`` at the end."""
+    """Omitted names; folders with ``/`` at the end."""
     _own: set[str] = field(default_factory=set)
-    """Paths of what manifests and data sets are made of, in the folders that were looked at."""
-    _looked: set[str] = field(default_factory=set)
-    """Folders whose files were looked at."""
+    """Paths of what manifests and data sets are made of, in the folders of ``_inspected``."""
+    _inspected: set[str] = field(default_factory=set)
     _listed: set[Identity] = field(default_factory=set)
-    """Folders that were gone through."""
     _links: list[Folder] = field(default_factory=list)
     """Links to folders that were not followed."""
 
-    def folder(self, folder: Folder) -> list[Found]:
+    def folder(self, folder: Folder) -> list[ListedFile]:
         """Return the data files below a folder, sorted."""
         return sorted([*self._data_files(folder), *self._not_followed()], key=attrgetter("path"))
 
-    def pattern(self, start: Folder, parts: list[str]) -> list[Found]:
+    def pattern(self, start: Folder, parts: list[str]) -> list[ListedFile]:
         """Return the files that the components of a pattern match below a folder, sorted, each once."""
-        by_folder: dict[str, dict[str, Found]] = {}
-        for item in self._match(start, parts):
-            by_folder.setdefault(item.within.prefix, {}).setdefault(item.path, item)
-        for files in by_folder.values():
-            self._look(next(iter(files.values())).within)
-        found = {path: file for files in by_folder.values() for path, file in files.items()}
-        self.left_out += sorted(found.keys() & self._own)
-        kept = [item for path, item in found.items() if path not in self._own]
-        kept += self._not_followed()
-        return sorted(kept, key=attrgetter("path"))
+        matches: dict[str, ListedFile] = {}
+        for file in self._match(start, parts):
+            matches.setdefault(file.path, file)
+        for file in matches.values():
+            self._inspect(file.within)
+        self.left_out += sorted(matches.keys() & self._own)
+        files = [file for path, file in matches.items() if path not in self._own]
+        return sorted([*files, *self._not_followed()], key=attrgetter("path"))
 
-    def _match(self, folder: Folder, parts: list[str]) -> Iterator[Found]:
+    def _match(self, folder: Folder, parts: list[str]) -> Iterator[ListedFile]:
         head, rest = parts[0], parts[1:]
         if head == "**":
             yield from self._match_below(folder, rest, above=())
@@ -256,16 +266,14 @@ class Lister:
             elif not rest and entry.folder is not None and self.is_dataset(entry.name):
                 yield from self._data_files(entry.folder)
 
-    def _match_below(self, folder: Folder, rest: list[str], above: tuple[Identity, ...]) -> Iterator[Found]:
+    def _match_below(self, folder: Folder, rest: list[str], above: tuple[Identity, ...]) -> Iterator[ListedFile]:
         if rest:
             yield from self._match(folder, rest)
-        entries = folder.entries()
+        entries = self._enter(folder)
         if entries is None:
             yield _unlisted(folder)
             return
         above = (*above, folder.identity)
-        self._listed.add(folder.identity)
-        self._look(folder)
         for entry in entries:
             if entry.name.startswith("."):
                 continue
@@ -275,14 +283,12 @@ class Lister:
             elif self._enters(entry.folder, entry.is_link, above):
                 yield from self._match_below(entry.folder, rest, above)
 
-    def _data_files(self, folder: Folder, above: tuple[Identity, ...] = ()) -> Iterator[Found]:
-        entries = folder.entries()
+    def _data_files(self, folder: Folder, above: tuple[Identity, ...] = ()) -> Iterator[ListedFile]:
+        entries = self._enter(folder)
         if entries is None:
             yield _unlisted(folder)
             return
         above = (*above, folder.identity)
-        self._listed.add(folder.identity)
-        self._look(folder)
         saved = _saved_files(folder) or []
         names = {entry.name for entry in entries}
         yield from (_file(folder, Entry(name)) for name in saved if name not in names)  # a loss with a name
@@ -291,7 +297,7 @@ class Lister:
             if prefix + name in self._own:
                 self.left_out.append(prefix + name)
             elif inner is None and name in saved:
-                yield Found(prefix + name, seen, folder)
+                yield ListedFile(prefix + name, seen, folder)
             elif name.startswith((".", "_")):
                 self.left_out.append(prefix + name + "/" * (inner is not None))
             elif inner is not None:
@@ -300,7 +306,15 @@ class Lister:
             elif is_no_data(name):
                 self.left_out.append(prefix + name)
             else:
-                yield Found(prefix + name, seen, folder)
+                yield ListedFile(prefix + name, seen, folder)
+
+    def _enter(self, folder: Folder) -> list[Entry] | None:
+        """Return the entries of a folder, once its own files are known; None when it cannot be listed."""
+        entries = folder.entries()
+        if entries is not None:
+            self._listed.add(folder.identity)
+            self._inspect(folder)
+        return entries
 
     def _enters(self, folder: Folder, is_link: bool, above: tuple[Identity, ...]) -> bool:
         """Tell whether to go down into a folder: not into a link, unless asked to, and never in a circle."""
@@ -309,25 +323,25 @@ class Lister:
             return False
         return True
 
-    def _not_followed(self) -> list[Found]:
-        """Return the links that were not followed and lead to a folder that was not listed: losses with a name."""
+    def _not_followed(self) -> list[ListedFile]:
+        """Return the links that were not followed and lead to a folder that was not listed."""
         links, self._links = self._links, []
         self.left_out += [link.prefix for link in links if link.identity in self._listed]
-        return [Found(link.prefix.rstrip("/"), None, link) for link in links if link.identity not in self._listed]
+        return [ListedFile(link.prefix.rstrip("/"), None, link) for link in links if link.identity not in self._listed]
 
-    def _look(self, folder: Folder) -> None:
-        """Find out which files in and below a folder a manifest or a data set is made of."""
-        if folder.prefix not in self._looked:
-            self._looked.add(folder.prefix)
+    def _inspect(self, folder: Folder) -> None:
+        """Find out, once a folder, which files there a manifest or a data set is made of."""
+        if folder.prefix not in self._inspected:
+            self._inspected.add(folder.prefix)
             self._own |= {folder.prefix + path for path in own_files(folder)}
 
 
-def _file(folder: Folder, entry: Entry) -> Found:
-    return Found(folder.prefix + entry.name, entry.seen, folder)
+def _file(folder: Folder, entry: Entry) -> ListedFile:
+    return ListedFile(folder.prefix + entry.name, entry.seen, folder)
 
 
-def _unlisted(folder: Folder) -> Found:
-    return Found(folder.prefix, None, folder)
+def _unlisted(folder: Folder) -> ListedFile:
+    return ListedFile(folder.prefix, None, folder)
 
 
 def _saved_files(folder: Folder) -> list[str] | None:
@@ -338,7 +352,7 @@ def _saved_files(folder: Folder) -> list[str] | None:
 
 
 def _matching(folder: Folder, name: str) -> list[Entry] | None:
-    """Return what a component of a pattern means: that very name, else those it matches; None as of a folder."""
+    """Return the entry of that very name, else those that the component matches; None when it cannot be listed."""
     literal = folder.named(name)
     if literal:
         return literal
@@ -351,30 +365,23 @@ def _matching(folder: Folder, name: str) -> list[Entry] | None:
     ]
 
 
-class LocalFolder:
-    """A folder of this machine, listed when it is asked for.
-
-    Args:
-        path: Absolute.
-    """
-
-    refused = False
+class LocalFolder(Folder):
+    """A folder of this machine, by its absolute path."""
 
     def __init__(self, path: str) -> None:
-        self.address = path
-        self.prefix = path if path.endswith("/") else f"{path}/"
+        super().__init__(path, path if path.endswith("/") else f"{path}/")
 
     @cached_property
     def identity(self) -> Identity:
         """Device and inode; (0, 0) of a folder that is gone."""
         try:
-            found = os.stat(self.address)
+            stat = os.stat(self.address)
         except OSError:
             return (0, 0)
-        return (found.st_dev, found.st_ino)
+        return (stat.st_dev, stat.st_ino)
 
     def entries(self) -> list[Entry] | None:
-        """Return all that it holds, by name; None when it cannot be listed."""
+        """Return all entries, by name; None when it cannot be listed."""
         try:
             with os.scandir(self.address) as entries:
                 return [
@@ -387,7 +394,7 @@ class LocalFolder:
             return None
 
     def named(self, name: str) -> list[Entry]:
-        """Return what has that very name."""
+        """Return the entry of that very name."""
         path = self.prefix + name
         if not os.path.lexists(path):
             return []

@@ -1,8 +1,7 @@
-"""Stores and web servers: stat and byte ranges of remote files through fsspec, with time-outs, tries, checked lengths.
+"""Stats remote files and fetches byte ranges through fsspec, with time-outs, tries and checked lengths.
 
-Connections and errors are those of :mod:`dataaudit.base.stores`. The length of every answer is compared with what was
-asked
-for: a body that is cut short would be lost records.
+Connections and errors are those of :mod:`dataaudit.base.stores`. The length of every answer is compared with the
+request: a body that is cut short would be lost records.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from email.utils import parsedate_to_datetime
-from typing import IO, Any, BinaryIO, Protocol, TypeVar
+from typing import IO, Any, BinaryIO, TypeVar
 from urllib.parse import parse_qsl
 
 from dataaudit.base import stores
@@ -36,12 +35,12 @@ def filesystem(path: RemotePath) -> Any:
 def patiently(
     try_once: Callable[[], Awaitable[_T]], path: RemotePath, *, num_bytes: int | None = 0
 ) -> Coroutine[Any, Any, _T]:
-    """Try a request on a file as often as its access rules say; see :func:`dataaudit.base.stores.patiently`."""
+    """Try a request as often as the file's access rules allow; see :func:`dataaudit.base.stores.patiently`."""
     return stores.patiently(try_once, path, path.access.timeout_seconds, path.access.retries, num_bytes=num_bytes)
 
 
 def name_in(path: RemotePath) -> str:
-    """Return what the filesystem of an address calls the file or folder."""
+    """Return the name of a file or folder in its filesystem."""
     from fsspec.core import strip_protocol
 
     name: str = strip_protocol(path.full)
@@ -49,19 +48,8 @@ def name_in(path: RemotePath) -> str:
 
 
 _CHECKSUMS = (
-    "ETag",
-    "etag",
-    "sha256",
-    "md5Hash",
-    "md5",
-    "content_md5",
-    "Content-MD5",
-    "checksum",
-    "crc32c",
-    "blob_id",
-    "generation",
-    "VersionId",
-    "version_id",
+    *("ETag", "etag", "sha256", "md5Hash", "md5", "content_md5", "Content-MD5", "checksum", "crc32c"),
+    *("blob_id", "generation", "VersionId", "version_id"),
 )
 _TIMES = ("LastModified", "last_modified", "Last-Modified", "mtime", "modified", "updated", "created")
 _SIGNING = re.compile(
@@ -69,7 +57,7 @@ _SIGNING = re.compile(
     r"key|api_?key|sig|sv|ss|srt|sp|se|st|spr|sr|sip|sdd|sk[esvt]|skoid|sktid|saoid|suoid|scid",
     re.IGNORECASE,
 )
-"""Parameters of a query that say who asks, not what for."""
+"""Parameters of a query that authenticate and do not choose what is read."""
 _PINNED = re.compile(r"@[0-9a-f]{40}/")
 """In the name of a file on a hub: a commit, below which nothing changes."""
 _COPY_BYTES = 1 << 20
@@ -77,19 +65,38 @@ Copy = Callable[[IO[bytes], int], Coroutine[Any, Any, None]]
 """Writes a whole remote file, of so many bytes, into a local one."""
 
 
-class RemoteObject(Protocol):
+class RemoteObject:
     """A remote file."""
 
-    copy: Copy | None
-    """How to get it when parts of it cannot be asked for, else None; known after :meth:`stat`."""
+    copy: Copy | None = None
+    """How to get all of it where its server gives no ranges, else None; known after :meth:`stat`."""
+
+    def __init__(self, path: RemotePath) -> None:
+        self._path = path
+        self._store = filesystem(path)
+        self._size = -1
 
     async def stat(self) -> RemoteStat:
         """Ask for size and version."""
-        ...
+        stat = await patiently(self._stat, self._path)
+        self._size = stat.size
+        return stat
 
     async def fetch(self, start: int, stop: int) -> bytes:
         """Return the bytes of a range, all of them."""
-        ...
+        return await patiently(lambda: self._fetch_all(start, stop), self._path, num_bytes=stop - start)
+
+    async def _fetch_all(self, start: int, stop: int) -> bytes:
+        body = await self._fetch(start, stop)
+        if len(body) != stop - start:
+            raise BodyError(f"{stop - start} bytes expected, {len(body)} received")
+        return body
+
+    async def _stat(self) -> RemoteStat:
+        raise NotImplementedError
+
+    async def _fetch(self, start: int, stop: int) -> bytes:
+        raise NotImplementedError
 
 
 def open_object(path: RemotePath) -> RemoteObject:
@@ -100,15 +107,14 @@ def open_object(path: RemotePath) -> RemoteObject:
 
 
 def stat_remote(path: RemotePath) -> RemoteStat:
-    """Return what the store says of a file now."""
+    """Ask the store for a file's stat."""
     return run(open_object(path).stat())
 
 
 def stat_of(info: dict[str, Any]) -> RemoteStat:
-    """Return the stat in what fsspec's ``info`` or listing gives of a file.
+    """Return the stat in an answer of fsspec's ``info`` or a listing.
 
-    Of several validators the first that the store knows counts, and only that one: a listing and a single
-    answer may agree in no more.
+    Only the first validator that the store knows counts: a listing and a single answer may agree in no more.
     """
     size = info.get("size")
     if not isinstance(size, int) or info.get("type") == "directory":
@@ -123,7 +129,7 @@ def stat_of(info: dict[str, Any]) -> RemoteStat:
 
 
 def _nanoseconds(value: Any) -> int:
-    """Return a time as nanoseconds since 1970; what is no time counts as now, so that it is not trusted yet."""
+    """Return a time as nanoseconds since 1970; an unreadable time counts as now, so that it is not trusted yet."""
     if isinstance(value, str):
         try:
             value = parsedate_to_datetime(value)
@@ -134,39 +140,28 @@ def _nanoseconds(value: Any) -> int:
     return int(value * 1e9) if isinstance(value, int | float) else time.time_ns()
 
 
-class _StoreObject:
+class _StoreObject(RemoteObject):
     """A file of any fsspec filesystem."""
 
     def __init__(self, path: RemotePath) -> None:
-        self.copy: Copy | None = None
-        self._path = path
-        self._store = filesystem(path)
+        super().__init__(path)
         self._name = name_in(path)
         self._handle: Any = None
         self._lock = threading.Lock()
 
-    async def stat(self) -> RemoteStat:
-        return await patiently(self._stat, self._path)
-
     async def _stat(self) -> RemoteStat:
         if not _PINNED.search(self._name):
-            self._store.invalidate_cache()  # what a listing said before is no news of the file
+            self._store.invalidate_cache()  # an earlier listing is no news of the file
         return stat_of(await ask(self._store, "info", self._name))
-
-    async def fetch(self, start: int, stop: int) -> bytes:
-        return await patiently(lambda: self._fetch(start, stop), self._path, num_bytes=stop - start)
 
     async def _fetch(self, start: int, stop: int) -> bytes:
         if self._store.async_impl:
-            found: bytes = await ask(self._store, "cat_file", self._name, start=start, end=stop)
-        else:
-            found = await asyncio.to_thread(self._read, start, stop)
-        if len(found) != stop - start:
-            raise BodyError(f"{stop - start} bytes expected, {len(found)} received")
-        return found
+            body: bytes = await ask(self._store, "cat_file", self._name, start=start, end=stop)
+            return body
+        return await asyncio.to_thread(self._read, start, stop)
 
     def _read(self, start: int, stop: int) -> bytes:
-        """Read from a handle that stays open: a filesystem that is not asynchronous asks much to open one."""
+        """Read from a handle that stays open: opening takes a synchronous filesystem many requests."""
         with self._lock:
             try:
                 if self._handle is None:
@@ -178,19 +173,8 @@ class _StoreObject:
                 raise
 
 
-class _WebObject:
+class _WebObject(RemoteObject):
     """A file of a web server, asked for with GET alone: an address that is signed for GET refuses HEAD."""
-
-    def __init__(self, path: RemotePath) -> None:
-        self.copy: Copy | None = None
-        self._path = path
-        self._store = filesystem(path)
-        self._size = -1
-
-    async def stat(self) -> RemoteStat:
-        found = await patiently(self._stat, self._path)
-        self._size = found.size
-        return found
 
     async def _get(self, headers: dict[str, str]) -> Any:
         session = await self._store.set_session()
@@ -211,20 +195,14 @@ class _WebObject:
                 answer.close()  # the rest of the body is not wanted
             return RemoteStat(size=size, validator=validator, mtime_ns=mtime_ns)
 
-    async def fetch(self, start: int, stop: int) -> bytes:
-        return await patiently(lambda: self._fetch(start, stop), self._path, num_bytes=stop - start)
-
     async def _fetch(self, start: int, stop: int) -> bytes:
         async with await self._get({"Range": f"bytes={start}-{stop - 1}"}) as answer:
             answer.raise_for_status()
             expected = f"bytes {start}-{stop - 1}/{self._size}"
-            found = answer.headers.get("Content-Range", "")
-            if answer.status != 206 or found != expected:
+            if answer.status != 206 or answer.headers.get("Content-Range", "") != expected:
                 answer.close()
                 raise BodyError(f"{expected} expected, another range received")
             body: bytes = await answer.read()
-        if len(body) != stop - start:
-            raise BodyError(f"{stop - start} bytes expected, {len(body)} received")
         return body
 
     async def _copy_whole(self, target: IO[bytes], size: int) -> None:
@@ -242,25 +220,21 @@ class _WebObject:
 
 
 def read_fully(file: BinaryIO, num_bytes: int) -> bytes:
-    """Return the next bytes of a file, fewer only at its end: one ``read`` may give less of what is there."""
-    found = file.read(num_bytes)
-    if len(found) == num_bytes or not found:
-        return found
-    pieces = [found]
-    missing = num_bytes - len(found)
+    """Return the next bytes of a file, fewer only at its end: one ``read`` may return less."""
+    pieces, missing = [], num_bytes
     while missing and (piece := file.read(missing)):
         pieces.append(piece)
         missing -= len(piece)
-    return b"".join(pieces)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _total(answer: Any) -> int:
-    """Return the size of the whole file, whatever part an answer holds."""
+    """Return the size of the whole file, whatever part the answer has."""
     text = answer.headers.get("Content-Length", "")
     if answer.status != 200:
         text = answer.headers.get("Content-Range", "").rpartition("/")[2]
     if not (text.isascii() and text.isdecimal()):
-        raise BodyError("the server does not say how long the file is")
+        raise BodyError("the server does not report the file's length")
     return int(text)
 
 

@@ -1,30 +1,21 @@
-"""Patterns to remote files: the rules of :mod:`dataaudit.scan.corpus.storage.listing` over what a store lists.
+"""Lists the remote files that a pattern means, by the rules of :mod:`dataaudit.scan.corpus.storage.listing`.
 
-A store is asked once for all names below the folder that a pattern starts from, and the rules are applied to the
-answer. A store that cannot be asked, or refuses, is an error: how much of the corpus is missing cannot be known.
+A store is asked once for all names below the folder that a pattern starts from. A store that fails or refuses is an
+error: how much of the corpus is missing cannot be known.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dataaudit.base.errors import ConfigError, StoreError
 from dataaudit.base.stores import BodyError, NoCredentialsError, ask, has_own, run
 from dataaudit.manifest.locate import encode_path
-from dataaudit.scan.corpus.storage.address import (
-    Access,
-    Address,
-    Entry,
-    Identity,
-    RemotePath,
-    RemoteStat,
-    name_of,
-    parse_address,
-)
-from dataaudit.scan.corpus.storage.listing import Lister, has_glob
+from dataaudit.scan.corpus.storage.address import Access, Address, RemotePath, RemoteStat, name_of, parse_address
+from dataaudit.scan.corpus.storage.listing import Entry, Folder, Lister, has_glob
 from dataaudit.scan.corpus.storage.remote import filesystem, name_in, patiently, stat_of, stat_remote
 
 _ALONE = 2
@@ -32,47 +23,29 @@ _ALONE = 2
 _CREDENTIALS = "Credentials are taken from the environment or its config files; see `dataaudit explain credentials`."
 
 
-class StoreFolder:
-    """What a store lists below a folder. A name may be a file and a folder at once.
-
-    Args:
-        prefix: What stands before the names of its entries, below the top of the tree.
-        locate: Gives the address of a name below the top.
-    """
-
-    identity: Identity = (0, 0)  # a store has no links, so no circles
+class StoreFolder(Folder):
+    """A listed folder of a store; a name may be a file and a folder at once."""
 
     def __init__(self, prefix: str, locate: Callable[[str], RemotePath]) -> None:
-        self.prefix = prefix
+        super().__init__(locate(prefix), prefix)
         self.files: dict[str, RemoteStat | None] = {}
         self.folders: dict[str, StoreFolder] = {}
-        self.refused = False
-        """Whether the store refuses to list it."""
         self._locate = locate
 
-    @property
-    def address(self) -> RemotePath:
-        """Its address."""
-        return self._locate(self.prefix)
-
     def entries(self) -> list[Entry] | None:
-        """Return all that it holds; None when the store refuses to list it."""
+        """Return all entries; None when the store refuses to list it."""
         if self.refused:
             return None
         files = (Entry(name, seen=seen) for name, seen in self.files.items())
         return [*files, *(Entry(name, folder) for name, folder in self.folders.items())]
 
     def named(self, name: str) -> list[Entry]:
-        """Return what has that very name."""
-        found = [Entry(name, seen=self.files[name])] if name in self.files else []
-        return [*found, Entry(name, self.folders[name])] if name in self.folders else found
-
-    def add(self, parts: list[str], stat: RemoteStat | None) -> None:
-        """Add a file by the parts of its name."""
-        self.at(parts[:-1]).files[parts[-1]] = stat
+        """Return the entries of that very name."""
+        files = [Entry(name, seen=self.files[name])] if name in self.files else []
+        return [*files, Entry(name, self.folders[name])] if name in self.folders else files
 
     def at(self, parts: list[str]) -> StoreFolder:
-        """Return the folder of that name, made if need be."""
+        """Return the folder with a name of these parts, made if need be."""
         folder = self
         for part in parts:
             if part not in folder.folders:
@@ -86,7 +59,6 @@ class RemoteLister:
     """Resolves the remote patterns of one build; keeps what was listed."""
 
     access: Access
-    """How patiently to ask."""
     is_dataset: Callable[[str], bool]
     """Whether a folder that a pattern's last component matches is a shard in pieces (``name.parquet/``)."""
     _asked: dict[str, int] = field(default_factory=dict)
@@ -95,13 +67,13 @@ class RemoteLister:
     """Files of folders that were listed, by their folder."""
 
     def expand(self, given: str, where: str) -> tuple[list[RemotePath], list[str]]:
-        """Return (files, what was seen and left out) of an address, both sorted.
+        """Return the files of an address, and the names that were left out, both sorted.
 
         A folder that may not be listed is among the files, with ``/`` at its end.
         """
         address = parse_address(given, where)
         if address.is_web:
-            return [self._of_a_server(address, where)], []
+            return [self._web_file(address, where)], []
         kind, seen = self._kind(address, where)
         if kind == "file":
             return [address.remote_path(self.access, seen)], []
@@ -114,21 +86,24 @@ class RemoteLister:
         lister = Lister(follow_symlinks=False, is_dataset=self.is_dataset)
         if kind == "folder":
             top = self._list(start, "", where)
-            found = lister.folder(top)
+            listed = lister.folder(top)
             wanted = f"{where}: the folder {shown} holds no data files"
         elif has_glob(address.path):
             top = self._list(start, re.split(r"[*?\[]", rest[0])[0], where)
-            found = lister.pattern(top, rest)
+            listed = lister.pattern(top, rest)
             wanted = f"{where}: the pattern {shown} matches no file"
         else:
             raise ConfigError(f"{where}: no such file or folder: {shown}", "Names in a store are case-sensitive.")
-        if not found:
-            raise ConfigError(wanted, f"{encode_path(start.public)} holds: {_held(top)}")
-        files = [start.below(item.path).remote_path(self.access, item.seen) for item in found]
+        if not listed:
+            names = [*(f"{name}/" for name in sorted(top.folders)), *sorted(top.files)][:5]
+            raise ConfigError(
+                wanted, f"{encode_path(start.public)} holds: {', '.join(map(encode_path, names)) or 'nothing'}"
+            )
+        files = [start.below(file.path).remote_path(self.access, file.seen) for file in listed]
         return files, sorted(start.below(name).public for name in lister.left_out)
 
-    def _of_a_server(self, address: Address, where: str) -> RemotePath:
-        """Return the one file of a web address, which no server lists."""
+    def _web_file(self, address: Address, where: str) -> RemotePath:
+        """Return the file of a web address; web servers do not list."""
         shown = encode_path(name_of(address.public))
         if address.path.endswith("/") or not address.path or {"*", "["} & set(address.path):
             raise ConfigError(
@@ -141,10 +116,10 @@ class RemoteLister:
         except FileNotFoundError:
             raise ConfigError(f"{where}: no such file: {shown}", "The server answers 404.") from None
         except OSError:
-            return path  # the probe finds out why and says so
+            return path  # the probe finds out why and reports it
 
     def _kind(self, address: Address, where: str) -> tuple[str, RemoteStat | None]:
-        """Tell what an address names: ``file``, ``folder``, ``nothing``, or ``refused`` when it is not said."""
+        """Return what an address names: ``file``, ``folder``, ``nothing``, or ``refused`` without an answer."""
         folder, _, name = address.public.rpartition("/")
         known = self._known.get(folder)
         if known is None and not has_glob(address.path):
@@ -161,21 +136,15 @@ class RemoteLister:
             return "nothing", None
         except NoCredentialsError:
             raise ConfigError(f"{where}: there are no credentials for {address.scheme}://", _CREDENTIALS) from None
-        except OSError:  # the probe, or the listing, finds out why and says so
+        except OSError:  # the probe, or the listing, finds out why and reports it
             return "refused", None
         if info.get("type") == "directory":
             return "folder", None
         return "file", _stat(info)
 
     def _files_in(self, address: Address) -> dict[str, RemoteStat | None]:
-        """Return the files beside a file; none when the store does not say."""
-        folder = Address(
-            scheme=address.scheme,
-            userinfo=address.userinfo,
-            host=address.host,
-            query="",
-            path=address.path.rpartition("/")[0],
-        ).remote_path(self.access)
+        """Return the files beside a file; none when the store does not answer."""
+        folder = replace(address, path=address.path.rpartition("/")[0]).remote_path(self.access)
         try:
             entries = _ls(folder)
         except OSError:
@@ -192,7 +161,7 @@ class RemoteLister:
                 if stat is None and not parts[-1]:
                     top.at(parts[:-1]).refused = True
                 elif parts[-1]:
-                    top.add(parts, stat)
+                    top.at(parts[:-1]).files[parts[-1]] = stat
         except PermissionError:
             raise ConfigError(f"{where}: {shown} may not be listed (access refused)", _CREDENTIALS) from None
         except FileNotFoundError:
@@ -209,24 +178,21 @@ def _split(address: Address) -> tuple[Address, list[str]]:
     """Return the folder that a pattern starts from, and the components of what is matched below it."""
     parts = address.path.split("/")
     first = next((number for number, part in enumerate(parts) if has_glob(part)), len(parts))
-    start = Address(
-        scheme=address.scheme, userinfo=address.userinfo, host=address.host, query="", path="/".join(parts[:first])
-    )
-    return start, [part for part in parts[first:] if part]
+    return replace(address, path="/".join(parts[:first])), [part for part in parts[first:] if part]
 
 
 def _walk(folder: RemotePath, prefix: str) -> Iterator[tuple[list[str], RemoteStat | None]]:
     """Yield (parts of the name, stat) of every file below a folder.
 
     A folder that may not be listed is yielded with an empty last part. A store of keys is asked for all of
-    them at once; a tree is walked here, since fsspec's own walk passes over what it may not list in silence.
+    them at once; a tree is walked here, since fsspec's own walk skips in silence what it may not list.
     """
     store = filesystem(folder)
     top = name_in(folder).rstrip("/")
     if has_own(store, "find"):  # by prefix, instead of walking
         more = {"prefix": prefix} if prefix and folder.partition("://")[0] in {"s3", "s3a", "gs", "gcs"} else {}
-        found = run(patiently(lambda: ask(store, "find", top, detail=True, **more), folder, num_bytes=None))
-        for name, info in found.items():
+        infos = run(patiently(lambda: ask(store, "find", top, detail=True, **more), folder, num_bytes=None))
+        for name, info in infos.items():
             relative = name[len(top) :].removeprefix("/")
             if info.get("type") != "directory" and relative and not relative.endswith("/"):
                 yield relative.split("/"), _stat(info)
@@ -252,12 +218,8 @@ def _walk(folder: RemotePath, prefix: str) -> Iterator[tuple[list[str], RemoteSt
 def _ls(folder: RemotePath, name: str | None = None) -> list[dict[str, Any]]:
     store = filesystem(folder)
     target = name_in(folder) if name is None else name
-
-    def try_once() -> Awaitable[Any]:
-        return ask(store, "ls", target, detail=True)
-
-    found: list[dict[str, Any]] = run(patiently(try_once, folder, num_bytes=None))
-    return found
+    listed: list[dict[str, Any]] = run(patiently(lambda: ask(store, "ls", target, detail=True), folder, num_bytes=None))
+    return listed
 
 
 def _stat(info: dict[str, Any]) -> RemoteStat | None:
@@ -265,8 +227,3 @@ def _stat(info: dict[str, Any]) -> RemoteStat | None:
         return stat_of(info)
     except BodyError:
         return None
-
-
-def _held(folder: StoreFolder) -> str:
-    names = [*(f"{name}/" for name in sorted(folder.folders)), *sorted(folder.files)]
-    return ", ".join(map(encode_path, names[:5])) or "nothing"

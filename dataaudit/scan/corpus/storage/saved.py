@@ -1,8 +1,8 @@
-"""Folders that ``datasets`` writes with ``save_to_disk``.
+"""Recognizes folders that ``datasets`` writes with ``save_to_disk``.
 
-A data set is a folder, local or in a store, with ``state.json``, ``dataset_info.json`` and the Arrow files that the
-former lists. Whatever else lies there (``cache-*.arrow``, for example) is read like any file. A dictionary of data sets
-is a folder with ``dataset_dict.json`` and a folder for each split.
+A data set is a folder with ``state.json``, ``dataset_info.json`` and the Arrow files that the former lists. Everything
+else there (``cache-*.arrow``, for example) is read like any file. A dictionary of data sets is a folder with
+``dataset_dict.json`` and a folder for each split.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import Any, TypeGuard
 import orjson
 
 from dataaudit.base.errors import ConfigError, StoreError
+from dataaudit.base.redact import WEB
 from dataaudit.base.yamlfile import NAME_PATTERN
 from dataaudit.manifest.locate import encode_path
-from dataaudit.scan.corpus.storage.address import RemotePath, folder_of, is_web, join
+from dataaudit.scan.corpus.storage.address import RemotePath, folder_of, join, scheme_of
 from dataaudit.scan.corpus.storage.files import open_binary
 from dataaudit.scan.corpus.storage.remote import read_fully
 
 STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
-_SUFFIX = ".arrow"
-"""Of the files that ``save_to_disk`` writes."""
 _MAX_BYTES = 64 << 20
 
 
@@ -55,25 +54,24 @@ def is_state(value: object) -> TypeGuard[dict[str, Any]]:
 
 def saved_split(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, str] | None:
     """Return (folder of the dictionary, name of the split) of a file of a saved dictionary, else None."""
-    if isinstance(path, RemotePath) and (is_web(path) or not path.endswith(_SUFFIX)):
+    if isinstance(path, RemotePath) and (scheme_of(path) in WEB or not path.endswith(".arrow")):
         return None  # not worth a request, or none can be made
     folder = folder_of(path)
     own, name = folder_of(folder), os.path.basename(folder)
     if own not in known:
-        found = small_json(join(own, SPLITS))
-        splits = found.get("splits") if isinstance(found, dict) else None
+        value = small_json(join(own, SPLITS))
+        splits = value.get("splits") if isinstance(value, dict) else None
         known[own] = tuple(splits) if isinstance(splits, list) and all(map(_is_name, splits)) else ()
     return (own, name) if name in known[own] else None
 
 
 def check_one_split(files: Iterable[str], *, where: str) -> None:
-    """See to it that one pattern does not join the splits of a saved dictionary."""
+    """Refuse a pattern that joins the splits of a saved dictionary."""
     known: dict[str, tuple[str, ...]] = {}
     joined: dict[str, set[str]] = {}
     for path in files:
-        found = saved_split(path, known)
-        if found is not None:
-            joined.setdefault(found[0], set()).add(found[1])
+        if (saved := saved_split(path, known)) is not None:
+            joined.setdefault(saved[0], set()).add(saved[1])
     for folder, names in joined.items():
         if len(names) > 1:
             first = encode_path(os.path.join(folder, min(names)))
@@ -96,7 +94,7 @@ def small_json(path: str) -> object:
 
 
 def read_small(path: str) -> bytes | None:
-    """Return the bytes of a small file, of a larger one its beginning; None when there is none that may be read."""
+    """Return the beginning of a file, up to 64 MiB; None when it is absent or may not be read."""
     try:
         with open_binary(path) as file:
             return read_fully(file, _MAX_BYTES)

@@ -1,8 +1,8 @@
-"""Token counts: gigatoken on the fast path, always equal to the reference encoders.
+"""Token ids: gigatoken on the fast path, always equal to the reference encoders.
 
-``resolve_tokenizer`` turns what the user wrote into a content-named file, ``inspect_risks`` finds what the
-two encoders do not agree on for this vocabulary, and ``load_encoder`` gives the encoder that routes each
-document accordingly and checks a hash sample of the rest.
+``resolve_tokenizer`` turns the user's setting into a content-named file. ``inspect_risks`` finds the texts on which the
+two encoders differ for this vocabulary. ``load_encoder`` returns the encoder that sends these to the reference, and
+checks a sample of the rest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Documents to token ids: route, encode, check a sample.
+"""Encodes documents to token ids: by the fast encoder, by the reference where it is not trusted, with a checked sample.
 
-Classes of text on which the fast encoder is not trusted with a vocabulary, and the documents that hold some.
+:class:`Risks` are the classes of text on which the fast encoder is not trusted with a vocabulary.
 """
 
 from __future__ import annotations
@@ -18,33 +18,28 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.scan.corpus.texts import text_buffers
-from dataaudit.scan.corpus.tokens.libraries import FastEncoder, FastEncoderFailed, ReferenceEncoder, load_reference
+from dataaudit.scan.corpus.segments import Offsets, bounds_of, text_buffers
+from dataaudit.scan.corpus.tokens.libraries import FastEncoder, FastEncoderFailed, Ids, ReferenceEncoder, load_reference
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 from dataaudit.scan.kernels.characters import code_point_bits, documents_with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risks:
-    """What goes to the reference encoder; plain data, safe to pickle and to store as JSON."""
+    """Which documents go to the reference encoder; plain data, safe to pickle and to store as JSON."""
 
     supported: bool
     """False: the fast encoder cannot load this model, every document goes to the reference."""
-
     reason: str
     """``ok``, ``unsupported_model``, ``rewrites_characters``, ``differs_on_ascii`` or ``differs_on_mixes``."""
-
     code_points: tuple[tuple[int, int], ...] = ()
-    """Inclusive ranges, ascending and disjoint; a document with one of them goes to the reference."""
-
+    """Inclusive ranges, ascending and disjoint, of code points in such documents."""
     normal_forms: tuple[str, ...] = ()
-    """A document that is not in all of these forms goes to the reference."""
-
+    """Forms that such documents are not all in."""
     patterns: tuple[str, ...] = ()
-    """RE2 expressions; a document that matches one goes to the reference."""
-
+    """RE2 expressions that match such documents."""
     key: str = ""
-    """What the answer depends on: tokenizer digest and library versions."""
+    """The inputs of the check: tokenizer digest and library versions."""
 
     def __post_init__(self) -> None:
         """Check that ranges are ascending and disjoint."""
@@ -56,7 +51,7 @@ class Risks:
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical JSON, so that two builds can tell whether they route alike."""
+        """sha256 of the canonical JSON: equal for builds that route alike."""
         return sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -65,7 +60,7 @@ class Risks:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote; raises ValueError, KeyError or TypeError on anything else."""
+        """Read the JSON of ``to_json``; raises ValueError, KeyError or TypeError on anything else."""
         fields: dict[str, Any] = json.loads(text)
         fields["code_points"] = tuple((int(low), int(high)) for low, high in fields["code_points"])
         fields["normal_forms"] = tuple(fields["normal_forms"])
@@ -99,8 +94,6 @@ def _bits(ranges: tuple[tuple[int, int], ...]) -> npt.NDArray[np.uint8]:
     return code_point_bits(ranges)
 
 
-Ids = npt.NDArray[np.uint32]
-Offsets = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _REFERENCE_ROWS = 1_024
@@ -109,28 +102,23 @@ _WEYL = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBatch:
-    """The ids of one batch of documents; always those of the reference encoder where it was asked."""
+    """The ids of a batch of documents, from the reference encoder where that was asked."""
 
     offsets: Offsets
     """offsets[n + 1]: document i has ids[offsets[i]:offsets[i + 1]]."""
-
     ids: Ids
     """ids[offsets[n]]."""
-
     by_reference: Mask
     """by_reference[n]: routed to the reference for its text, or because that is forced."""
-
     sampled: int
     """Documents of the fast path that both encoders did."""
-
     differing: int
     """Sampled documents whose ids differed. Above 0 the fast path is not to be trusted with this corpus."""
-
     checked: Mask | None = None
-    """checked[n]: which documents were sampled, where that is told."""
+    """checked[n]: sampled documents, where they are known."""
 
     def part(self, start: int, stop: int) -> TokenBatch | None:
-        """Return the ids of some consecutive documents; None where one differed, or who was sampled is not told."""
+        """Return the ids of some consecutive documents; None where any differed, or the sample is unknown."""
         if self.checked is None or self.differing:
             return None
         offsets, checked = self.offsets[start : stop + 1], self.checked[start:stop]
@@ -145,7 +133,7 @@ class TokenBatch:
 
 
 class Encoder:
-    """One tokenizer, ready to encode on the calling thread."""
+    """A tokenizer, ready to encode on the calling thread."""
 
     def __init__(
         self,
@@ -167,7 +155,7 @@ class Encoder:
 
         Args:
             texts: large_string, without nulls.
-            keys: keys[n], a hash of each document's identity; decides, with the seed, who is sampled.
+            keys: keys[n], a hash of each document's identity; decides, with the seed, what is sampled.
         """
         if self._fast is None:
             return self._all_by_reference(texts, sampled=0)
@@ -177,13 +165,13 @@ class Encoder:
             offsets, ids = self._fast.encode(trusted)
         except FastEncoderFailed:
             return self._all_by_reference(texts, sampled=1)
-        place = np.cumsum(~risky) - 1
+        number = np.cumsum(~risky) - 1
         replaced = dict(self._by_reference(texts, np.flatnonzero(risky)))
         checked = sample_mask(keys, one_in=self._sample_one_in, seed=self._seed) & ~risky
         chosen = np.flatnonzero(checked)
         differing = 0
         for row, answer in self._by_reference(texts, chosen):
-            if not np.array_equal(answer, ids[offsets[place[row]] : offsets[place[row] + 1]]):
+            if not np.array_equal(answer, ids[offsets[number[row]] : offsets[number[row] + 1]]):
                 replaced[row] = answer
                 differing += 1
         offsets, ids = _merge(offsets, ids, trusted_rows=np.flatnonzero(~risky), replaced=replaced)
@@ -193,14 +181,11 @@ class Encoder:
 
     def _all_by_reference(self, texts: pa.LargeStringArray, *, sampled: int) -> TokenBatch:
         """Encode a whole batch by the reference; a fast encoder that gave up counts as one that differed."""
-        replaced = dict(self._by_reference(texts, np.arange(len(texts))))
-        nothing = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
-        offsets, ids = _merge(*nothing, trusted_rows=np.zeros(0, dtype=np.intp), replaced=replaced)
-        everything = np.ones(len(texts), dtype=np.bool_)
+        answers = [answer for _, answer in self._by_reference(texts, np.arange(len(texts)))]
         return TokenBatch(
-            offsets=offsets,
-            ids=ids,
-            by_reference=everything,
+            offsets=bounds_of([len(answer) for answer in answers]),
+            ids=np.concatenate([np.zeros(0, dtype=np.uint32), *answers]),
+            by_reference=np.ones(len(texts), dtype=np.bool_),
             sampled=sampled,
             differing=sampled,
             checked=np.zeros(len(texts), dtype=np.bool_),
@@ -221,7 +206,7 @@ def load_encoder(file: TokenizerFile, risks: Risks, *, force_reference: bool, sa
 
 
 def sample_mask(keys: npt.NDArray[np.uint64], *, one_in: int, seed: int) -> Mask:
-    """Choose about one key in `one_in`, by key and seed alone (splitmix64): mask[n]."""
+    """Return mask[n]: about a key in ``one_in``, by key and seed alone (splitmix64)."""
     if one_in <= 0:
         return np.zeros(len(keys), dtype=np.bool_)
     mixed = keys.astype(np.uint64) + np.uint64((seed + 1) * _WEYL % 2**64)
@@ -234,7 +219,7 @@ def sample_mask(keys: npt.NDArray[np.uint64], *, one_in: int, seed: int) -> Mask
 def _merge(
     offsets: Offsets, ids: Ids, *, trusted_rows: npt.NDArray[np.intp], replaced: dict[int, Ids]
 ) -> tuple[Offsets, Ids]:
-    """Put the reference's answers among those of the fast path, or in their place."""
+    """Put the reference's answers among those of the fast path, or in place of them."""
     if not replaced:
         return offsets, ids
     counts = np.zeros(len(set(trusted_rows.tolist()) | replaced.keys()), dtype=np.int64)
@@ -247,6 +232,4 @@ def _merge(
         counts[row] = len(replaced[row])
         done = until + int(until < len(trusted_rows) and trusted_rows[until] == row)
     pieces.append(ids[offsets[done] :])
-    starts = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=starts[1:])
-    return starts, np.concatenate(pieces)
+    return bounds_of(counts), np.concatenate(pieces)

@@ -1,8 +1,8 @@
-"""The check at load: on which text do the two encoders differ for this vocabulary?
+"""Finds, at load, the texts on which the two encoders differ for a vocabulary.
 
-The order is from the common to the odd: plain text, the spelling of special tokens, every code point,
-compositions, random mixes. What differs is turned into a class (:class:`Risks`) and the mixes are repeated
-until rounds in a row find nothing new; a model for which that does not happen goes to the reference as a whole.
+The order is from the common to the odd: plain text, the spelling of special tokens, every code point, compositions,
+random mixes. Differences become classes of text (:class:`Risks`), and the mixes are repeated until rounds in a row find
+nothing new. A model for which that does not happen goes to the reference as a whole.
 """
 
 from __future__ import annotations
@@ -45,11 +45,7 @@ _MAX_EXPLAINED = 200
 
 
 def inspect_risks(file: TokenizerFile, *, cache_dir: Path) -> Risks:
-    """Find what must go to the reference encoder, or read what an earlier call found.
-
-    The answer depends on the tokenizer, the versions of the two encoders and the version of Unicode that
-    Python knows; it is stored under these.
-    """
+    """Return the risks of a tokenizer, stored by its digest and the versions of libraries and Unicode."""
     key = "/".join(
         (
             f"guard-{_VERSION}",
@@ -98,25 +94,25 @@ def _inspect(file: TokenizerFile) -> Risks:
     risks = replace(risks, code_points=_ranges(risky))
     if normalizes:
         sequences = probes.compositions()
-        places = pair.differing(risks, map(probes.adjoining, sequences))
-        patterns = {*risks.patterns, *(re.escape(sequences[place]) for place in places)}
+        rows = pair.differing(risks, map(probes.adjoining, sequences))
+        patterns = {*risks.patterns, *(re.escape(sequences[row]) for row in rows)}
         risks = replace(risks, patterns=tuple(sorted(patterns)))
         texts = [probes.interrupted(sequence) for sequence in sequences]
-        places = pair.differing(risks, texts)
-        risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=())
+        rows = pair.differing(risks, texts)
+        risks = _widen(pair, risks, (texts[row] for row in rows), literals, forms=())
     return _until_clean(pair, risks, literals, clean_rounds=4 if normalizes else 2)
 
 
 class _Pair:
-    """Both encoders, asked for the texts on which they differ."""
+    """Both encoders, which are compared on texts."""
 
     def __init__(self, fast: FastEncoder, reference: ReferenceEncoder) -> None:
         self._fast = fast
         self._reference = reference
 
     def differing(self, risks: Risks, texts: Iterable[str]) -> list[int]:
-        """Number the texts that the risks let through and on which the two differ."""
-        found: list[int] = []
+        """Return the numbers of texts on which the two differ, and which the risks do not cover."""
+        different: list[int] = []
         left, start = iter(texts), 0
         while chunk := list(islice(left, _CHUNK_TEXTS)):
             array = pa.array(chunk, pa.large_string())
@@ -125,28 +121,24 @@ class _Pair:
             same_counts = np.array_equal(np.diff(offsets), [len(answer) for answer in answers])
             if not (same_counts and np.array_equal(ids, np.concatenate(answers))):
                 routed = risky_documents(array, risks)
-                found += [
+                different += [
                     start + row
                     for row, answer in enumerate(answers)
                     if not routed[row] and not np.array_equal(ids[offsets[row] : offsets[row + 1]], answer)
                 ]
             start += len(chunk)
-        return found
-
-    def differs(self, risks: Risks, text: str) -> bool:
-        """Tell whether one text shows a difference."""
-        return bool(self.differing(risks, [text]))
+        return different
 
 
 def _risky_literals(pair: _Pair, literals: tuple[str, ...]) -> tuple[str, ...]:
-    """Write a pattern for each added token whose spelling in text the two treat differently."""
+    """Return a pattern for each added token whose spelling in text the two treat differently."""
     trust = Risks(supported=True, reason="ok")
     texts = [f"a{literal}b {literal} {literal}{literal}\n{literal}1" for literal in literals]
-    return tuple(sorted(re.escape(literals[place]) for place in pair.differing(trust, texts)))
+    return tuple(sorted(re.escape(literals[row]) for row in pair.differing(trust, texts)))
 
 
 def _risky_code_points(pair: _Pair, risks: Risks, *, normalizes: bool) -> Mask:
-    """Test every code point among its neighbours: risky[0x110000]."""
+    """Return risky[0x110000], with every code point tested among neighbours."""
     risky = _mask(probes.UNTESTED)
     numbers: list[int] = []
 
@@ -155,8 +147,8 @@ def _risky_code_points(pair: _Pair, risks: Risks, *, normalizes: bool) -> Mask:
             numbers.append(number)
             yield text
 
-    for place in pair.differing(risks, texts()):
-        risky[numbers[place]] = True
+    rows = pair.differing(risks, texts())
+    risky[[numbers[row] for row in rows]] = True
     return risky
 
 
@@ -165,12 +157,12 @@ def _until_clean(pair: _Pair, risks: Risks, literals: tuple[str, ...], *, clean_
     clean = 0
     for seed in range(_MAX_ROUNDS):
         texts = probes.mixes(literals, seed=seed, num_texts=_MIXES_A_ROUND)
-        places = pair.differing(risks, texts)
-        clean = 0 if places else clean + 1
+        rows = pair.differing(risks, texts)
+        clean = 0 if rows else clean + 1
         if clean == clean_rounds:
             return risks
         forms = _FORMS if seed >= _PATIENCE_ROUNDS else ()
-        risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=forms)
+        risks = _widen(pair, risks, (texts[row] for row in rows), literals, forms=forms)
         if not risks.supported:
             return risks
     return Risks(supported=False, reason="differs_on_mixes")
@@ -179,15 +171,15 @@ def _until_clean(pair: _Pair, risks: Risks, literals: tuple[str, ...], *, clean_
 def _widen(
     pair: _Pair, risks: Risks, texts: Iterable[str], literals: tuple[str, ...], *, forms: tuple[_Form, ...]
 ) -> Risks:
-    """Add the narrowest classes that take the differing texts out.
+    """Add the narrowest classes that cover the differing texts.
 
-    Each text is cut down to the fewest characters that still differ. The spelling of an added token is named
-    first, then a normal form if `forms` allows it (it sends every pointed Arabic or Hebrew text to the
-    reference), then the code points that the most of these texts have in common.
+    Each text is cut down to the fewest characters that still differ. The spelling of an added token comes first, then
+    a normal form if ``forms`` allows it (it sends every pointed Arabic or Hebrew text to the reference), then the code
+    points that most of these texts have in common.
     """
     left = list(texts)
-    while places := pair.differing(risks, left):
-        left = [left[place] for place in places]
+    while rows := pair.differing(risks, left):
+        left = [left[row] for row in rows]
         small = {_shrink(pair, risks, text) for text in left[:_MAX_EXPLAINED]}
         spelled = {literal for literal in literals if any(literal in text for text in small)}
         broken = [form for form in forms if not all(unicodedata.is_normalized(form, text) for text in small)]
@@ -206,9 +198,9 @@ def _widen(
 
 
 def _cover(texts: list[set[str]]) -> list[int]:
-    """Choose few code points of which each text has one: always the one that most of the rest have.
+    """Return few code points that cover all texts: always the code point that most remaining texts have.
 
-    Among equals a combining mark goes first and then the highest, which are the rarest as a rule.
+    Of equals a combining mark goes first, then the highest, which are the rarest as a rule.
     """
     chosen: list[int] = []
     while texts:
@@ -220,19 +212,19 @@ def _cover(texts: list[set[str]]) -> list[int]:
 
 
 def _shrink(pair: _Pair, risks: Risks, text: str) -> str:
-    """Leave out characters one at a time while the two still differ."""
-    place = 0
-    while place < len(text):
-        shorter = text[:place] + text[place + 1 :]
-        if shorter and pair.differs(risks, shorter):
-            text, place = shorter, 0
+    """Leave out single characters while the two still differ."""
+    position = 0
+    while position < len(text):
+        shorter = text[:position] + text[position + 1 :]
+        if shorter and pair.differing(risks, [shorter]):
+            text, position = shorter, 0
         else:
-            place += 1
+            position += 1
     return text
 
 
 def _mask(ranges: Iterable[tuple[int, int]]) -> Mask:
-    """Write inclusive ranges as mask[0x110000]."""
+    """Return mask[0x110000] of inclusive ranges."""
     mask = np.zeros(_NUM_CODE_POINTS, dtype=np.bool_)
     for low, high in ranges:
         mask[low : high + 1] = True
@@ -240,7 +232,7 @@ def _mask(ranges: Iterable[tuple[int, int]]) -> Mask:
 
 
 def _ranges(mask: Mask) -> tuple[tuple[int, int], ...]:
-    """Join marked code points to inclusive ranges, surrogates left out: no text holds them."""
+    """Return inclusive ranges of marked code points, without surrogates, which no text has."""
     mask = mask.copy()
     mask[0xD800:0xE000] = False
     steps = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))

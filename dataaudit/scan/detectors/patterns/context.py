@@ -1,6 +1,6 @@
 """Words near a candidate: a window of the text in lower case, and the context words of all entities in it.
 
-Patterns compiled by hyperscan: a second of work for all of a registry, so a process finds them on disk.
+Compiling the patterns of a registry by hyperscan takes a second, so a database is kept on disk.
 """
 
 from __future__ import annotations
@@ -18,19 +18,14 @@ from dataaudit.base.cache import kept
 
 def make_database(patterns: Sequence[tuple[bytes, int]]) -> Any:
     """Return a database of patterns and their flags, from disk if an earlier process compiled it."""
-    inputs = [_machine(), *(f"{flags} ".encode() + pattern for pattern, flags in patterns)]
-    return kept("patterns", inputs, lambda: _compiled_bytes(patterns), _read)
-
-
-def _compiled_bytes(patterns: Sequence[tuple[bytes, int]]) -> bytes:
     import hyperscan
 
-    written: bytes = hyperscan.dumpb(compile_patterns(patterns))
-    return written
+    inputs = [_machine(), *(f"{flags} ".encode() + pattern for pattern, flags in patterns)]
+    return kept("patterns", inputs, lambda: hyperscan.dumpb(compile_patterns(patterns)), _read)
 
 
 def _read(written: bytes) -> Any:
-    """Return a kept database; None when it is not of this machine or version after all."""
+    """Return a cached database; None when it is not of this machine or version after all."""
     import hyperscan
 
     try:
@@ -42,7 +37,7 @@ def _read(written: bytes) -> Any:
 
 
 def compile_patterns(patterns: Sequence[tuple[bytes, int]]) -> Any:
-    """Compile patterns; their ids are their places."""
+    """Compile patterns; their ids are their indices."""
     import hyperscan
 
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
@@ -57,14 +52,14 @@ def compile_patterns(patterns: Sequence[tuple[bytes, int]]) -> Any:
 
 @lru_cache(maxsize=1)
 def _machine() -> bytes:
-    """Return what decides, beside the patterns, how they are compiled: the library, and what the processor can do."""
+    """Return the library's version and the processor's features: with the patterns they decide the compiled bytes."""
     features: bytes = compile_patterns([(b"a", 0)]).info()
     return b" ".join([version("hyperscan").encode(), platform.machine().encode(), features])
 
 
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _GAP = r"[ \t\r\n_-]{0,4}"
-"""What may stand between the words of a phrase."""
+"""Between the words of a phrase."""
 
 
 def lowered(text: str) -> str:
@@ -72,13 +67,8 @@ def lowered(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_LOWER)
 
 
-def _lower(letter: str) -> str:
-    low = letter.lower()
-    return low if len(low) == 1 and (letter.isascii() or not low.isascii()) else letter
-
-
 class _Lower(dict[int, str]):
-    """Lower case by code point, filled as letters are met."""
+    """Lower case by code point, filled as letters occur."""
 
     def __missing__(self, point: int) -> str:
         self[point] = _lower(chr(point))
@@ -86,6 +76,11 @@ class _Lower(dict[int, str]):
 
 
 _LOWER = _Lower()
+
+
+def _lower(letter: str) -> str:
+    low = letter.lower()
+    return low if len(low) == 1 and (letter.isascii() or not low.isascii()) else letter
 
 
 def unaccented(text: str) -> str:
@@ -97,9 +92,7 @@ def unaccented(text: str) -> str:
 def before(document: bytes, start: int, size: int) -> str:
     """Return up to ``size`` bytes that end at ``start`` in lower case; a word that is cut is left out."""
     first = max(0, start - size)
-    while 0 < first < start and (
-        document[first] & 0xC0 == 0x80 or (document[first] in _LETTERS and document[first - 1] in _LETTERS)
-    ):
+    while 0 < first < start and _is_inside(document, first):
         first += 1
     return lowered(document[first:start].decode("utf-8", "ignore"))
 
@@ -107,18 +100,21 @@ def before(document: bytes, start: int, size: int) -> str:
 def after(document: bytes, end: int, size: int) -> str:
     """Return up to ``size`` bytes from ``end`` in lower case; a word that is cut is left out."""
     last = min(len(document), end + size)
-    while end < last < len(document) and (
-        document[last] & 0xC0 == 0x80 or (document[last] in _LETTERS and document[last - 1] in _LETTERS)
-    ):
+    while end < last < len(document) and _is_inside(document, last):
         last -= 1
     return lowered(document[end:last].decode("utf-8", "ignore"))
+
+
+def _is_inside(document: bytes, at: int) -> bool:
+    """Tell whether a cut before a byte goes through a character or an ASCII word."""
+    return document[at] & 0xC0 == 0x80 or (document[at] in _LETTERS and document[at - 1] in _LETTERS)
 
 
 class ContextWords:
     """All context words of a registry, searched for in one pass over a window: by their first words, as literals.
 
-    A word is not found inside of a longer one, unless ``*`` ends it. Scripts without case (Chinese, Arabic, Thai)
-    join their words, so there a word is found anywhere. A word with accents is found without them too.
+    A word inside of a longer one does not count, unless ``*`` ends it. Scripts without case (Chinese, Arabic, Thai)
+    join their words, so there a word counts anywhere. A word with accents also counts without them.
     """
 
     def __init__(self, words: Iterable[tuple[int, Iterable[str]]]) -> None:
@@ -143,7 +139,7 @@ class ContextWords:
             )
 
     def near(self, *windows: str) -> frozenset[int]:
-        """Return the codes of the entities that some word in one of the windows speaks for."""
+        """Return the codes of the entities of which a word stands in some window."""
         if self._database is None:
             return frozenset()
         text = "\0".join(windows).encode()
@@ -153,7 +149,7 @@ class ContextWords:
             hits.append((word, end))
 
         self._database.scan(text, match_event_handler=on_match)
-        found: set[int] = set()
+        codes: set[int] = set()
         for word, first_end in hits:
             start, end = first_end - self._sizes[word], first_end
             phrase = self._phrases[word]
@@ -165,8 +161,8 @@ class ContextWords:
             left, right = self._edges[word]
             if (left and _letter_before(text, start)) or (right and _letter_after(text, end)):
                 continue
-            found |= self._codes[word]
-        return frozenset(found)
+            codes |= self._codes[word]
+        return frozenset(codes)
 
 
 def anchor(words: Iterable[str]) -> str:
@@ -175,7 +171,9 @@ def anchor(words: Iterable[str]) -> str:
     for word in sorted({form for name in words for form in forms(name)}):
         left = r"(?:^|[^a-z])" if word[0].isascii() and cased(word[0]) else ""
         right = r"(?:[^a-z]|$)" if word[-1].isascii() and cased(word[-1]) else ""
-        parts.append(left + _expression(word) + right)
+        pieces = word.removesuffix("*").split()
+        phrase = _GAP.join("".join(_written(letter, any_case=True) for letter in piece) for piece in pieces)
+        parts.append(left + phrase + right)
     return "|".join(parts)
 
 
@@ -190,11 +188,6 @@ def cased(letter: str) -> bool:
     return letter.isalpha() and letter.upper() != letter.lower()
 
 
-def _expression(word: str) -> str:
-    pieces = word.removesuffix("*").split()
-    return _GAP.join("".join(_written(letter, any_case=True) for letter in piece) for piece in pieces)
-
-
 def _written(letter: str, *, any_case: bool) -> str:
     if letter.isascii() or not any_case:
         return re.escape(letter) if letter.isascii() else f"(?:{letter})"
@@ -206,20 +199,19 @@ def _spellings() -> dict[str, list[str]]:
     """Return, by letter, the letters beyond ASCII that it is the lower case of, itself included."""
     spelled: dict[str, list[str]] = {}
     for point in range(0x80, 0x1E944):
-        letter = chr(point)
-        low = _lower(letter)
+        letter, low = chr(point), _lower(chr(point))
         if low != letter:
             spelled.setdefault(low, [low]).append(letter)
     return spelled
 
 
-def _letter_before(text: bytes, place: int) -> bool:
-    if place and text[place - 1] < 0x80:
-        return text[place - 1] in _LETTERS
-    return text[max(0, place - 4) : place].decode("utf-8", "ignore")[-1:].isalpha()
+def _letter_before(text: bytes, at: int) -> bool:
+    if at and text[at - 1] < 0x80:
+        return text[at - 1] in _LETTERS
+    return text[max(0, at - 4) : at].decode("utf-8", "ignore")[-1:].isalpha()
 
 
-def _letter_after(text: bytes, place: int) -> bool:
-    if place < len(text) and text[place] < 0x80:
-        return text[place] in _LETTERS
-    return text[place : place + 4].decode("utf-8", "ignore")[:1].isalpha()
+def _letter_after(text: bytes, at: int) -> bool:
+    if at < len(text) and text[at] < 0x80:
+        return text[at] in _LETTERS
+    return text[at : at + 4].decode("utf-8", "ignore")[:1].isalpha()

@@ -1,7 +1,4 @@
-"""What is looked for: an entity and its rules, what a check of a candidate says, and which tier follows from it.
-
-FindingBatch: what pattern detectors found in the documents of a batch. Places, classes and scores, never text.
-"""
+"""Entities and their rules, the evidence that a check of a candidate gives, and the tier that follows from it."""
 
 from __future__ import annotations
 
@@ -19,19 +16,22 @@ class Tier(IntEnum):
     VALIDATED = 0
     """A checksum, a registry of ranges or a structure that chance seldom meets confirms it."""
     CONTEXTUAL = 1
-    """The form is right and words near it say what it is."""
+    """The form is right and words near it name it."""
     PATTERN = 2
     """The form alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingBatch:
-    """``f`` findings in a batch, sorted by (document, start, end, entity); none overlaps another of its detector."""
+    """``f`` findings in ``n`` documents, sorted by (document, start, end, entity): offsets and classes, never text.
+
+    Findings of one detector do not overlap.
+    """
 
     detectors: tuple[str, ...]
     """[e] detector of each entity: ``pii`` or ``secrets``."""
     entities: tuple[str, ...]
-    """[e] names of the entities that are looked for, as in the registry; fixed for a build."""
+    """[e] names of the entities of the registry; fixed for a build."""
     documents: npt.NDArray[np.int32]
     """int32[f] index of the document in the batch."""
     codes: npt.NDArray[np.int16]
@@ -39,7 +39,7 @@ class FindingBatch:
     tiers: npt.NDArray[np.int8]
     """int8[f] of :class:`Tier`."""
     reserved: npt.NDArray[np.bool_]
-    """bool[f]: an example or a reserved value (example.com, a test card), or one of the allow-list; counted apart."""
+    """bool[f]: an example, a reserved value (example.com, a test card) or an allowed value; counted apart."""
     starts: npt.NDArray[np.int64]
     """int64[f] first byte in the document's UTF-8."""
     ends: npt.NDArray[np.int64]
@@ -47,22 +47,21 @@ class FindingBatch:
     scores: npt.NDArray[np.float32]
     """float32[f] confidence, 0 to 1: fixed by entity, tier and context."""
     truncated: npt.NDArray[np.bool_]
-    """bool[n]: the document holds more candidates than are looked at; those beyond are counted as not looked at."""
+    """bool[n]: the document has more candidates than are checked; the others are not findings."""
     keyed: npt.NDArray[np.uint8] | None = None
-    """uint8[f, 16] HMAC-SHA256 of the normal form of what was found, cut; only with the user's key."""
+    """uint8[f, 16] truncated HMAC-SHA256 of each finding's normal form; only with the user's key."""
 
 
 class Evidence(IntEnum):
-    """What a validator says of a candidate."""
+    """How strongly a check supports a candidate."""
 
     REJECTED = 0
-    """It is not one."""
     FORM = 1
     """The form is right, nothing more is known."""
     WEAK = 2
-    """A check holds that chance meets once in ten or a hundred."""
+    """Chance passes the check once in ten or a hundred."""
     STRONG = 3
-    """A check holds that chance seldom meets."""
+    """Chance seldom passes the check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -70,7 +69,7 @@ class Candidate:
     """Text of a document that a rule's regex matched. It has no representation, so no message can show it."""
 
     text: str
-    """What was found, bytes beyond ASCII as Latin-1: one character a byte."""
+    """The match, bytes beyond ASCII as Latin-1: one character a byte."""
     before: str
     """Up to the entity's window of bytes before it, in lower case."""
     after: str
@@ -82,27 +81,21 @@ class Candidate:
 
 
 Validator = Callable[[Candidate], Evidence]
-"""Judges a candidate and depends on nothing else; a ValueError, LookupError or ArithmeticError rejects it."""
+"""Checks a candidate by itself; a ValueError, LookupError or ArithmeticError rejects it."""
 Predicate = Callable[[Candidate], bool]
-"""Says whether a candidate that was found is an example or a reserved value."""
+"""Tells whether a candidate is an example or a reserved value, or whether a label stands beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierPolicy:
-    """Which tier a finding gets by its evidence, with a context word near and without; None is no finding."""
+    """Tier by evidence, with a context word near and (``_bare``) without; None is no finding."""
 
     strong: Tier | None = Tier.VALIDATED
-    """Strong evidence and context."""
     strong_bare: Tier | None = Tier.VALIDATED
-    """Strong evidence, no context."""
     weak: Tier | None = Tier.CONTEXTUAL
-    """Weak evidence and context."""
     weak_bare: Tier | None = None
-    """Weak evidence, no context: chance meets these too often."""
     form: Tier | None = Tier.CONTEXTUAL
-    """The form and context."""
     form_bare: Tier | None = Tier.PATTERN
-    """The form alone."""
 
     def tier(self, evidence: Evidence, context: bool) -> Tier | None:
         """Return the tier; None when it is no finding."""
@@ -116,7 +109,7 @@ class TierPolicy:
 
     @property
     def needs_context(self) -> bool:
-        """Whether nothing is ever found without a context word."""
+        """Whether nothing is a finding without a context word."""
         return self.strong_bare is None and self.weak_bare is None and self.form_bare is None
 
 
@@ -127,9 +120,9 @@ class Rule:
     name: str
     """Unique in its entity."""
     regex: str
-    """Python's ``re`` on bytes: the truth. ``(?P<value>...)`` marks what is found, else all of it."""
+    """Python's ``re`` on bytes; it alone decides. ``(?P<value>...)`` marks the finding, else all of it is."""
     prefilter: str
-    """What the one pass looks for, without lookaround: a match of ``regex`` lies within ``reach`` of a match of it."""
+    """The pattern of the first pass, without lookaround: a match of ``regex`` lies within ``reach`` of its match."""
     reach: tuple[int, int] = (0, 0)
     """Bytes before and behind the prefilter's match that a match of ``regex`` can extend to."""
     left: str = r"\w"
@@ -141,35 +134,33 @@ class Rule:
     after_not: tuple[str, ...] = ()
     """Regexes none of which begins right behind a match."""
     ignore_case: bool = False
-    """Whether case is ignored, of ASCII letters."""
+    """Of ASCII letters."""
     anchored: bool = False
     """Whether the prefilter is the entity's context words, in any case, and a match lies beside them."""
     validators: tuple[str, ...] = ()
-    """Checks by name; all must hold, and the strongest evidence counts."""
+    """Checks by name; all must pass, and the strongest evidence counts."""
     passes: Evidence | None = None
-    """Replaces the evidence that the validators of a candidate that is not rejected give."""
+    """Replaces the evidence of validators that do not reject."""
     tiers: TierPolicy = TierPolicy()
-    """Which tier follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entity:
-    """A kind of thing that is looked for."""
+    """A kind of personal data or secret, with its rules."""
 
     name: str
     """Name in tables and metrics: ``EMAIL_ADDRESS``."""
     detector: str
     """``pii`` or ``secrets``; findings of one detector do not overlap."""
     rules: tuple[Rule, ...]
-    """How it is written."""
     languages: tuple[str, ...] = ()
-    """Languages or regions that it belongs to; empty for all. It narrows nothing, it says where the rules fit."""
+    """Languages or regions whose forms the rules fit; empty for all. Decides nothing."""
     context: tuple[str, ...] = ()
     """Words near a candidate that speak for it, in any language; a ``*`` at the end allows more letters."""
     window: tuple[int, int] = (64, 32)
     """Bytes before and behind in which a context word must lie."""
     label: str | None = None
-    """Name of the predicate that says whether a context word that is near speaks for a candidate; None: it does."""
+    """Name of the predicate that confirms a context word that is near; None: none is asked."""
     reserved: str | None = None
     """Name of the predicate that knows examples and reserved values."""
     normal: str = "text"

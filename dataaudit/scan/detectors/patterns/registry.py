@@ -1,6 +1,6 @@
-"""Registry: all entities of a build, from the package's files and the user's, with their digest.
+"""The registry of all entities of a build, with its digest, and the first pass over a document.
 
-The one pass: all prefilters of a registry in one hyperscan database, compiled once on each machine.
+All prefilters of a registry are in one hyperscan database, compiled once on each machine.
 """
 
 from __future__ import annotations
@@ -23,21 +23,18 @@ from dataaudit.scan.detectors.patterns.written import Layer, Names
 ENGINE_VERSION = "4"
 """Raised when the same rules find something else than before."""
 _LIBRARIES = frozenset({"detect-secrets", "phonenumbers", "python-stdnum"})
-"""Of others: which of their versions is installed is no choice of what is looked for."""
+"""Of others: which of their versions is installed is no choice of rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """Entities by (detector, name) and what their rules refer to; :attr:`digest` names all that decides findings."""
+    """Entities and the functions that their rules name; :attr:`digest` names all that decides findings."""
 
     entities: tuple[Entity, ...]
-    """Sorted by detector and name; no name stands twice."""
+    """Sorted by detector and name; names are unique."""
     validators: Mapping[str, Validator] = field(default_factory=dict)
-    """Checks by name."""
     reserved: Mapping[str, Predicate] = field(default_factory=dict)
-    """Predicates by name."""
     labels: Mapping[str, Predicate] = field(default_factory=dict)
-    """Predicates of labels by name."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of code and libraries that decide findings beside the rules."""
     enable: tuple[str, ...] = ()
@@ -49,7 +46,7 @@ class Registry:
 
     @property
     def own_digest(self) -> str:
-        """The digest without versions of libraries: a policy demands it, whatever versions of them are installed."""
+        """The digest without versions of libraries, for policies: it is the same whichever are installed."""
         own = {name: version for name, version in self.versions.items() if name not in _LIBRARIES}
         return _digest(self.entities, own)
 
@@ -68,8 +65,8 @@ class Registry:
 
 
 def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[str, str]) -> Registry:
-    """Merge layers: a later entity replaces an earlier one of its name, ``enabled: false`` takes it out."""
-    found: dict[str, Entity] = {}
+    """Merge layers: a later entity replaces an earlier entity of its name, ``enabled: false`` removes it."""
+    entities: dict[str, Entity] = {}
     known: set[str] = set()
     enable: set[str] = set()
     disable: set[str] = set()
@@ -81,62 +78,54 @@ def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[s
                 raise ConfigError(
                     f"{layer.where}: entities.{name} is switched off but not known{nearest(name, sorted(known))}"
                 )
-            found.pop(name, None)
+            entities.pop(name, None)
         for entity in layer.entities:
-            if entity.name in found and found[entity.name].detector != entity.detector:
+            other = entities.get(entity.name, entity).detector
+            if other != entity.detector:
                 raise ConfigError(
-                    f"{layer.where}: entities.{entity.name} is already an entity of {found[entity.name].detector}",
-                    "Give it another name.",
+                    f"{layer.where}: entities.{entity.name} is already an entity of {other}", "Give it another name."
                 )
-            found[entity.name] = entity
+            entities[entity.name] = entity
             known.add(entity.name)
-    entities = tuple(sorted(found.values(), key=lambda entity: (entity.detector, entity.name)))
+    return _registry(entities.values(), names, versions, enable, disable)
+
+
+def join_registries(*registries: Registry) -> Registry:
+    """Make one registry of several, so that one pass over the text serves all detectors."""
+    entities = [entity for registry in registries for entity in registry.entities]
+    counts = Counter(entity.name for entity in entities)
+    twice = sorted(name for name, number in counts.items() if number > 1)
+    if twice:
+        raise ConfigError(f"the entity {twice[0]} is defined by two detectors", "Give one of them another name.")
+    names = Names(
+        validators={name: check for registry in registries for name, check in registry.validators.items()},
+        reserved={name: check for registry in registries for name, check in registry.reserved.items()},
+        labels={name: check for registry in registries for name, check in registry.labels.items()},
+    )
+    versions = {name: version for registry in registries for name, version in registry.versions.items()}
+    enable = {name for registry in registries for name in registry.enable}
+    disable = {name for registry in registries for name in registry.disable}
+    return _registry(entities, names, versions, enable, disable)
+
+
+def _registry(
+    entities: Iterable[Entity], names: Names, versions: Mapping[str, str], enable: set[str], disable: set[str]
+) -> Registry:
+    ordered = tuple(sorted(entities, key=lambda entity: (entity.detector, entity.name)))
     return Registry(
-        entities=entities,
+        entities=ordered,
         validators=names.validators,
         reserved=names.reserved,
         labels=names.labels,
         versions=dict(versions),
         enable=tuple(sorted(enable)),
         disable=tuple(sorted(disable)),
-        digest=_digest(entities, versions),
-    )
-
-
-def join_registries(*registries: Registry) -> Registry:
-    """Make one registry of several, so that one pass over the text serves all detectors."""
-    entities = tuple(
-        sorted(
-            (e for registry in registries for e in registry.entities), key=lambda entity: (entity.detector, entity.name)
-        )
-    )
-    names = [entity.name for entity in entities]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f"the entity {twice[0]} is defined by two detectors", "Give one of them another name.")
-    validators: dict[str, Validator] = {}
-    reserved: dict[str, Predicate] = {}
-    labels: dict[str, Predicate] = {}
-    versions: dict[str, str] = {}
-    for registry in registries:
-        validators |= registry.validators
-        reserved |= registry.reserved
-        labels |= registry.labels
-        versions |= registry.versions
-    return Registry(
-        entities=entities,
-        validators=validators,
-        reserved=reserved,
-        labels=labels,
-        versions=versions,
-        enable=tuple(sorted({name for registry in registries for name in registry.enable})),
-        disable=tuple(sorted({name for registry in registries for name in registry.disable})),
-        digest=_digest(entities, versions),
+        digest=_digest(ordered, versions),
     )
 
 
 def _digest(entities: Iterable[Entity], versions: Mapping[str, str]) -> str:
-    """Digest the JSON of all of it, entity by entity: each is in several registries."""
+    """Digest the canonical JSON, made entity by entity: each is in several registries."""
     written = b",".join(_written(entity) for entity in entities)
     parts = (canonical_json(ENGINE_VERSION), written, canonical_json(dict(versions)))
     whole = b'{"engine":%b,"entities":[%b],"versions":%b}' % parts
@@ -149,25 +138,22 @@ def _written(entity: Entity) -> bytes:
 
 
 BLOCK_BYTES = 64 * 1024
-"""Documents are looked at in blocks that begin at multiples of this."""
+"""Documents are searched in blocks that begin at multiples of this."""
 OVERLAP_BYTES = 2048
-"""A block also sees this much of the next one, so that what begins in it ends in it."""
+"""A block also sees this much of the next block, so that what begins in it ends in it."""
 MAX_BLOCK_HITS = 64 * 1024
-"""A block with more hits of prefilters than this, one a byte, is not looked at: it is hostile.
-
-Lists of people have 12 to 24 thousand.
-"""
+"""A block with more hits of prefilters than bytes is hostile and is skipped; lists of people have 12 to 24 thousand."""
 MAX_DOCUMENT_HITS = 8 * MAX_BLOCK_HITS
 """Hits of a document that are kept at most.
 
-When there are more, each prefilter that has over its even share keeps its first ones and gets no further ones; the
-others are searched for to the end of the document. Only if these have too many, too, its rest is not looked at.
+When there are more, each prefilter over its even share keeps its first hits and gets no further ones; the others are
+searched for to the end of the document. Only if these have too many, too, the rest of the document is skipped.
 """
 _MOST_OF_ONE = MAX_DOCUMENT_HITS // 8
 
 
 Hit = tuple[int, int, int]
-"""Match of a prefilter: its place in :attr:`Prefilters.rules`, first byte in the document, byte after."""
+"""Match of a prefilter: its index in :attr:`Prefilters.rules`, first byte in the document, byte after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +161,14 @@ class Prefilters:
     """The compiled prefilters of a registry."""
 
     database: Any
-    """Of hyperscan; the ids are places in ``rules``."""
+    """Of hyperscan; the ids are indices into ``rules``."""
     rules: tuple[tuple[int, ...], ...]
     """The rules that share each prefilter, by their index over all rules of the registry."""
 
 
 @lru_cache(maxsize=8)
 def compile_database(registry: Registry) -> Prefilters:
-    """Compile the registry's prefilters; rules that share one are searched for once."""
+    """Compile the registry's prefilters; rules that share a prefilter are searched for once."""
     import hyperscan
 
     shared: dict[tuple[str, bool], list[int]] = {}
@@ -205,7 +191,7 @@ def _flags(hyperscan: Any, ignore_case: bool) -> int:
 
 
 def _blame(hyperscan: Any, registry: Registry) -> ConfigError | None:
-    """Compile the patterns one by one and say which is refused."""
+    """Compile the patterns one by one; return the error of the first that is refused."""
     for code, rule in registry.rules:
         try:
             compile_patterns([(rule.prefilter.encode(), _flags(hyperscan, _caseless(rule)))])
@@ -220,9 +206,9 @@ def _blame(hyperscan: Any, registry: Registry) -> ConfigError | None:
 
 
 def scan(prefilters: Prefilters, document: memoryview) -> tuple[list[Hit], bool]:
-    """Return the hits in a document, and whether parts of it were not looked at.
+    """Return the hits in a document, and whether parts of it were skipped.
 
-    The order of hits means nothing. A hit that lies in the overlap of two blocks is given twice.
+    The order of hits means nothing. A hit that lies in the overlap of two blocks is returned twice.
     """
     size = len(document)
     hits: list[Hit] = []
@@ -235,14 +221,14 @@ def scan(prefilters: Prefilters, document: memoryview) -> tuple[list[Hit], bool]
             continue
         if full:
             block = [hit for hit in block if hit[0] not in full]
-        hits += [(place, first + start, first + end) for place, start, end in block] if first else block
+        hits += [(index, first + start, first + end) for index, start, end in block] if first else block
         if len(hits) > MAX_DOCUMENT_HITS:
             truncated = True
-            counts = Counter(place for place, _, _ in hits)
-            more = {place for place, number in counts.items() if number > _MOST_OF_ONE}
+            counts = Counter(index for index, _, _ in hits)
+            more = {index for index, number in counts.items() if number > _MOST_OF_ONE}
             hits, own = [hit for hit in hits if hit[0] not in more], hits
-            for place in sorted(more):  # sorted: the order of hits in a block means nothing
-                hits += sorted(hit for hit in own if hit[0] == place)[:_MOST_OF_ONE]
+            for index in sorted(more):  # sorted: the order of hits in a block means nothing
+                hits += sorted(hit for hit in own if hit[0] == index)[:_MOST_OF_ONE]
             full |= more
             if not more:
                 break
@@ -255,8 +241,8 @@ def _scan_block(database: Any, block: memoryview) -> list[Hit] | None:
 
     hits: list[Hit] = []
 
-    def on_match(place: int, start: int, end: int, _flags: int, _context: object) -> bool | None:
-        hits.append((place, start, end))
+    def on_match(index: int, start: int, end: int, _flags: int, _context: object) -> bool | None:
+        hits.append((index, start, end))
         return len(hits) > MAX_BLOCK_HITS or None
 
     try:

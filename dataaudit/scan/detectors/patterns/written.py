@@ -1,8 +1,7 @@
-"""Entities as people write them: one YAML file, checked by pydantic, turned into :class:`Entity` records.
+"""YAML files of entities and rules: read, checked by pydantic, turned into :class:`Entity` records.
 
-Regexes whose time doubles with each letter: a repeat inside a repeat that can cut one text in many ways.
-
-Python's own parser of regular expressions, and the names in its trees: no public module gives them.
+Regexes whose time doubles with each letter are refused: a repeat inside a repeat that can cut a text in many ways. They
+are found in the trees of Python's own parser of regular expressions, which no public module gives.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -19,9 +18,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from dataaudit.base import yamlfile
 from dataaudit.base.cache import kept, sources_digest
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.yamlfile import explain, in_words, load_yaml, nearest
 from dataaudit.scan.detectors.patterns.context import anchor
 from dataaudit.scan.detectors.patterns.entity import Entity, Evidence, Predicate, Rule, Tier, TierPolicy, Validator
@@ -33,12 +33,10 @@ parser: Any = importlib.import_module("re._parser")
 _MANY = 16
 """Copies from which a repeat counts: 2 to this power ways are many."""
 _REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT)
-
 MAX_MATCH_BYTES = 16 * 1024
-"""Longest match, and farthest reach, that is looked at: a private key of 16,384 bits in PEM."""
+"""Longest match, and farthest reach: a private key of 16,384 bits in PEM."""
 MAX_WINDOW_BYTES = 1024
-"""Farthest place of a context word."""
-ENTITY_PATTERN = r"^[A-Z][A-Z0-9_]*$"
+"""Largest distance of a context word."""
 _TIERS = {"validated": Tier.VALIDATED, "contextual": Tier.CONTEXTUAL, "pattern": Tier.PATTERN, "drop": None}
 _EVIDENCE = {"form": Evidence.FORM, "weak": Evidence.WEAK, "strong": Evidence.STRONG}
 _CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -50,15 +48,14 @@ _ONE_WAY = "(?: *(?:=|:|:=|=>|::) *| +)"
 """The same texts, each in one way."""
 
 
-def _listed(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-Words = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_listed)]
+Words = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+]
 _Tier = Literal["validated", "contextual", "pattern", "drop"]
 _Window = Annotated[tuple[int, int], Field(strict=False)]
 
@@ -124,30 +121,28 @@ class WrittenPeers(_Strict):
 
 
 class _File(_Strict):
-    entities: dict[Annotated[str, Field(pattern=ENTITY_PATTERN)], WrittenEntity]
+    entities: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], WrittenEntity]
     presidio: WrittenPeers = WrittenPeers()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What a file may refer to by name."""
+    """Functions that a file may refer to by name."""
 
     validators: Mapping[str, Validator] = field(default_factory=dict)
-    """Checks of candidates."""
     reserved: Mapping[str, Predicate] = field(default_factory=dict)
     """Predicates for examples and reserved values."""
     labels: Mapping[str, Predicate] = field(default_factory=dict)
-    """Predicates that say whether a context word is in the place of a label."""
+    """Predicates that tell whether a context word stands where a label does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What one file says."""
+    """The entities of a file, and the names of those that it switches off."""
 
     entities: tuple[Entity, ...]
-    """Entities that it defines, in the order of the file."""
+    """In the order of the file."""
     off: tuple[str, ...]
-    """Entities that it switches off."""
     where: str
     """The file, for messages."""
     enable: tuple[str, ...] = ()
@@ -156,18 +151,23 @@ class Layer:
     """presidio's recognizers that it switches off."""
 
 
-def read_layer(path: Path, *, detector: str, names: Names) -> Layer:
-    """Read a file of entities."""
+def read_text(path: Path, what: str, hint: str = "") -> str:
+    """Read a file that the user names."""
     try:
-        text = read_regular(path).decode("utf-8")
+        return read_safely(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"cannot read the file of entities {path}: {reason}") from None
+        raise ConfigError(f"cannot read the {what} {path}: {reason}", hint) from None
+
+
+def read_layer(path: Path, *, detector: str, names: Names) -> Layer:
+    """Read a file of entities."""
+    text = read_text(path, "file of entities")
     return parse_layer(text, where=str(path), detector=detector, names=names)
 
 
 def parse_layer(text: str, *, where: str, detector: str, names: Names) -> Layer:
-    """Parse the YAML of a file of entities; every problem is listed with its place."""
+    """Parse the YAML of a file of entities; the error lists every problem with its key."""
     data = load_yaml(text, where=where)
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: expected a mapping with a key `entities`, found {in_words(data)}")
@@ -193,8 +193,7 @@ def parse_layer(text: str, *, where: str, detector: str, names: Names) -> Layer:
 def shipped_layer(folder: Path, file: str, make: Callable[[str], Layer], *versions: str) -> Layer:
     """Return the layer of a file of the package, from disk when an earlier process has parsed and checked it."""
     text = (folder / file).read_bytes()
-    here = Path(__file__).parent
-    code = sources_digest(here, here.parent.parent, folder)
+    code = sources_digest(Path(__file__).parent, Path(yamlfile.__file__).parent, folder)
     return kept(
         f"rules-{file}",
         [text, code, sys.version.encode(), *(version.encode() for version in versions)],
@@ -209,7 +208,7 @@ def _layers() -> TypeAdapter[Layer]:
 
 
 def full_regex(rule: Rule) -> re.Pattern[bytes]:
-    """Return the regex of a rule with what must not stand before and behind it."""
+    """Return the regex of a rule with its conditions on what stands before and behind a match."""
     left = "".join(f"(?<!{name})" for name in (*([f"[{rule.left}]"] if rule.left else []), *rule.before_not))
     right = "".join(f"(?!{name})" for name in (*([f"[{rule.right}]"] if rule.right else []), *rule.after_not))
     pattern = f"{left}(?:{rule.regex.replace(_MANY_WAYS, _ONE_WAY)}){right}"
@@ -217,40 +216,26 @@ def full_regex(rule: Rule) -> re.Pattern[bytes]:
 
 
 def _entity(name: str, detector: str, written: WrittenEntity) -> Entity:
-    scores = written.scores
-    return Entity(
-        name=name,
-        detector=detector,
-        rules=tuple(_rule(rule, number, written) for number, rule in enumerate(written.rules, 1)),
-        languages=written.languages,
-        context=written.context,
-        window=written.window,
-        label=written.label,
-        reserved=written.reserved,
-        normal=written.normal,
-        scores=(scores.validated, scores.contextual, scores.pattern),
-    )
+    same = written.model_dump(include={"languages", "context", "window", "label", "reserved", "normal"})
+    rules = tuple(_rule(rule, number, written) for number, rule in enumerate(written.rules, 1))
+    scores = written.scores.validated, written.scores.contextual, written.scores.pattern
+    return Entity(name=name, detector=detector, rules=rules, scores=scores, **same)
 
 
 def _rule(written: WrittenRule, number: int, entity: WrittenEntity) -> Rule:
-    prefilter, reach, ignore_case = written.prefilter or written.regex, written.reach, written.ignore_case
+    prefilter, reach = written.prefilter or written.regex, written.reach
     if written.anchor is not None:
         prefilter = anchor(entity.context)
         reach = (reach[0] + entity.window[1], reach[1] + entity.window[0])
+    same = {"regex", "left", "right", "before_not", "after_not", "ignore_case", "validators"}
     return Rule(
         name=written.name or str(number),
-        regex=written.regex,
         prefilter=prefilter,
         anchored=written.anchor is not None,
         reach=reach,
-        left=written.left,
-        right=written.right,
-        before_not=written.before_not,
-        after_not=written.after_not,
-        ignore_case=ignore_case,
-        validators=written.validators,
         passes=_EVIDENCE[written.passes] if written.passes else None,
         tiers=_tiers(written),
+        **written.model_dump(include=same),
     )
 
 
@@ -259,64 +244,62 @@ def _tiers(written: WrittenRule) -> TierPolicy:
 
 
 def _check_entity(name: str, entity: WrittenEntity, names: Names) -> list[str]:
-    place = f"entities.{name}"
-    problems = []
-    if entity.reserved is not None and entity.reserved not in names.reserved:
-        problems.append(
-            f"{place}.reserved: `{entity.reserved}` is not known{nearest(entity.reserved, list(names.reserved))}"
-        )
-    if entity.label is not None and entity.label not in names.labels:
-        problems.append(f"{place}.label: `{entity.label}` is not known{nearest(entity.label, list(names.labels))}")
-    problems += _check_range(f"{place}.window", entity.window, MAX_WINDOW_BYTES)
+    key = f"entities.{name}"
+    problems = _unknown(f"{key}.reserved", [entity.reserved], names.reserved)
+    problems += _unknown(f"{key}.label", [entity.label], names.labels)
+    problems += _check_range(f"{key}.window", entity.window, MAX_WINDOW_BYTES)
     problems += [
-        f"{place}.context.{number}: expected a word, found `{word}`"
+        f"{key}.context.{number}: expected a word, found `{word}`"
         for number, word in enumerate(entity.context)
         if not word.removesuffix("*").split()
     ]
     for number, rule in enumerate(entity.rules):
-        problems += _check_rule(f"{place}.rules.{number}", rule, entity, names)
+        problems += _check_rule(f"{key}.rules.{number}", rule, entity, names)
     labels = [rule.name or str(number) for number, rule in enumerate(entity.rules, 1)]
     if len(set(labels)) < len(labels):
-        problems.append(f"{place}.rules: two rules have one name")
+        problems.append(f"{key}.rules: two rules have one name")
     return problems
 
 
-def _check_range(place: str, window: tuple[int, int], most: int) -> list[str]:
+def _unknown(key: str, names: Iterable[str | None], known: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{key}: `{name}` is not known{nearest(name, list(known))}"
+        for name in names
+        if name is not None and name not in known
+    ]
+
+
+def _check_range(key: str, window: tuple[int, int], most: int) -> list[str]:
     if all(0 <= size <= most for size in window):
         return []
-    return [f"{place}: expected two numbers from 0 to {most}, found {list(window)}"]
+    return [f"{key}: expected two numbers from 0 to {most}, found {list(window)}"]
 
 
-def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Names) -> list[str]:
-    problems = [
-        f"{place}.validators: `{name}` is not known{nearest(name, list(names.validators))}"
-        for name in rule.validators
-        if name not in names.validators
-    ]
-    problems += _check_range(f"{place}.reach", rule.reach, MAX_MATCH_BYTES)
+def _check_rule(key: str, rule: WrittenRule, entity: WrittenEntity, names: Names) -> list[str]:
+    problems = _unknown(f"{key}.validators", rule.validators, names.validators)
+    problems += _check_range(f"{key}.reach", rule.reach, MAX_MATCH_BYTES)
     if rule.anchor and (rule.prefilter or not entity.context or not _tiers(rule).needs_context):
-        problems.append(f"{place}.anchor: expected `context`, no `prefilter`, and tiers that drop all without context")
-    for key in ("regex", "prefilter", "left", "right"):
-        if _CONTROL.search(getattr(rule, key)):
-            problems.append(f"{place}.{key}: holds a control character; put the pattern in single quotes")
+        problems.append(f"{key}.anchor: expected `context`, no `prefilter`, and tiers that drop all without context")
+    for part in ("regex", "prefilter", "left", "right"):
+        if _CONTROL.search(getattr(rule, part)):
+            problems.append(f"{key}.{part}: holds a control character; put the pattern in single quotes")
     if any(_LAST_BYTE.search(name) for name in (rule.regex, rule.prefilter, *rule.before_not, *rule.after_not)):
-        problems.append(f"{place}: a repeat stands behind a letter beyond ASCII: it repeats a byte; write (?:x)?")
+        problems.append(f"{key}: a repeat stands behind a letter beyond ASCII: it repeats a byte; write (?:x)?")
     if problems:
         return problems
     if not (rule.left + rule.right).isascii() or any(not item.isascii() for item in _CLASS.findall(rule.regex)):
-        return [f"{place}: a class in brackets holds more than ASCII; write (?:x|y), patterns see bytes of UTF-8"]
+        return [f"{key}: a class in brackets holds more than ASCII; write (?:x|y), patterns see bytes of UTF-8"]
+    shown = f"{key}.regex: `{rule.regex[:120]}`"
     try:
         with warnings.catch_warnings(action="error"):
             compiled = full_regex(_rule(rule, 1, entity))
     except (re.error, RecursionError, OverflowError, Warning) as error:
         reason = "it is too deep or too large" if isinstance(error, RecursionError | OverflowError) else str(error)
-        return [f"{place}.regex: `{rule.regex[:120]}` is not a regular expression: {reason}"]
+        return [f"{shown} is not a regular expression: {reason}"]
     if compiled.match(b"") is not None:
-        return [f"{place}.regex: `{rule.regex[:120]}` matches empty text"]
+        return [f"{shown} matches empty text"]
     if any(map(runs_away, (rule.regex, *rule.before_not, *rule.after_not))):
-        return [
-            f"{place}.regex: `{rule.regex[:120]}` repeats a repeat, which may take forever; let a letter stand between"
-        ]
+        return [f"{shown} repeats a repeat, which may take forever; let a letter stand between"]
     return []
 
 
@@ -326,7 +309,7 @@ def _problems(where: str, problems: list[str]) -> ConfigError:
 
 
 def runs_away(regex: str) -> bool:
-    """Tell whether a repeat holds, in one of its ways, another repeat and nothing that must stand beside it.
+    """Tell whether a repeat has a branch with another repeat and nothing that must stand beside it.
 
     ``(a+)+`` and ``(?:[a-z]+[.-]?)+`` do; ``(?:[a-z]+-)+`` does not, nor do possessive repeats and atomic groups.
     Branches that begin alike, ``(?:a|ab)+``, are not looked for.
@@ -343,9 +326,9 @@ def _is_many(repeat: Any) -> bool:
 
 
 def _is_loose(way: Any) -> bool:
-    """Tell whether a sequence is one repeat and, beside it, only what may be absent."""
-    for place, (code, value) in enumerate(way):
-        if _least(way[:place]) + _least(way[place + 1 :]):
+    """Tell whether a sequence is a repeat and, beside it, only what may be absent."""
+    for at, (code, value) in enumerate(way):
+        if way[:at].getwidth()[0] + way[at + 1 :].getwidth()[0]:
             continue
         if code in _REPEATS and (_is_many(value) or any(map(_is_loose, _ways(value[2])))):
             return True
@@ -354,12 +337,8 @@ def _is_loose(way: Any) -> bool:
     return False
 
 
-def _least(part: Any) -> int:
-    return int(part.getwidth()[0])
-
-
 def _ways(parsed: Any) -> Iterator[Any]:
-    """Yield the branches of a sequence that is one choice, else the sequence."""
+    """Yield the branches of a sequence that is a choice, else the sequence."""
     if len(parsed) == 1 and parsed[0][0] is codes.BRANCH:
         yield from parsed[0][1][1]
     elif len(parsed) == 1 and parsed[0][0] is codes.SUBPATTERN:

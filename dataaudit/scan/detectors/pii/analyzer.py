@@ -1,4 +1,4 @@
-"""PiiAnalyzer: what presidio, with its recognizers and ours, finds in documents of a sample."""
+"""The judge of personal data: presidio, with its recognizers and ours, over documents of a sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.base.errors import DetectorError, Guarded
+from dataaudit.base.errors import CatchErrors, DetectorError
 from dataaudit.scan.detectors.judges import quiet
 from dataaudit.scan.detectors.pii.analyzer_model import (
     AnalyzerModel,
@@ -21,7 +21,7 @@ from dataaudit.scan.detectors.pii.analyzer_model import (
     build_engine,
     byte_of,
     load_nlp,
-    stretches,
+    segments,
 )
 
 DIGITS = 4
@@ -42,7 +42,7 @@ class Analysis:
     """``h`` hits in ``n`` documents, sorted by (document, start, end, entity)."""
 
     entities: tuple[str, ...]
-    """[e] what can be found: the model's."""
+    """[e] entities of the model."""
     documents: npt.NDArray[np.int32]
     """int32[h] index of the document."""
     codes: npt.NDArray[np.int16]
@@ -54,7 +54,7 @@ class Analysis:
     scores: npt.NDArray[np.float32]
     """float32[h] presidio's score with context, 0 to 1, to 4 decimals."""
     analyzed: npt.NDArray[np.int64]
-    """int64[n] bytes of the document that were looked at; 0 where it failed."""
+    """int64[n] bytes of the document that were analyzed; 0 where it failed."""
     whole: npt.NDArray[np.bool_]
     """bool[n]: those bytes are all of the document."""
     failures: tuple[Failure | None, ...]
@@ -66,24 +66,20 @@ class Confirmation:
     """Second opinions of ``f`` candidates."""
 
     scores: npt.NDArray[np.float32]
-    """float32[f] largest score of an overlapping hit of the entity by any recognizer, with context; 0 without one,
-    NaN where the libraries raised or the entity is none that can be found."""
+    """float32[f] largest score of an overlapping hit of the entity by any recognizer, with context; 0 without a hit,
+    NaN where the libraries raised or no recognizer knows the entity."""
     peers: npt.NDArray[np.float32]
-    """float32[f] the same by presidio's own recognizers alone; NaN where presidio has none of the entity."""
+    """float32[f] the same by presidio's own recognizers alone; NaN where none of them knows the entity."""
 
 
 class PiiAnalyzer:
-    """An analyzer, set up when it is first asked, once in a process.
-
-    Args:
-        model: What :func:`dataaudit.scan.detectors.pii.analyzer_model.resolve_analyzer` found.
-    """
+    """An analyzer, set up at its first call, once in a process."""
 
     def __init__(self, model: AnalyzerModel) -> None:
         self.model = model
 
     def analyze(self, texts: pa.LargeStringArray) -> Analysis:
-        """Look at documents, each by itself."""
+        """Analyze documents, each by itself."""
         engine = _engine(self.model)
         codes = {name: code for code, name in enumerate(self.model.entities)}
         rows: list[tuple[int, int, int, int, float]] = []
@@ -93,7 +89,7 @@ class PiiAnalyzer:
         with quiet():
             for number, value in enumerate(texts):
                 hits: list[Hit] = []
-                with Guarded() as call:
+                with CatchErrors() as call:
                     hits, analyzed[number], whole[number] = self._document(engine, value.as_py())
                 if call.error is not None:
                     failures[number] = Failure.FAILED
@@ -134,7 +130,7 @@ class PiiAnalyzer:
                     document = int(documents[row])
                     data = texts[document].as_py().encode()
                 text, begin, end = self._around(data, int(starts[row]), int(ends[row]))
-                with Guarded() as call, engine.zone():
+                with CatchErrors() as call, engine.zone():
                     scores[row] = _best(engine.all.analyze(text, engine.language, [name]), name, begin, end)
                     if name in of_peers:
                         peers[row] = _best(engine.peers.analyze(text, engine.language, [name]), name, begin, end)
@@ -144,20 +140,20 @@ class PiiAnalyzer:
 
     @staticmethod
     def release() -> None:
-        """Give the memory of the model back; the next question loads it again."""
+        """Free the memory of the model; the next call loads it again."""
         _engine.cache_clear()
 
     def _around(self, data: bytes, start: int, end: int) -> tuple[str, int, int]:
-        """Return the text around a candidate, and the characters of it that are the candidate."""
+        """Return the text around a candidate, and the candidate's characters in it."""
         before = data[max(0, start - self.model.window) : start].decode("utf-8", "ignore")
         itself = data[start:end].decode("utf-8", "ignore")
         after = data[end : end + self.model.window].decode("utf-8", "ignore")
         return before + itself + after, len(before), len(before) + len(itself)
 
     def _document(self, engine: Engine, text: str) -> tuple[list[Hit], int, bool]:
-        """Return hits in places of bytes, how many bytes were looked at, and whether they are all."""
+        """Return hits by bytes, how many bytes were analyzed, and whether they are all."""
         model = self.model
-        cut, whole = stretches(text, size=model.stretch, at_most=model.max_stretches, seed=model.seed)
+        cut, whole = segments(text, size=model.stretch, at_most=model.max_stretches, seed=model.seed)
         hits: list[Hit] = []
         for begin, end in cut:
             shown = text[begin : end + model.overlap]
@@ -167,24 +163,24 @@ class PiiAnalyzer:
                         score = min(1.0, max(0.0, round(float(item.score), DIGITS)))
                         hits.append((begin + item.start, begin + item.end, item.entity_type, score))
         hits = sorted(set(hits))
-        places = byte_of(text, np.array([hit[:2] for hit in hits], dtype=np.int64).reshape(-1, 2)).tolist()
+        spans = byte_of(text, np.array([hit[:2] for hit in hits], dtype=np.int64).reshape(-1, 2)).tolist()
         bounds = byte_of(text, np.array(cut, dtype=np.int64).reshape(-1, 2))
-        looked = int((bounds[:, 1] - bounds[:, 0]).sum())
-        return [(first, last, hit[2], hit[3]) for (first, last), hit in zip(places, hits, strict=True)], looked, whole
+        size = int((bounds[:, 1] - bounds[:, 0]).sum())
+        return [(first, last, hit[2], hit[3]) for (first, last), hit in zip(spans, hits, strict=True)], size, whole
 
 
 def _best(results: Sequence[Any], name: str, begin: int, end: int) -> float:
-    found = [
+    scores = [
         result.score for result in results if result.entity_type == name and result.start < end and begin < result.end
     ]
-    return round(float(max(found, default=0.0)), DIGITS)
+    return round(float(max(scores, default=0.0)), DIGITS)
 
 
 @lru_cache(maxsize=1)
 def _engine(model: AnalyzerModel) -> Engine:
     with quiet():
         nlp = None
-        with Guarded() as call:
+        with CatchErrors() as call:
             nlp = load_nlp(model.model, model.language)
         if call.error is not None:
             raise DetectorError(

@@ -1,12 +1,7 @@
-"""AnalyzerSettings and AnalyzerModel: which judge of personal data a config asks for, and the one that was found.
+"""The analyzer of personal data: from a config's settings to a model that works, or to the reason why there is none.
 
-resolve_analyzer: from what a config asks for to an analyzer that is known to work, or to why there is none.
-
-Building presidio's engine: its recognizers and ours, over a spaCy model or a blank pipeline, without a network.
-
-Places in a text, as characters and as bytes of its UTF-8, and the stretches that a long one is cut into.
-
-Our entities as a recognizer of presidio: what the patterns find is found by the analyzer too.
+presidio's engine has its recognizers and ours, over a spaCy model or a blank pipeline, without a network. Ours returns
+the findings of the pattern screen.
 """
 
 from __future__ import annotations
@@ -15,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -24,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.yamlfile import nearest
-from dataaudit.scan.detectors.judges import Absence, Unavailable, not_installed, quiet
+from dataaudit.scan.detectors.judges import Absence, Unavailable, draw, not_installed, quiet
 from dataaudit.scan.detectors.patterns.registry import Registry
 from dataaudit.scan.detectors.patterns.screen import PatternScreen
 
@@ -35,7 +30,7 @@ _LEMMAS = "dataaudit_lower_as_lemmas"
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """presidio with one model, ready to look at texts."""
+    """presidio with a model, ready to analyze texts."""
 
     all: Any
     """``AnalyzerEngine`` with all recognizers."""
@@ -44,7 +39,6 @@ class Engine:
     nlp: Any
     """``spacy.Language`` behind both."""
     language: str
-    """What presidio is told."""
 
     def zone(self) -> AbstractContextManager[Any]:
         """Forget the words of a text after it: spaCy would keep those of all texts."""
@@ -53,10 +47,9 @@ class Engine:
 
     @property
     def entities(self) -> tuple[str, ...]:
-        """What can be found, sorted."""
-        return tuple(
-            sorted({name for recognizer in self.all.registry.recognizers for name in recognizer.supported_entities})
-        )
+        """Entities of all recognizers, sorted."""
+        names = {name for recognizer in self.all.registry.recognizers for name in recognizer.supported_entities}
+        return tuple(sorted(names))
 
 
 def load_nlp(model: str | None, language: str) -> Any:
@@ -82,20 +75,23 @@ def build_engine(
     nlp: Any, language: str, *, recognizers: Iterable[str], registry: Registry, labels: dict[str, str]
 ) -> Engine:
     """Put recognizers and a pipeline together."""
+    import tldextract
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
     from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
     from presidio_analyzer.nlp_engine import NerModelConfiguration, SpacyNlpEngine
     from presidio_analyzer.predefined_recognizers import SpacyRecognizer
 
-    _forget_networks()
+    # Keeps the library of domain names, with which presidio checks addresses, from fetching its list anew.
+    tldextract.tldextract.TLD_EXTRACTOR = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
     settings = NerModelConfiguration()
     settings.model_to_presidio_entity_mapping |= labels
     engine = SpacyNlpEngine(ner_model_configuration=settings)
     engine.nlp = {language: nlp}
-    found = ner_entities(nlp, settings.model_to_presidio_entity_mapping)
-    peers = _peers(recognizers, language)
-    if found:
-        peers.append(SpacyRecognizer(supported_language=language, supported_entities=list(found)))
+    named = ner_entities(nlp, settings.model_to_presidio_entity_mapping)
+    usual, local = {peer.name: peer for peer in _usual_peers(language)}, _local_peers()
+    peers = [usual[name] if name in usual else local[name](supported_language=language) for name in recognizers]
+    if named:
+        peers.append(SpacyRecognizer(supported_language=language, supported_entities=list(named)))
 
     def analyzer(recognizers: list[Any]) -> Any:
         return AnalyzerEngine(
@@ -109,7 +105,7 @@ def build_engine(
 
 
 def ner_entities(nlp: Any, meaning: dict[str, str]) -> tuple[str, ...]:
-    """Return what the parts of a pipeline that mark entities can mark, in presidio's names, sorted."""
+    """Return the entities that a pipeline can mark, in presidio's names, sorted."""
     labels: set[str] = set()
     for name, pipe in nlp.pipeline:
         if "doc.ents" in nlp.get_pipe_meta(name).assigns:
@@ -131,14 +127,8 @@ def chosen_peers(language: str, *, enable: Iterable[str], disable: Iterable[str]
     return tuple(sorted(usual - set(disable) | set(enable)))
 
 
-def _peers(names: Iterable[str], language: str) -> list[Any]:
-    """Make presidio's recognizers by their names; those that are on by themselves as presidio sets them up."""
-    usual, local = {peer.name: peer for peer in _usual_peers(language)}, _local_peers()
-    return [usual[name] if name in usual else local[name](supported_language=language) for name in names]
-
-
 def _usual_peers(language: str) -> list[Any]:
-    """Return the recognizers that presidio uses by itself, without that of the language model."""
+    """Return the recognizers that presidio uses by itself, as it sets them up, without that of the language model."""
     from presidio_analyzer import RecognizerRegistry
 
     registry = RecognizerRegistry(supported_languages=[language])
@@ -158,68 +148,44 @@ def _local_peers() -> dict[str, Any]:
     }
 
 
-def _forget_networks() -> None:
-    """Keep the library of domain names, which presidio asks about addresses, from fetching its list anew."""
-    import tldextract
-
-    tldextract.tldextract.TLD_EXTRACTOR = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
-
-
-def model_folder(nlp: Any) -> Path | None:
-    """Return where the files of a loaded model lie; None of a blank pipeline."""
-    return None if nlp.path is None else Path(nlp.path)
-
-
-Places = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int64]
 _REACH = 64
 
 
-def byte_of(text: str, characters: Places) -> Places:
-    """Return the byte that each character begins at; one past the last character is one past the last byte."""
+def byte_of(text: str, characters: Offsets) -> Offsets:
+    """Return the byte that each character begins at; the index after the last character gives the size in bytes."""
     if text.isascii() or characters.size == 0:
         return characters
-    # Few places of a text that may be long: what lies between them is encoded, not a number kept of every character.
+    # Few offsets of a text that may be long: the text between them is encoded, and no array of all characters is made.
     ordered = np.unique(characters)
     bounds = [0, *ordered.tolist()]
     sizes = [len(text[begin:end].encode("utf-8", "surrogatepass")) for begin, end in pairwise(bounds)]
-    found: Places = np.cumsum(sizes, dtype=np.int64)[np.searchsorted(ordered, characters)]
-    return found
+    return np.asarray(np.cumsum(sizes, dtype=np.int64)[np.searchsorted(ordered, characters)])
 
 
-def character_of(text: str, places: Places) -> Places:
-    """Return the character that each byte belongs to; one past the last byte is one past the last character."""
+def character_of(text: str, offsets: Offsets) -> Offsets:
+    """Return the character that each byte belongs to; the offset after the last byte gives the number of characters."""
     if text.isascii():
-        return places
-    found: Places = np.searchsorted(_begins(text), places, side="right") - 1
-    return found
-
-
-def _begins(text: str) -> Places:
-    """int64[characters + 1] byte at which each character begins."""
+        return offsets
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
-    return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    begins = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    return np.asarray(np.searchsorted(begins, offsets, side="right") - 1)
 
 
-def stretches(text: str, *, size: int, at_most: int, seed: int) -> tuple[list[tuple[int, int]], bool]:
-    """Cut a text at white space, and draw some stretches where there are more than are looked at.
-
-    The draw depends on the text and the seed alone.
-    """
+def segments(text: str, *, size: int, at_most: int, seed: int) -> tuple[list[tuple[int, int]], bool]:
+    """Cut a text at white space into segments, of which at most so many are drawn; tell whether these are all."""
     cut = list(_cut(text, size))
     if len(cut) <= at_most:
         return cut, True
-    key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=seed.to_bytes(8, "little")).digest()
-    ranks = [blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest() for index in range(len(cut))]
-    chosen = sorted(range(len(cut)), key=lambda index: (ranks[index], index))[:at_most]
-    return [cut[index] for index in sorted(chosen)], False
+    return [cut[index] for index in draw(text, len(cut), at_most, seed)], False
 
 
 def _cut(text: str, size: int) -> Iterator[tuple[int, int]]:
     begin = 0
     while len(text) - begin > size:
         near = range(begin + size, max(begin, begin + size - _REACH), -1)
-        # The last white space near the end of the stretch; without one the cut goes through a word.
+        # The last white space near the end of the segment; without it the cut goes through a word.
         end = next((end for end in near if text[end - 1].isspace()), begin + size)
         yield begin, end
         begin = end
@@ -228,9 +194,9 @@ def _cut(text: str, size: int) -> Iterator[tuple[int, int]]:
 
 
 def our_recognizer(registry: Registry, language: str) -> Any:
-    """Return a ``presidio_analyzer.EntityRecognizer`` of all entities of a registry: they are found in one pass.
+    """Return a ``presidio_analyzer.EntityRecognizer`` of all entities of a registry, found in one pass.
 
-    Context words are not given to presidio: the finding's tier, and with it its score, knows them already.
+    presidio gets no context words: the finding's tier, and with it its score, depends on them already.
     """
     from presidio_analyzer import EntityRecognizer, RecognizerResult
 
@@ -243,12 +209,12 @@ def our_recognizer(registry: Registry, language: str) -> Any:
             """Need nothing: the database is compiled when it is first used."""
 
         def analyze(self, text: str, entities: Iterable[str], nlp_artifacts: Any = None) -> list[Any]:
-            """Return what the patterns find of some entities."""
+            """Return the findings of some entities."""
             del nlp_artifacts
             data = text.encode("utf-8", "surrogatepass")
             batch = screen.find(np.frombuffer(data, dtype=np.uint8), np.array([0, len(data)], dtype=np.int64))
-            places = (character_of(text, batch.starts).tolist(), character_of(text, batch.ends).tolist())
-            found = zip(batch.codes.tolist(), *places, batch.scores.tolist(), strict=True)
+            spans = (character_of(text, batch.starts).tolist(), character_of(text, batch.ends).tolist())
+            findings = zip(batch.codes.tolist(), *spans, batch.scores.tolist(), strict=True)
             return [
                 RecognizerResult(
                     entity_type=batch.entities[code],
@@ -260,7 +226,7 @@ def our_recognizer(registry: Registry, language: str) -> Any:
                         RecognizerResult.RECOGNIZER_IDENTIFIER_KEY: self.id,
                     },
                 )
-                for code, start, end, score in found
+                for code, start, end, score in findings
                 if batch.entities[code] in entities
             ]
 
@@ -269,23 +235,23 @@ def our_recognizer(registry: Registry, language: str) -> Any:
 
 
 ANALYZER_VERSION = "1"
-"""Changes when the same document may be shown to the analyzer in another way."""
+"""Changes when the same document may be cut in another way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzerSettings:
-    """The judge that a config asks for."""
+    """The judge that a config requests."""
 
     model: str | None = None
     """spaCy model: name of an installed package, or path of a folder; none: no names, places, organisations."""
     language: str = "en"
-    """Language of the words around a finding when there is no model; a model knows its own."""
+    """Language of the words around a finding when there is no model; a model has its own."""
     labels: tuple[tuple[str, str], ...] = ()
-    """Labels of the model and the entities that they mean, beyond those that presidio knows (``PER``, ``GPE``, ...)."""
+    """Labels of the model and their entities, beyond those that presidio knows (``PER``, ``GPE``, ...)."""
     min_score: float = 0.3
-    """Hits below this score are left out; presidio gives some to any number of nine digits."""
+    """Hits below this score are dropped; presidio gives some to any number of nine digits."""
     seed: int = 0
-    """Of the choice of stretches in long documents."""
+    """Of the draw of segments in long documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,34 +259,32 @@ class AnalyzerModel:
     """A judge, named so that every worker sets up the same; small enough to be sent."""
 
     version: str
-    """Versions of the libraries and of the way documents are looked at."""
+    """Versions of the libraries and of the way documents are cut."""
     sha256: str
     """Of the model's files, the registry and all that decides an answer."""
     model: str | None
     """Name or absolute path of the spaCy model."""
     language: str
-    """Language that it looks for, as spaCy and presidio spell it."""
+    """As spaCy and presidio spell it."""
     labels: tuple[tuple[str, str], ...]
-    """Labels of the model and what they mean, sorted."""
+    """Labels of the model and their entities, sorted."""
     entities: tuple[str, ...]
-    """What can be found, sorted; names, places and organizations among them where the model can find them."""
+    """Entities of all recognizers, sorted; names, places and organizations where the model can mark them."""
     recognizers: tuple[str, ...]
     """presidio's recognizers that take part, by class name, sorted."""
     registry: Registry
     """Entities of our own that take part."""
     min_score: float = 0.3
-    """Hits below this score are left out."""
     seed: int = 0
-    """Of the choice of stretches in long documents."""
     stretch: int = 2048
-    """Characters that are looked at at once."""
+    """Characters of a segment, which is analyzed at once."""
     overlap: int = 256
-    """Characters beyond a stretch that are seen with it, so that what begins in it ends in it."""
+    """Characters beyond a segment that are shown with it, so that what begins in it ends in it."""
     max_stretches: int = 32
-    """Stretches of a document that are looked at, at most; drawn by hash in longer ones. presidio's patterns take up to
-    a millisecond for each character of hostile text, so that a document costs about a minute at most."""
+    """Segments of a document at most; drawn by hash in longer documents. presidio's patterns take up to a millisecond
+    for each character of hostile text, so that a document costs about a minute at most."""
     window: int = 256
-    """Bytes on either side of a candidate that are shown when it is to be confirmed."""
+    """Bytes on either side of a candidate that are shown to confirm it."""
 
 
 _PACKAGES = ("presidio-analyzer", "spacy", "phonenumbers", "tldextract")
@@ -328,7 +292,7 @@ _PROBE = "Write to Anna Berg, 12 High Street, or to anna.berg@example.org."
 
 
 def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: Path) -> AnalyzerModel | Unavailable:
-    """Find the analyzer that a config asks for, load it once and let it answer."""
+    """Find the analyzer that a config requests, load it once and let it answer."""
     absent = not_installed("the judge of personal data", "pii")
     if absent is not None:
         return absent
@@ -337,7 +301,7 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
         if isinstance(model, Unavailable):
             return model
         nlp, language = None, settings.language
-        with Guarded() as call:
+        with CatchErrors() as call:
             nlp = load_nlp(model, settings.language)
             language = settings.language if model is None or nlp.lang == "xx" else nlp.lang
         if call.error is not None:
@@ -350,7 +314,7 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
         recognizers = chosen_peers(language, enable=registry.enable, disable=registry.disable)
         labels = tuple(sorted(settings.labels))
         engine = build_engine(nlp, language, recognizers=recognizers, registry=registry, labels=dict(labels))
-        with Guarded() as call:
+        with CatchErrors() as call:
             engine.all.analyze(_PROBE, language)
         if call.error is not None:
             return Unavailable(
@@ -373,7 +337,7 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
 
 
 def analyzer_version() -> str:
-    """Return the versions of the libraries and of the way documents are looked at."""
+    """Return the versions of the libraries and of the way documents are cut."""
     return ", ".join(f"{name} {version(name)}" for name in _PACKAGES) + f"+analyzer.{ANALYZER_VERSION}"
 
 
@@ -381,13 +345,12 @@ def analyzer_sha256(
     nlp: Any, registry: Registry, recognizers: tuple[str, ...], labels: tuple[tuple[str, str], ...]
 ) -> str:
     """Hash all that decides an answer: files of the model, entities, recognizers, versions."""
-    decides = [_files_sha256(model_folder(nlp)), nlp.lang, registry.digest, recognizers, labels, analyzer_version()]
+    files = "blank" if nlp.path is None else _files_sha256(Path(nlp.path))
+    decides = [files, nlp.lang, registry.digest, recognizers, labels, analyzer_version()]
     return sha256(json.dumps(decides, ensure_ascii=True).encode()).hexdigest()
 
 
-def _files_sha256(folder: Path | None) -> str:
-    if folder is None:
-        return "blank"
+def _files_sha256(folder: Path) -> str:
     digest = sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:

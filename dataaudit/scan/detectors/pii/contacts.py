@@ -1,16 +1,9 @@
-"""How people and machines are reached: e-mail, network addresses, phone numbers.
+"""Checks of e-mail addresses, network addresses (IPv4, IPv6, MAC) and phone numbers; which of them are nobody's.
 
-E-mail addresses: the parts of RFC 5321 that are in use, top-level domains, and addresses that are nobody's.
-
-Addresses of machines: IPv4, IPv6 and MAC, and which of them belong to nobody in particular.
-
-Phone numbers: ``phonenumbers`` says which are in use; without a country's code, in some regions.
-
-Numbering plans: the patterns of ``phonenumbers``' data by country code, compiled once, without its slow parser.
-
-``phonenumbers.is_valid_number`` takes 50 to 100 microseconds and a national number has to be tried in many regions.
-Whether a number is in use is in the end a match of its national digits with the patterns of a region's kinds of numbers
-(fixed line, mobile, ...); those are put into one regular expression for each country code.
+Phone numbers are checked with the numbering plans of ``phonenumbers``, without its parser: ``is_valid_number`` takes 50
+to 100 microseconds, and a national number has to be tried in many regions. A number is in use when its national digits
+match a pattern of a region's kinds of numbers (fixed line, mobile, ...). These patterns are joined into one regular
+expression for each country code.
 """
 
 from __future__ import annotations
@@ -70,8 +63,7 @@ _PLACEHOLDER_DOMAINS_LIST = (
     "nowhere.com test.com email.tld mail.tld xyz.com abc.com xxx.com aaa.com"
 )
 _PLACEHOLDER_DOMAINS = frozenset(_PLACEHOLDER_DOMAINS_LIST.split())
-_NOBODY_LIST = "git noreply no-reply donotreply do-not-reply mailer-daemon"
-_NOBODY = frozenset(_NOBODY_LIST.split())
+_NOBODY = frozenset(("git", "noreply", "no-reply", "donotreply", "do-not-reply", "mailer-daemon"))
 _ID_PART = re.compile(
     r"[0-9]{8,}[.-]|(?:.*[.+-])?[0-9]{10,}[.-]|(?:.*[.$+_-])?(?=[0-9a-f]*[0-9])[0-9a-f]{16,}(?:[.$+_-]|\Z)|"
     r"[0-9a-f]{8}-[0-9a-f]{4}-|.*\.fsf(?:_-_)?\Z|.*\.(?:ln[0-9]|wl-)|(?:al)?pine\.|[0-9a-f]{7,8}\.[0-9]{5,8}\Z|"
@@ -89,18 +81,18 @@ _ID_BEFORE = re.compile(
 )
 _BRACKETS = re.compile(r"[ \[({<]")
 _LOCAL = re.compile(r"[^\s<>:;,\"()\[\]{}\\]+|\\?\{[\w.,\s-]+\\?\}")
-"""One name, or several in braces."""
+"""A name, or several in braces."""
 MAX_LOCAL = 200
 """Letters before the ``@`` at most: RFC 5321 allows 64, each of which may be spelled."""
 MAX_DOMAIN = 253
 """Of a host's name (RFC 1035)."""
 _TURNS = re.compile(r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])")
 _IN_URL = re.compile(r"://[^\s/@]*\Z")
-"""What stands before is a URL's user or password, so the candidate's first part is the password."""
+"""Before the password of a URL, which the candidate then begins with."""
 _MASK = re.compile(r"[^\s<]![~*]?(?:[ni]=)?\Z|[\s(\[]~\Z|[(\[][ni]=\Z|\bident:\Z|\$\Z")
 """Masks of chats (``nick!user@host``), paths of old mail (``host!user``), an ident server's word, a variable."""
 _CALL = re.compile(r"\b(?:sips?|xmpp|im|h323|jabber|acct):\Z")
-"""Schemes of addresses at which no mail is read."""
+"""Schemes of addresses that receive no mail."""
 _JOINED = re.compile(r"[)\]] has (?:joined|quit|left)\b")
 _NOISE = re.compile(r"[!#$*^`+~|@]")
 _LOGIN = re.compile(r"\b(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)(?:\s+-{1,2}[\w=-]+(?:\s+[0-9]+)?){0,3}\s+\Z")
@@ -124,14 +116,14 @@ _POINT = re.compile(
 
 
 def is_message_id(local: str, domain: str, before: str) -> bool:
-    """Say whether ``local@domain`` names a message: by its header, an archive's URL, or by how programs make them."""
+    """Tell whether ``local@domain`` names a message: by its header, an archive's URL, or the form of its parts."""
     if _ID_BEFORE.search(before) or _ID_PART.match(local) or domain.endswith(_ID_HOSTS):
         return True
     return len(local) >= 14 and len(_TURNS.findall(local)) >= 5
 
 
 def plain_email(text: str) -> str:
-    """Return an address with ``@`` and points for what is written in their place."""
+    """Return an address with ``@`` and points in place of their spellings."""
     written = text.encode("latin-1").decode("utf-8", "replace").replace("\\-", "-")
     if "%" in written or "&" in written or "\\" in written:
         written = _ESCAPED_AT.sub("@", unescape(unquote(unquote(written))))
@@ -141,24 +133,20 @@ def plain_email(text: str) -> str:
 
 
 def email(candidate: Candidate) -> Evidence:
-    """Reject Message-IDs, file names, broken parts; a known top-level domain is strong, but not where people log in."""
+    """Reject Message-IDs, file names, broken parts; a known top-level domain is strong, but not in a login."""
     local, _, domain = plain_email(candidate.text).lower().rpartition("@")
     labels = domain.split(".")
     long = len(local) > MAX_LOCAL or len(domain) > MAX_DOMAIN
-    broken = long or not _LOCAL.fullmatch(local) or local.startswith(".") or local.endswith(".") or ".." in local
-    if broken or labels[-1] in _FILES or any(label.startswith("-") or label.endswith("-") for label in labels):
-        return Evidence.REJECTED
-    if (
-        local in _KEYWORDS
-        or (domain in _ALGORITHM_HOSTS and _ALGORITHM.match(local))
-        or not all(map(_is_label, labels))
-    ):
-        return Evidence.REJECTED
     before, after = candidate.before, candidate.after
-    # @name@host is a name in the fediverse.
-    if before.endswith("@") or is_message_id(local, domain, before):
-        return Evidence.REJECTED
-    if _MASK.search(before[-8:]) or _JOINED.match(after) or _is_noise(candidate) or labels[0] in {"and", "or"}:
+    rejected = (
+        (long or not _LOCAL.fullmatch(local) or local.startswith(".") or local.endswith(".") or ".." in local)
+        or (labels[-1] in _FILES or any(label.startswith("-") or label.endswith("-") for label in labels))
+        or (local in _KEYWORDS or (domain in _ALGORITHM_HOSTS and _ALGORITHM.match(local)))
+        or not all(map(_is_label, labels))
+        or (before.endswith("@") or is_message_id(local, domain, before))  # @name@host is a name in the fediverse
+        or (_MASK.search(before[-8:]) or _JOINED.match(after) or _is_noise(candidate) or labels[0] in {"and", "or"})
+    )
+    if rejected:
         return Evidence.REJECTED
     login = _IN_URL.search(before) or _LOGIN.search(before) or _PATH_AFTER.match(after) or _CALL.search(before[-8:])
     known = labels[-1] in TOP_LEVEL or labels[-1].startswith("xn--") or not labels[-1].isascii()
@@ -179,7 +167,7 @@ def _is_label(label: str) -> bool:
 
 
 def reserved_email(candidate: Candidate) -> bool:
-    """Whether nobody can have it (RFC 2606, RFC 6761), a machine has it, or it stands for any address."""
+    """Whether nobody can have it (RFC 2606, RFC 6761), a machine has it, or it is a placeholder."""
     local, _, domain = plain_email(candidate.text).lower().rpartition("@")
     labels = domain.split(".")
     if labels[-1] in _SPECIAL or (
@@ -201,8 +189,8 @@ _VERSION = re.compile(
 _VERSION_AFTER = re.compile(r"\s?(?:-?(?:rc|alpha|beta|pre|dev|release|final|snapshot)\b|\s(?:release|version)\b)")
 
 _ASSIGNED = ipaddress.IPv6Network("2000::/3")
-"""All that IANA gives out of IPv6 to be reached from everywhere."""
-_SAID = re.compile(r"\b(?:ips?|ip_?addr(?:ess)?|addr(?:ess)?|ping|dns|inet|resolver|nameserver)\b")
+"""The global unicast addresses of IPv6 (IANA)."""
+_LABEL = re.compile(r"\b(?:ips?|ip_?addr(?:ess)?|addr(?:ess)?|ping|dns|inet|resolver|nameserver)\b")
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -213,12 +201,12 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def ipv4(candidate: Candidate) -> Evidence:
-    """Reject what is no dotted quad; the form is all that one shows."""
+    """Reject other texts than dotted quads, which show nothing but their form."""
     return Evidence.REJECTED if _address(candidate.text) is None else Evidence.FORM
 
 
 def ipv6(candidate: Candidate) -> Evidence:
-    """Reject what RFC 4291 does not allow, and eight pairs (EUI-64, fingerprints).
+    """Reject texts that RFC 4291 does not allow, and eight pairs (EUI-64, fingerprints).
 
     Eight groups, or four beside ``::``, are strong evidence.
     """
@@ -233,17 +221,17 @@ def ipv6(candidate: Candidate) -> Evidence:
     wide = sum(len(group) for group in groups) >= 8
     if len(groups) >= 4 and wide:
         return Evidence.STRONG
-    return Evidence.FORM if any(letter.isdigit() for letter in text) else Evidence.REJECTED
+    return Evidence.FORM if any(map(str.isdigit, text)) else Evidence.REJECTED
 
 
 def reserved_ip(candidate: Candidate) -> bool:
-    """Whether it is private, loopback, for documentation (RFC 5737, 3849), given to nobody or looks like a version."""
+    """Whether it is private, loopback, for documentation (RFC 5737, 3849), unassigned or looks like a version."""
     address = _address(candidate.text)
     if address is None or not address.is_global or address.is_multicast:
         return True
     if isinstance(address, ipaddress.IPv6Address):
         return address.ipv4_mapped is None and address not in _ASSIGNED
-    if _SAID.search(candidate.before):
+    if _LABEL.search(candidate.before):
         return False
     small = all(int(part) < 40 for part in candidate.text.split("."))
     version = _VERSION.search(candidate.before) or _VERSION_AFTER.match(candidate.after)
@@ -251,7 +239,7 @@ def reserved_ip(candidate: Candidate) -> bool:
 
 
 def mac(candidate: Candidate) -> Evidence:
-    """Reject the broadcast address and fillers; six pairs are a form that dumps of bytes have too."""
+    """Reject the broadcast address and fillers; dumps of bytes have the form of six pairs, too."""
     digits = re.sub(r"[^0-9a-f]", "", candidate.text.lower())
     return Evidence.REJECTED if len(set(digits)) == 1 else Evidence.FORM
 
@@ -264,33 +252,9 @@ def reserved_mac(candidate: Candidate) -> bool:
     return bool(first & 3) or digits.startswith(("00005e", "000000")) or any(digits in run for run in runs)
 
 
-REGIONS = (
-    "US",
-    "GB",
-    "DE",
-    "FR",
-    "IN",
-    "BR",
-    "JP",
-    "CN",
-    "ES",
-    "IT",
-    "AU",
-    "MX",
-    "RU",
-    "NL",
-    "PL",
-    "SE",
-    "KR",
-    "TR",
-    "ZA",
-    "ID",
-    "CH",
-    "AR",
-    "NG",
-    "IL",
-)
-"""Regions in which a number without a country's code is tried, by how much they write, in this order."""
+_REGIONS_LIST = "US GB DE FR IN BR JP CN ES IT AU MX RU NL PL SE KR TR ZA ID CH AR NG IL"
+REGIONS = tuple(_REGIONS_LIST.split())
+"""Regions in which a number without a country's code is tried, those that write most first."""
 _AMERICAN_FICTION = re.compile(
     r"[( ]{0,2}(?:(?:\+|00|011[ .-]?)?1[ .()/-]{0,3})?"
     r"(?:555[ .()/-]{0,3}[0-9]{3}[ .-]?[0-9]{4}|(?:[2-9][0-9]{2}[ .()/-]{0,3})?555[ .-]?01[0-9]{2})(?![ .-]?[0-9])"
@@ -312,7 +276,7 @@ _DECIMAL = re.compile(
 """Numbers with a point, and places on a map (ISO 6709)."""
 _OPERAND_BEFORE = re.compile(r"[)\]]\Z|(?:\A|[\s,;(\[])-[0-9]{4,}[,;]\s*\Z")
 _OPERAND_AFTER = re.compile(r"[*^%]|<<|>>|&[0-9]|[,;]\s*-[0-9]{4}")
-"""What a signed number in one piece stands beside in arithmetic and in lists of constants."""
+"""Behind a signed number in one piece in arithmetic and in lists of constants."""
 _NUMBER = r"-?[0-9]{1,6}(?:\.[0-9]+)?"
 _ROW_BEFORE = re.compile(rf"(?:\A|[\s\[(]){_NUMBER}[ \t]{{1,4}}\Z")
 _ROW_AFTER = re.compile(rf"[ \t]{{1,4}}{_NUMBER}(?:[\s\])]|\Z)")
@@ -321,9 +285,7 @@ _QUAD = re.compile(
     r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{3}\Z|[0-9]{1,5}\.[0-9]+\Z|[0-9]{6,}\.[0-9]{1,3}\Z|"
     r"[01]-[0-9]{5}\Z|[0-9]{14,}\Z"
 )
-"""Addresses of machines, versions, numbers with a point, ranges from one digit; a counter."""
-
-
+"""Addresses of machines, versions, numbers with a point, ranges from a single digit; a counter."""
 _HOST = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,3}){3}\.[a-z]")
 """The name of a machine that holds its address."""
 
@@ -334,7 +296,7 @@ def without_extension(text: str) -> str:
 
 
 def international(candidate: Candidate) -> Evidence:
-    """Judge a number with ``+`` or ``00``: in use by its country's plan is strong, of a right length the form."""
+    """Check a number with ``+`` or ``00``: strong when its country's plan has it in use, the form by its length."""
     plain = without_extension(candidate.text)
     digits = digits_of(plain)
     plus = plain.lstrip("( ").startswith("+")
@@ -356,29 +318,25 @@ def international(candidate: Candidate) -> Evidence:
 
 
 def national(candidate: Candidate) -> Evidence:
-    """Judge a number without a country's code, dates and dotted quads left out.
+    """Check a number without a country's code; dates and dotted quads are rejected.
 
-    The plans of :data:`REGIONS` are not asked: nine of ten random numbers of 7 to 12 digits are in use in one.
+    The plans of :data:`REGIONS` do not count: nine of ten random numbers of 7 to 12 digits are in use in some region.
     """
     plain = without_extension(candidate.text).strip()
     if "(" in plain and ")" not in plain:
         plain = plain.replace("(", "")
     digits = digits_of(plain)
-    if not 6 <= len(digits) <= 15 or one_digit(digits) or _DATE.match(plain) or _QUAD.match(plain):
-        return Evidence.REJECTED
     groups = re.findall(r"[0-9]+", plain)
-    if _HOST.match(plain + candidate.after):
-        return Evidence.REJECTED
-    if _ROW_BEFORE.search(candidate.before[-16:]) and _ROW_AFTER.match(candidate.after):
-        return Evidence.REJECTED
-    if _STAMP.match(plain):
-        return Evidence.REJECTED
-    mixed = "." in plain and " " in plain.replace(") ", ")")
-    mixed = mixed or 3 < sum(len(group) == 1 for group in groups) < len(groups)
-    dashed = [len(group) for group in groups] == [3, 2, 4] and " " not in plain
-    if mixed or dashed or _is_range(plain, groups) or groups.count("00") > 1:
-        return Evidence.REJECTED
-    return Evidence.FORM
+    rejected = (
+        (not 6 <= len(digits) <= 15 or one_digit(digits))
+        or (_DATE.match(plain) or _QUAD.match(plain) or _STAMP.match(plain) or _HOST.match(plain + candidate.after))
+        or (_ROW_BEFORE.search(candidate.before[-16:]) and _ROW_AFTER.match(candidate.after))
+        or ("." in plain and " " in plain.replace(") ", ")"))
+        or 3 < sum(len(group) == 1 for group in groups) < len(groups)
+        or ([len(group) for group in groups] == [3, 2, 4] and " " not in plain)
+        or (_is_range(plain, groups) or groups.count("00") > 1)
+    )
+    return Evidence.REJECTED if rejected else Evidence.FORM
 
 
 def _is_range(plain: str, groups: list[str]) -> bool:
@@ -389,14 +347,12 @@ def _is_range(plain: str, groups: list[str]) -> bool:
 
 
 def trunk(candidate: Candidate) -> Evidence:
-    """Judge a number that begins with 0 and has no word beside it: it must be in use in one of :data:`REGIONS`."""
-    said = national(candidate)
+    """Check a number that begins with 0; without a word beside it, it must be in use in one of :data:`REGIONS`."""
+    evidence = national(candidate)
+    if evidence is not Evidence.FORM or candidate.context:
+        return evidence
     digits = digits_of(without_extension(candidate.text))
-    if said is not Evidence.FORM or candidate.context:
-        return said
-    if not 9 <= len(digits) <= 12:
-        return Evidence.REJECTED
-    return Evidence.FORM if in_use_in(digits, REGIONS) else Evidence.REJECTED
+    return Evidence.FORM if 9 <= len(digits) <= 12 and in_use_in(digits, REGIONS) else Evidence.REJECTED
 
 
 def reserved_phone(candidate: Candidate) -> bool:
@@ -409,22 +365,12 @@ def reserved_phone(candidate: Candidate) -> bool:
     )
 
 
-_KINDS = (
-    "fixed_line",
-    "mobile",
-    "toll_free",
-    "premium_rate",
-    "shared_cost",
-    "personal_number",
-    "voip",
-    "pager",
-    "uan",
-    "voicemail",
-)
+_KINDS_LIST = "fixed_line mobile toll_free premium_rate shared_cost personal_number voip pager uan voicemail"
+_KINDS = _KINDS_LIST.split()
 
 
 def in_use(digits: str) -> bool | None:
-    """Say whether a number is in use, by its digits from the country's code on; None where there is no such code."""
+    """Tell whether a number is in use, by its digits from the country's code on; None where there is no such code."""
     from phonenumbers import COUNTRY_CODE_TO_REGION_CODE
 
     for size in (1, 2, 3):
@@ -435,7 +381,7 @@ def in_use(digits: str) -> bool | None:
 
 
 def in_use_in(digits: str, regions: tuple[str, ...]) -> bool:
-    """Say whether digits are dialled in one of the regions (ISO 3166 codes), with or without its trunk prefix."""
+    """Tell whether digits are dialled in one of the regions (ISO 3166 codes), with or without its trunk prefix."""
     return _regions(regions).fullmatch(digits) is not None
 
 
@@ -446,9 +392,8 @@ def _country(code: int) -> re.Pattern[str]:
     regions = COUNTRY_CODE_TO_REGION_CODE[code]
     if regions == ("001",):
         return re.compile("|".join(_patterns(PhoneMetadata.metadata_for_nongeo_region(code, None))))
-    return re.compile(
-        "|".join(pattern for region in regions for pattern in _patterns(PhoneMetadata.metadata_for_region(region)))
-    )
+    plans = map(PhoneMetadata.metadata_for_region, regions)
+    return re.compile("|".join(pattern for plan in plans for pattern in _patterns(plan)))
 
 
 @lru_cache(maxsize=8)

@@ -1,14 +1,13 @@
-"""Whether words near a number or an address name it: a label in its place, not a word somewhere near.
+"""Labels of numbers, and the words around a street: whether they name what they stand near.
 
 A noun of telephones (*phone*, *fax*, *Telefon*) names the number behind it, with a few words between. A word
 that also means something else (*mobile*, *office*, *hp*) needs a colon or *number*; a verb (*call*, *ring*,
 *reach*) leads up to a number that is written as telephone numbers are. Behind a number stand *office*, *fax*,
 *is my number*.
 
-Streets: what stands around a number and a word for street, and tells an address from a figure, a title or a year.
-
-*Court*, *Drive*, *Way*, *Place* and *Square* are words of every English text, *place* and *route* of every French one;
-*Page 12, 5000 Entries* is written like *Vodickova 12, 11000 Praha*. Without a gazetteer the words beside them decide.
+Words tell a street from a figure, a title or a year: *Court*, *Drive*, *Way*, *Place* and *Square* are words of every
+English text, *place* and *route* of every French text; *Page 12, 5000 Entries* is written like *Vodickova 12, 11000
+Praha*. There is no gazetteer.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ _POSTSCRIPT = re.compile(r"(?:\)-?[0-9]*|[0-9]) ?[a-z]\(|\)[a-z]{1,2}\n\Z")
 """Strings and the letters of their operators, as programs write them: ``b(telephone)e(number)i(is) 870 5011 y(``."""
 
 
-def _one_of(words: str) -> str:
+def _any_of(words: str) -> str:
     """Return an alternation of words without accents; ``_`` stands for a space."""
     listed = {unaccented(part.replace("_", " ")) for part in words.split()}
     return "|".join(re.escape(name).replace(r"\ ", r"[\s_-]?") for name in sorted(listed, key=lambda w: (-len(w), w)))
@@ -82,7 +81,7 @@ def _one_of(words: str) -> str:
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[re.Pattern[str], ...]:
-    nouns, joined, kinds, calls = (_one_of(words) for words in (_NOUNS, _JOINED, _KINDS, _CALLS))
+    nouns, joined, kinds, calls = (_any_of(words) for words in (_NOUNS, _JOINED, _KINDS, _CALLS))
     numbers = unaccented(_NUMBER_WORDS)
     word = rf"{_BETWEEN}{{1,3}}{_WORD}"
     lead = rf"(?:{word}){{0,4}}{_BETWEEN}{{0,10}}\n?{_BETWEEN}{{0,16}}\+?\Z"
@@ -149,7 +148,7 @@ _COUNTED = re.compile(r"[0-9]{1,2}(?:[ \t][0-9]{1,2}){3,}\Z")
 
 
 def is_written_as_phone(text: str) -> bool:
-    """Say whether digits are grouped as those of telephone numbers are, or begin with ``+``, ``00`` or a trunk's 0."""
+    """Tell whether digits are grouped as those of telephone numbers are, or begin with ``+``, ``00`` or a trunk's 0."""
     groups = re.findall(r"[0-9]+", text)
     if text.startswith(("+", "(")):
         return True
@@ -167,9 +166,9 @@ def is_written_as_phone(text: str) -> bool:
 
 
 def names_phone(candidate: Candidate) -> bool:
-    """Say whether the words around a number are the label of a telephone number."""
+    """Tell whether the words around a number are the label of a telephone number."""
     before, after = unaccented(candidate.before), unaccented(candidate.after)
-    if _says(_KEYED, before):
+    if _labels(_KEYED, before):
         return True
     if _NO_NUMBER_AFTER.match(after) or _POSTSCRIPT.search(before):
         return False
@@ -192,15 +191,15 @@ def names_phone(candidate: Candidate) -> bool:
 
 
 def _is_labelled(before: str, *, long: bool) -> bool:
-    """Say whether a word that names telephones stands before a number; a weaker one does before a long number."""
+    """Tell whether a word that names telephones stands before a number; a weaker word suffices for a long number."""
     noun, joined, kind, _, _, _ = _patterns()
-    if joined.search(before) or (long and (_says(kind, before) or _OWN.search(before))):
+    if joined.search(before) or (long and (_labels(kind, before) or _OWN.search(before))):
         return True
-    return _says(noun, before) and not _NO_NUMBER_BEFORE.search(re.sub(r"[\s\"'(]+\Z", "", before)[-24:])
+    return _labels(noun, before) and not _NO_NUMBER_BEFORE.search(re.sub(r"[\s\"'(]+\Z", "", before)[-24:])
 
 
 def _is_called(before: str, *, shaped: bool, digits: int) -> bool:
-    """Say whether somebody is asked to call a number that may be one."""
+    """Tell whether somebody is asked to call a number that may be a telephone's."""
     called = _patterns()[3].search(before)
     if called is None or (
         _BARE_NOUN.match(called[0])
@@ -211,10 +210,10 @@ def _is_called(before: str, *, shaped: bool, digits: int) -> bool:
     return shaped or (9 <= digits <= 13 and _ASKED.search(called[0]) is not None)
 
 
-def _says(label: re.Pattern[str], before: str) -> bool:
-    """Say whether a label stands before a number, with no word behind it that names another one."""
-    found = label.search(before)
-    return found is not None and _OF_SOMETHING.search(found[0]) is None
+def _labels(label: re.Pattern[str], before: str) -> bool:
+    """Tell whether a label stands before a number, with no word behind it that names another number."""
+    match = label.search(before)
+    return match is not None and _OF_SOMETHING.search(match[0]) is None
 
 
 _OWN = re.compile(
@@ -228,18 +227,18 @@ _NO_TELEPHONE_CALL = re.compile(
     r"\b(?:system|function|method|procedure|subroutine|library|api|rpc|uuid|kernel|remote|virtual|"
     r"recursive|async|http|roll|margin)[ _-]\Z"
 )
-"""What a *call* of a program stands behind."""
+"""Before a *call* of a program."""
 _ASKED = re.compile(
     r"\A(?:dial|ring|phone|text|whatsapp|fax|zadzwon|anrufen|ligue|bel|ring|soita|volejte)[ :]+\Z"
     r"|\b(?:me|us|him|her|them|now|free|team|office|service|at|on|under|unter|mich|uns|moi|nous|al|au|o|para|mij|ons|op|meg|mig|pa|numer|pod|na|"
     r"nr|numero|numeroon|cislo|la|мне|нам|по|номеру)[ :]+\Z|\Acall[ ]\Z"
 )
-"""What a verb needs before digits in one piece."""
+"""A verb that may stand before digits in one piece."""
 _UP_TO = (
     r"(?:[ \t_:]{1,2}(?!(?:start|end|range)(?![^\W\d_]))[^\W\d_]{1,12}\.?){0,4}(?:[ \t_]{0,3}[:：=#(|>\"'’.,-]){0,4}"
     r"[ \t]{0,4}\n?[ \t]{0,8}[\"'#(]?\Z"
 )
-"""Up to four words and the signs of an assignment: what stands between a label and its number."""
+"""Between a label and its number: up to four words and the signs of an assignment."""
 _BIRTH = re.compile(
     r"(?<![^\W_])(?:born|birth(?:[ _-]?(?:date|day))?\w*|date of birth|d\.?o\.?b|bday(?![_.(])|"
     r"geb(?:oren\w*|urts?\w*)?|"
@@ -264,22 +263,22 @@ _ACCOUNT = re.compile(
 
 
 def names_birth(candidate: Candidate) -> bool:
-    """Say whether a date is labelled as the day on which somebody was born."""
+    """Tell whether a date is labelled as a day of birth."""
     return _BIRTH.search(candidate.before) is not None
 
 
 def names_licence(candidate: Candidate) -> bool:
-    """Say whether a number is labelled as that of a person's licence: software and bodies have licences too."""
+    """Tell whether a number is labelled as that of a person's licence: software and bodies have licences too."""
     return _LICENCE.search(candidate.before) is not None
 
 
 def names_passport(candidate: Candidate) -> bool:
-    """Say whether a number is labelled as that of a passport: machines and programs have that name too."""
+    """Tell whether a number is labelled as that of a passport: machines and programs have that name too."""
     return _PASSPORT.search(candidate.before) is not None
 
 
 def names_account(candidate: Candidate) -> bool:
-    """Say whether a number is labelled as that of an account at a bank."""
+    """Tell whether a number is labelled as that of an account at a bank."""
     return _ACCOUNT.search(candidate.before) is not None
 
 
@@ -290,7 +289,7 @@ _MAIL = re.compile(
 
 
 def names_email(candidate: Candidate) -> bool:
-    """Say whether a label stands right before an address."""
+    """Tell whether a label stands right before an address."""
     return _MAIL.search(candidate.before) is not None
 
 
@@ -306,14 +305,14 @@ _COUNTED_WORDS = (
     "type|ubuntu|unicode|version|vol|volume|week|windows|year"
 )
 _NUMBERED = re.compile(rf"\b(?:{_COUNTED_WORDS})s?[. ]{{1,2}}\Z")
-"""What is counted, right before its number."""
+"""A counted noun right before its number."""
 _LAST_COUNTED = re.compile(rf"(?:\A|[\s.])(?:{_COUNTED_WORDS}|{_MONTHS})\.? [0-9]")
 _THINGS = re.compile(
     r" (?:bytes|cells|copies|days|documents|entries|examples|files|hours|images|items|lines|members|miles|months|pages|"
     r"participants|patients|people|photos|pieces|points|records|rows|samples|sentences|steps|students|tokens|units|"
     r"updates|users|verbs|viewers|visitors|votes|words|years)\Z"
 )
-"""What there are thousands of, in the place of a town."""
+"""Nouns of large numbers, in place of a town."""
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}\Z")
 _IN_A_YEAR = re.compile(rf"\b(?:in|since|by|from|of|until|during|around|circa|early|late|mid|the|{_MONTHS}),?[ -]\Z")
 _COPYRIGHT = re.compile(r"\b(?:copyright|author|license)|\(c\)|©|\b(?:19|20)[0-9]{2},? [a-z]")
@@ -338,7 +337,7 @@ _NO_NAMES = frozenset(
         "year years way ways reasons things tips people men women angry",
     )
 )
-"""First words, in lower case, of what is no name of a street."""
+"""First words, in lower case, of other things than streets."""
 _WORDS_LIST = (
     "access action all and api app audio basic big bit black blue boiling bug bullet bus camera check com "
     "control corn critical data day dead decimal default design display dry end entry error exit extra fixed "
@@ -364,7 +363,7 @@ def _is_counted(words: list[str], before: str) -> bool:
 
 
 def number_first(candidate: Candidate) -> Evidence:
-    """Judge ``15 Millicent Drive``: no figure, no date, no year of a sentence, no hard drive and no supreme court."""
+    """Check ``15 Millicent Drive``: no figure, no date, no year of a sentence, no hard drive and no supreme court."""
     words = candidate.text.lower().replace(",", "").split()
     if _is_counted(words, candidate.before):
         return Evidence.REJECTED
@@ -392,7 +391,7 @@ _TOWN_AFTER = re.compile(
 
 
 def number_and_name(candidate: Candidate) -> Evidence:
-    """Judge ``429 Berry Valleys``: a flat or a town's code is strong; without, it stands in a line or behind *at*."""
+    """Check ``429 Berry Valleys``: a flat or a town's code is strong; without, it stands in a line or behind *at*."""
     words = candidate.text.lower().removesuffix(candidate.groups.get("unit", "").lower()).split()
     if _is_counted(words, candidate.before):
         return Evidence.REJECTED
@@ -413,14 +412,14 @@ _COUNTS = re.compile(r" (?:de|mil|milh|anos|dias|horas|minutos|metros|km|reais|p
 
 
 def brazilian(candidate: Candidate) -> Evidence:
-    """Judge ``Lagoa da Cunha, 46``: no year, no date, nothing that is counted behind a place."""
+    """Check ``Lagoa da Cunha, 46``: no year, no date, nothing that is counted behind it."""
     year = _YEAR.search(candidate.text) and not candidate.context
     return Evidence.REJECTED if year or _COUNTS.match(candidate.after) else Evidence.FORM
 
 
 _NAMED_YEAR = re.compile(r"[^,.#:] (?:19|20)[0-9]{2}\Z")
 _IN_USE = re.compile(r"[ \t]{0,2}(?:,|[-–] ?[0-9]|\n)")
-"""What follows a house number: a town, a floor."""
+"""Behind a house number: a town, a floor."""
 _ABBREVIATED = re.compile(r"\A(?:via|largo|plaza|camino|corso|strada|al\.) (?P<name>[A-Z]{2,6}) [0-9]", re.IGNORECASE)
 _ROMAN = re.compile(r"[IVXLCDM]+\Z")
 _PROGRAMS = re.compile(
@@ -431,20 +430,16 @@ _REFERENCE = re.compile(r"\b(?:et|import) \Z")
 
 
 def kind_first(candidate: Candidate) -> Evidence:
-    """Judge ``Via Garibaldi 8``: no *via USB 3*, no *et al. Nature 518*, no title with a year behind it."""
+    """Check ``Via Garibaldi 8``: no *via USB 3*, no *et al. Nature 518*, no title with a year behind it."""
     text = candidate.text
-    if _REFERENCE.search(candidate.before) or _PROGRAMS.match(text.lower()):
-        return Evidence.REJECTED
     abbreviated = _ABBREVIATED.match(text)
-    if (
-        abbreviated
-        and abbreviated["name"].isupper()
-        and not text[:3].isupper()
-        and not _ROMAN.match(abbreviated["name"])
-    ):
-        return Evidence.REJECTED
-    dated = _NAMED_YEAR.search(text) and not candidate.context and not _IN_USE.match(candidate.after)
-    return Evidence.REJECTED if dated else Evidence.FORM
+    name = abbreviated["name"] if abbreviated else ""
+    rejected = (
+        (_REFERENCE.search(candidate.before) or _PROGRAMS.match(text.lower()))
+        or (name.isupper() and not text[:3].isupper() and not _ROMAN.match(name))
+        or (_NAMED_YEAR.search(text) and not candidate.context and not _IN_USE.match(candidate.after))
+    )
+    return Evidence.REJECTED if rejected else Evidence.FORM
 
 
 _FRENCH_WORD = re.compile(r"[0-9]+ (?:place|route|square|passage|cours|voie|esplanade) [A-Z\xc3]")
@@ -453,14 +448,12 @@ _POSTCODE = re.compile(r"[ \t]{0,2}[,\n]?[ \t-]{0,3}[0-9]{4,5}(?![0-9])")
 
 
 def french(candidate: Candidate) -> Evidence:
-    """Judge ``48 place Bellecour``: one like *3 route handlers* needs a postcode or a word that speaks for it."""
-    plain = _FRENCH_WORD.match(candidate.text) is not None
-    return (
-        Evidence.REJECTED if plain and not candidate.context and not _POSTCODE.match(candidate.after) else Evidence.FORM
-    )
+    """Check ``48 place Bellecour``: a text like *3 route handlers* needs a postcode or a context word."""
+    plain = _FRENCH_WORD.match(candidate.text) and not candidate.context
+    return Evidence.REJECTED if plain and not _POSTCODE.match(candidate.after) else Evidence.FORM
 
 
 def before_a_town(candidate: Candidate) -> Evidence:
-    """Judge ``Vodickova 12, 11000 Praha``: no counted thing before the first number, no thing behind the second."""
+    """Check ``Vodickova 12, 11000 Praha``: no counted thing before the first number, no thing behind the second."""
     text = " ".join(candidate.text.lower().split())
     return Evidence.REJECTED if _LAST_COUNTED.search(text) or _THINGS.search(text) else Evidence.FORM

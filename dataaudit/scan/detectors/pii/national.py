@@ -1,8 +1,6 @@
-"""National identifiers with check digits: by python-stdnum, and by rules of ours where it has none or another one.
+"""Checks of national identifiers and of days of birth.
 
-Numbers of the United States: social security, tax, bank routing, prescribers.
-
-Days of birth: dates that the calendar has, of people who may live.
+:data:`NATIONAL` has a row for each identifier: python-stdnum's check, or a rule of ours where that lacks or differs.
 """
 
 from __future__ import annotations
@@ -16,23 +14,8 @@ from dataaudit.scan.detectors.patterns.entity import Candidate, Evidence, Valida
 from dataaudit.scan.detectors.pii.payments import digits_of, luhn, one_digit, stdnum, weighted
 
 _PROVINCES = frozenset(
-    map(
-        str,
-        (
-            *range(11, 16),
-            *range(21, 24),
-            *range(31, 38),
-            *range(41, 47),
-            *range(50, 55),
-            *range(61, 66),
-            71,
-            81,
-            82,
-            83,
-            91,
-        ),
-    )
-)
+    map(str, (*range(11, 16), *range(21, 24), *range(31, 38), *range(41, 47), *range(50, 55), *range(61, 66)))
+) | {"71", "81", "82", "83", "91"}
 """First digits of Chinese identities, GB/T 2260; 83 and 91 are residents of Taiwan and foreigners."""
 
 
@@ -47,7 +30,7 @@ def real_date(year: int, month: int, day: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Stdnum:
-    """The whole check of a module of python-stdnum."""
+    """The check of a module of python-stdnum."""
 
     module: str
 
@@ -131,16 +114,14 @@ def mx_curp(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _National:
-    """A check over the digits (or digits and letters) of a candidate."""
+    """A check over the digits (or digits and letters) of a candidate; a module of python-stdnum by its name."""
 
     check: Callable[[str], bool]
-    """The authority's rule."""
-    lengths: frozenset[int]
-    """How many digits or letters there are."""
-    letters: bool
+    lengths: tuple[int, ...]
+    letters: bool = False
     """Whether letters belong to the number."""
-    evidence: Evidence
-    """What passing says."""
+    evidence: Evidence = Evidence.WEAK
+    """Of a number that passes."""
 
     def __call__(self, candidate: Candidate) -> Evidence:
         text = candidate.text.upper()
@@ -150,43 +131,12 @@ class _National:
         return self.evidence
 
 
-_WEAK, _STRONG = Evidence.WEAK, Evidence.STRONG
-_CHECKS: dict[str, tuple[Callable[[str], bool], set[int], bool, Evidence]] = {
-    "uk_nhs": (_Stdnum("gb.nhs"), {10}, False, _WEAK),
-    "de_tax_id": (_Stdnum("de.idnr"), {11}, False, _WEAK),
-    "es_nif": (_Stdnum("es.nif"), {9}, True, _WEAK),
-    "fr_nir": (fr_nir, {15}, True, _WEAK),
-    "it_fiscal_code": (it_fiscal_code, {16}, True, _STRONG),
-    "in_aadhaar": (_Stdnum("in_.aadhaar"), {12}, False, _WEAK),
-    "br_cpf": (_Stdnum("br.cpf"), {11}, False, _WEAK),
-    "nl_bsn": (_Stdnum("nl.bsn"), {9}, False, _WEAK),
-    "pl_pesel": (_Stdnum("pl.pesel"), {11}, False, _WEAK),
-    "ca_sin": (_Stdnum("ca.sin"), {9}, False, _WEAK),
-    "au_tfn": (_Stdnum("au.tfn"), {9}, False, _WEAK),
-    "au_medicare": (au_medicare, {10, 11}, False, _WEAK),
-    "se_personnummer": (se_personnummer, {10, 12}, False, _WEAK),
-    "no_fnr": (no_fnr, {11}, False, _WEAK),
-    "be_nrn": (be_nrn, {11}, False, _WEAK),
-    "ch_ahv": (_Stdnum("ch.ssn"), {13}, False, _WEAK),
-    "pt_nif": (pt_nif, {9}, False, _WEAK),
-    "ie_pps": (ie_pps, {8, 9}, True, _WEAK),
-    "hr_oib": (_Stdnum("hr.oib"), {11}, False, _WEAK),
-    "tr_kimlik": (_Stdnum("tr.tckimlik"), {11}, False, _WEAK),
-    "cn_resident_id": (cn_resident_id, {18}, True, _STRONG),
-    "sg_nric": (sg_nric, {9}, True, _WEAK),
-    "za_id": (za_id, {13}, False, _WEAK),
-    "mx_curp": (mx_curp, {18}, True, _STRONG),
-    "th_tnin": (_Stdnum("th.pin"), {13}, False, _WEAK),
-    "cl_rut": (_Stdnum("cl.rut"), {8, 9}, True, _WEAK),
-}
-
-
 def _hetu(candidate: Candidate) -> Evidence:
     return Evidence.WEAK if stdnum("fi.hetu").is_valid(candidate.text) else Evidence.REJECTED
 
 
 def _rrn(candidate: Candidate) -> Evidence:
-    """Korean numbers given since October 2020 have no check digit, so only the birthday can be asked of them."""
+    """Korean numbers given since October 2020 have no check digit, only a birthday."""
     digits = digits_of(candidate.text)
     number = stdnum("kr.rrn")
     if number.is_valid(digits):
@@ -194,11 +144,38 @@ def _rrn(candidate: Candidate) -> Evidence:
     return Evidence.FORM if number.get_birth_date(digits) else Evidence.REJECTED
 
 
+_STRONG = Evidence.STRONG
 NATIONAL: dict[str, Validator] = {
-    name: _National(check, frozenset(lengths), letters, evidence)
-    for name, (check, lengths, letters, evidence) in _CHECKS.items()
-} | {"fi_hetu": _hetu, "kr_rrn": _rrn}
-"""Validators by name; the rule decides with layout and context what the evidence is worth."""
+    "uk_nhs": _National(_Stdnum("gb.nhs"), (10,)),
+    "de_tax_id": _National(_Stdnum("de.idnr"), (11,)),
+    "es_nif": _National(_Stdnum("es.nif"), (9,), letters=True),
+    "fr_nir": _National(fr_nir, (15,), letters=True),
+    "it_fiscal_code": _National(it_fiscal_code, (16,), letters=True, evidence=_STRONG),
+    "in_aadhaar": _National(_Stdnum("in_.aadhaar"), (12,)),
+    "br_cpf": _National(_Stdnum("br.cpf"), (11,)),
+    "nl_bsn": _National(_Stdnum("nl.bsn"), (9,)),
+    "pl_pesel": _National(_Stdnum("pl.pesel"), (11,)),
+    "ca_sin": _National(_Stdnum("ca.sin"), (9,)),
+    "au_tfn": _National(_Stdnum("au.tfn"), (9,)),
+    "au_medicare": _National(au_medicare, (10, 11)),
+    "se_personnummer": _National(se_personnummer, (10, 12)),
+    "no_fnr": _National(no_fnr, (11,)),
+    "be_nrn": _National(be_nrn, (11,)),
+    "ch_ahv": _National(_Stdnum("ch.ssn"), (13,)),
+    "pt_nif": _National(pt_nif, (9,)),
+    "ie_pps": _National(ie_pps, (8, 9), letters=True),
+    "hr_oib": _National(_Stdnum("hr.oib"), (11,)),
+    "tr_kimlik": _National(_Stdnum("tr.tckimlik"), (11,)),
+    "cn_resident_id": _National(cn_resident_id, (18,), letters=True, evidence=_STRONG),
+    "sg_nric": _National(sg_nric, (9,), letters=True),
+    "za_id": _National(za_id, (13,)),
+    "mx_curp": _National(mx_curp, (18,), letters=True, evidence=_STRONG),
+    "th_tnin": _National(_Stdnum("th.pin"), (13,)),
+    "cl_rut": _National(_Stdnum("cl.rut"), (8, 9), letters=True),
+    "fi_hetu": _hetu,
+    "kr_rrn": _rrn,
+}
+"""Validators by name; layout and context of the rule decide the tier."""
 
 
 _ADVERTISED = frozenset(("078051120", "219099999", "457555462", "123456789", "987654321", "111223333", "123121234"))
@@ -219,7 +196,7 @@ def reserved_ssn(candidate: Candidate) -> bool:
 
 
 def itin(candidate: Candidate) -> Evidence:
-    """Reject groups that the IRS does not give: 50 to 65, 70 to 88, 90 to 92, 94 to 99 are in use, areas 9xx."""
+    """Reject groups that the IRS does not give; 50 to 65, 70 to 88, 90 to 92, 94 to 99 are in use, areas 9xx."""
     digits = digits_of(candidate.text)
     group = int(digits[3:5])
     used = 50 <= group <= 65 or 70 <= group <= 88 or 90 <= group <= 92 or 94 <= group <= 99
@@ -227,7 +204,7 @@ def itin(candidate: Candidate) -> Evidence:
 
 
 def aba_routing(candidate: Candidate) -> Evidence:
-    """Judge a routing number: a Federal Reserve prefix, weights 3 7 1, divisible by 10."""
+    """Check a routing number: a Federal Reserve prefix, weights 3 7 1, divisible by 10."""
     digits = digits_of(candidate.text)
     prefix = int(digits[:2])
     known = prefix <= 12 or 21 <= prefix <= 32 or 61 <= prefix <= 72 or prefix == 80
@@ -237,14 +214,14 @@ def aba_routing(candidate: Candidate) -> Evidence:
 
 
 def dea(candidate: Candidate) -> Evidence:
-    """Judge a DEA number: odd places plus twice the even places end in the check digit."""
+    """Check a DEA number: odd digits plus twice the even digits end in the check digit."""
     digits = digits_of(candidate.text)[-7:]
     total = weighted(digits[:6], (1, 2, 1, 2, 1, 2))
     return Evidence.WEAK if total % 10 == int(digits[6]) and not one_digit(digits) else Evidence.REJECTED
 
 
 def licence(candidate: Candidate) -> Evidence:
-    """Reject fillers: a licence or passport has no check digit that is printed."""
+    """Reject fillers: no check digit of a licence or passport is printed."""
     digits = digits_of(candidate.text)
     return Evidence.REJECTED if not digits or one_digit(digits) else Evidence.FORM
 
@@ -253,7 +230,7 @@ _OLDEST, _YOUNGEST = 1900, 2035
 
 
 def birthday(candidate: Candidate) -> Evidence:
-    """Reject what no calendar has: numbers in any order of day, month, year; names of months are not looked at."""
+    """Reject dates that no calendar has: numbers in any order of day, month, year; names of months are not checked."""
     numbers = [int(part) for part in re.findall(r"[0-9]+", candidate.text)]
     if len(numbers) == 1 and candidate.text.isdigit() and len(candidate.text) == 8:
         numbers = [numbers[0] // 10_000, numbers[0] // 100 % 100, numbers[0] % 100]

@@ -1,23 +1,17 @@
-"""Payment cards, IBANs, addresses of crypto-currencies, and the check digits that numbers carry.
+"""Payment cards (ISO/IEC 7812), IBANs (ISO 13616), addresses of crypto-currencies, and check digits by python-stdnum.
 
-Check digits by python-stdnum: the schemes that national numbers, cards and accounts share, over ASCII digits.
-
-Payment cards: issuer ranges (ISO/IEC 7812), lengths and Luhn's check digit.
-
-IBAN (ISO 13616): lengths by country and the check digits.
-
-Addresses of crypto-currencies, each by the checksum that it carries.
+All are checked over ASCII digits; an address by the checksum of its currency.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import re
 from collections.abc import Sequence
-from functools import cache, reduce
+from functools import cache
 from typing import Any
 
+from dataaudit.scan.detectors.patterns.encodings import BASE58, decode_base58_checked, read_bech32
 from dataaudit.scan.detectors.patterns.entity import Candidate, Evidence
 
 _OTHER = re.compile(r"[^0-9]+")
@@ -25,10 +19,10 @@ _OTHER = re.compile(r"[^0-9]+")
 
 @cache
 def stdnum(name: str) -> Any:
-    """Return a module of python-stdnum, imported when the first number asks for it.
+    """Return a module of python-stdnum, imported when the first number needs it.
 
-    Only what depends on the number alone is used: some of its checks look at today's date (those of Belgian, Swedish,
-    South African and Norwegian numbers), and a corpus must give the same manifest next year.
+    Only functions of the number alone are used. Some checks depend on today's date (of Belgian, Swedish, South African
+    and Norwegian numbers), and a corpus must give the same manifest next year.
     """
     return importlib.import_module(f"stdnum.{name}")
 
@@ -64,11 +58,11 @@ def weighted(digits: str, weights: Sequence[int]) -> int:
 
 
 def one_digit(digits: str) -> bool:
-    """Whether the number repeats one digit: never issued, and what people type as a filler."""
+    """Whether the number repeats one digit: never issued, and typed as a filler."""
     return len(set(digits)) <= 1
 
 
-# Lowest and highest prefix, lengths. Ranges that the schemes publish; four digits tell all of them apart.
+# Lowest and highest prefix, lengths: the ranges that the schemes publish; four digits tell all of them apart.
 _ISSUERS = (
     (4000, 4999, {13, 16, 19}),  # Visa
     (5100, 5599, {16}),
@@ -115,7 +109,7 @@ def in_row(candidate: Candidate) -> bool:
 
 
 def _neighbours(candidate: Candidate, digits: str) -> int:
-    """Return on how many sides numbers stand that are no cards; 2 as well where its groups are near each other."""
+    """Return on how many sides numbers other than cards stand; 2 as well where its groups are near each other."""
     groups = [int(digits[first : first + 4]) for first in range(0, len(digits) - 3, 4)]
     if 0 < max(groups) - min(groups) < 500:
         return 2
@@ -125,8 +119,8 @@ def _neighbours(candidate: Candidate, digits: str) -> int:
     return bool(left) + bool(right)
 
 
-def _is_card(found: re.Match[str] | None) -> bool:
-    digits = digits_of(found[1]) if found else ""
+def _is_card(match: re.Match[str] | None) -> bool:
+    digits = digits_of(match[1]) if match else ""
     return bool(digits) and issued(digits) and luhn(digits)
 
 
@@ -142,7 +136,7 @@ def issued(digits: str) -> bool:
 
 
 def card(candidate: Candidate) -> Evidence:
-    """Reject what Luhn refuses; an issuer's prefix is weak evidence, in the groups of a card's face a strong one."""
+    """Reject numbers that Luhn refuses; an issuer's prefix is weak evidence, in the groups of a card's face strong."""
     digits = digits_of(candidate.text)
     if not luhn(digits) or one_digit(digits):
         return Evidence.REJECTED
@@ -173,12 +167,11 @@ LENGTHS = dict(pair.split(":") for pair in _LENGTHS_LIST.split())
 def normal_iban(text: str) -> str:
     """Return the IBAN at the start of a text without separators, upper-cased; empty when its country has none."""
     letters = "".join(letter for letter in text.upper() if letter.isalnum())
-    length = LENGTHS.get(letters[:2])
-    return letters if length is not None and len(letters) == int(length) else ""
+    return letters if len(letters) == int(LENGTHS.get(letters[:2], -1)) else ""
 
 
 def iban(candidate: Candidate) -> Evidence:
-    """Judge an IBAN: the country, its length and MOD 97-10 are not met by chance, without the length they are."""
+    """Check an IBAN: chance seldom has country, length and MOD 97-10, but it has them without the length."""
     letters = "".join(letter for letter in candidate.text.upper() if letter.isalnum())
     if letters[:2] not in LENGTHS or not mod97(letters[4:] + letters[:4]):
         return Evidence.REJECTED
@@ -186,47 +179,17 @@ def iban(candidate: Candidate) -> Evidence:
     return Evidence.STRONG if normal_iban(letters) and not (grouped and in_row(candidate)) else Evidence.WEAK
 
 
-_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _RIPPLE = "rpshnaf39wBUDNEGHJKLM4PQRST7VWXYZ2bcdeCg65jkm8oFqi1tuvAxyz"
-_BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
-_GENERATORS = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
 _MASK = (1 << 64) - 1
 
 
-def base58check(text: str, alphabet: str = _BASE58) -> bool:
-    """Whether the last four bytes are the double SHA-256 of the others: chance meets 1 in 4 thousand million."""
-    value = 0
-    for letter in text:
-        place = alphabet.find(letter)
-        if place < 0:
-            return False
-        value = value * 58 + place
-    zeros = len(text) - len(text.lstrip(alphabet[0]))
-    raw = b"\0" * zeros + value.to_bytes((value.bit_length() + 7) // 8, "big")
-    if len(raw) != 25:
-        return False
-    return hashlib.sha256(hashlib.sha256(raw[:-4]).digest()).digest()[:4] == raw[-4:]
-
-
 def bech32(text: str) -> bool:
-    """Whether BIP 173's or BIP 350's checksum holds; letters are of one case."""
-    if text not in {text.lower(), text.upper()}:
+    """Whether the checksum of BIP 173 (version 0) or BIP 350 is right; letters are of one case."""
+    parts = read_bech32(text)
+    if parts is None or len(parts[1]) < 8:
         return False
-    prefix, _, data = text.lower().rpartition("1")
-    if len(data) < 8 or not prefix or any(letter not in _BECH32 for letter in data):
-        return False
-    values = [ord(letter) >> 5 for letter in prefix] + [0] + [ord(letter) & 31 for letter in prefix]
-    values += [_BECH32.index(letter) for letter in data]
-    check = reduce(_polymod, values, 1)
-    return check == (1 if data[0] == "q" else 0x2BC830A3)
-
-
-def _polymod(check: int, value: int) -> int:
-    top = check >> 25
-    check = (check & 0x1FFFFFF) << 5 ^ value
-    for place, generator in enumerate(_GENERATORS):
-        check ^= generator if top >> place & 1 else 0
-    return check
+    _, groups, check = parts
+    return check == (1 if groups[0] == 0 else 0x2BC830A3)
 
 
 def keccak256(data: bytes) -> bytes:
@@ -248,7 +211,7 @@ def _permuted(state: list[int]) -> list[int]:
     for _ in range(24):
         columns = [state[x] ^ state[x + 5] ^ state[x + 10] ^ state[x + 15] ^ state[x + 20] for x in range(5)]
         turned = [columns[(x - 1) % 5] ^ _rotated(columns[(x + 1) % 5], 1) for x in range(5)]
-        state = [lane ^ turned[place % 5] for place, lane in enumerate(state)]
+        state = [lane ^ turned[index % 5] for index, lane in enumerate(state)]
         x, y, current = 1, 0, state[1]
         for turn in range(24):
             x, y = y, (2 * x + 3 * y) % 5
@@ -277,7 +240,7 @@ def eip55(text: str) -> bool:
 
 
 def crypto(candidate: Candidate) -> Evidence:
-    """Judge an address of Bitcoin, Litecoin, Dogecoin, Tron, Ripple (base58), SegWit (bech32) or Ethereum."""
+    """Check an address of Bitcoin, Litecoin, Dogecoin, Tron, Ripple (base58), SegWit (bech32) or Ethereum."""
     text = candidate.text
     if text[:2] in {"0x", "0X"}:
         digits = text[2:]
@@ -288,10 +251,11 @@ def crypto(candidate: Candidate) -> Evidence:
         return Evidence.STRONG if eip55(text) else Evidence.REJECTED
     if text[:3].lower() in {"bc1", "tb1"} or text[:4].lower() == "ltc1":
         return Evidence.STRONG if bech32(text) else Evidence.REJECTED
-    return Evidence.STRONG if base58check(text, _RIPPLE if text[0] == "r" else _BASE58) else Evidence.REJECTED
+    body = decode_base58_checked(text, _RIPPLE if text[0] == "r" else BASE58)
+    return Evidence.STRONG if body is not None and len(body) == 21 else Evidence.REJECTED
 
 
 def reserved_crypto(candidate: Candidate) -> bool:
-    """Whether it is on a test network, or the address of the first block, which stands in every manual."""
+    """Whether it is on a test network, or the address of the first block, which every manual shows."""
     text = candidate.text
     return text[:3].lower() == "tb1" or text == "1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa"

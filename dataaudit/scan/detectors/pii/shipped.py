@@ -1,11 +1,13 @@
-"""The shipped registry of personal data: ``pii.yaml``, its validators, and the user's files on top.
+"""The registry of personal data: ``pii.yaml``, the functions that it names, and the user's files on top.
 
-Examples and reserved values that are not told by a validator's module: printed in manuals and test suites.
+:data:`VALIDATORS`, :data:`RESERVED` and :data:`LABELS` have a row for each name. Test cards, example IBANs and example
+identifiers are those printed in manuals and test suites.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -14,32 +16,25 @@ from dataaudit.scan.detectors.patterns.entity import Candidate, Evidence, Predic
 from dataaudit.scan.detectors.patterns.registry import Registry, build_registry
 from dataaudit.scan.detectors.patterns.written import Layer, Names, parse_layer, read_layer, shipped_layer
 from dataaudit.scan.detectors.pii import contacts, labels, national, payments
-from dataaudit.scan.detectors.pii import labels as places
-from dataaudit.scan.detectors.pii.national import NATIONAL
-from dataaudit.scan.detectors.pii.payments import digits_of, normal_iban
+from dataaudit.scan.detectors.pii.payments import digits_of
 
 PII_VERSION = "6"
 """Raised when a validator or a reserved value changes what is found."""
 
 
-def _luhn(candidate: Candidate) -> Evidence:
-    return _passed(payments.luhn(payments.digits_of(candidate.text)))
+@dataclass(frozen=True, slots=True)
+class _WeakIf:
+    """Weak evidence where a check of the plain number passes; a class, so that registries can be sent to workers."""
+
+    passes: Callable[[str], bool]
+    plain: Callable[[str], str]
+
+    def __call__(self, candidate: Candidate) -> Evidence:
+        return Evidence.WEAK if self.passes(self.plain(candidate.text)) else Evidence.REJECTED
 
 
-def _verhoeff(candidate: Candidate) -> Evidence:
-    return _passed(payments.verhoeff(payments.digits_of(candidate.text)))
-
-
-def _mod11_10(candidate: Candidate) -> Evidence:
-    return _passed(payments.mod11_10(payments.digits_of(candidate.text)))
-
-
-def _mod97(candidate: Candidate) -> Evidence:
-    return _passed(payments.mod97("".join(name for name in candidate.text if name.isascii() and name.isalnum())))
-
-
-def _passed(holds: bool) -> Evidence:
-    return Evidence.WEAK if holds else Evidence.REJECTED
+def _letters_and_digits(text: str) -> str:
+    return "".join(name for name in text if name.isascii() and name.isalnum())
 
 
 # Numbers that payment processors publish for tests.
@@ -87,21 +82,21 @@ def reserved_card(candidate: Candidate) -> bool:
 
 def reserved_iban(candidate: Candidate) -> bool:
     """Whether it is the example of a registry or a bank."""
-    return normal_iban(candidate.text) in _EXAMPLE_IBANS
+    return payments.normal_iban(candidate.text) in _EXAMPLE_IBANS
 
 
 def reserved_id(candidate: Candidate) -> bool:
     """Whether manuals show this identifier, or its digits count up."""
-    plain = "".join(name for name in candidate.text.upper() if name.isascii() and name.isalnum())
+    plain = _letters_and_digits(candidate.text.upper())
     digits = digits_of(plain)
     return plain in _TEST_IDS or (len(digits) > 5 and digits[:8] in "1234567890123456") or len(set(digits)) <= 2
 
 
-_VALIDATORS: dict[str, Validator] = {
-    "luhn": _luhn,
-    "verhoeff": _verhoeff,
-    "mod97": _mod97,
-    "mod11_10": _mod11_10,
+VALIDATORS: dict[str, Validator] = {
+    "luhn": _WeakIf(payments.luhn, digits_of),
+    "verhoeff": _WeakIf(payments.verhoeff, digits_of),
+    "mod97": _WeakIf(payments.mod97, _letters_and_digits),
+    "mod11_10": _WeakIf(payments.mod11_10, digits_of),
     "card": payments.card,
     "iban": payments.iban,
     "email": contacts.email,
@@ -118,15 +113,15 @@ _VALIDATORS: dict[str, Validator] = {
     "dea": national.dea,
     "licence": national.licence,
     "birthday": national.birthday,
-    "street_number_first": places.number_first,
-    "street_number_and_name": places.number_and_name,
-    "street_kind_first": places.kind_first,
-    "street_brazilian": places.brazilian,
-    "street_french": places.french,
-    "street_before_a_town": places.before_a_town,
-    **NATIONAL,
+    "street_number_first": labels.number_first,
+    "street_number_and_name": labels.number_and_name,
+    "street_kind_first": labels.kind_first,
+    "street_brazilian": labels.brazilian,
+    "street_french": labels.french,
+    "street_before_a_town": labels.before_a_town,
+    **national.NATIONAL,
 }
-_RESERVED: dict[str, Predicate] = {
+RESERVED: dict[str, Predicate] = {
     "email": contacts.reserved_email,
     "ip": contacts.reserved_ip,
     "mac": contacts.reserved_mac,
@@ -137,7 +132,7 @@ _RESERVED: dict[str, Predicate] = {
     "crypto": payments.reserved_crypto,
     "id": reserved_id,
 }
-_LABELS: dict[str, Predicate] = {
+LABELS: dict[str, Predicate] = {
     "email": labels.names_email,
     "phone": labels.names_phone,
     "birth": labels.names_birth,
@@ -149,13 +144,13 @@ _LABELS: dict[str, Predicate] = {
 
 def pii_names() -> Names:
     """Return the validators and predicates that a file of entities may name."""
-    return Names(validators=dict(_VALIDATORS), reserved=dict(_RESERVED), labels=dict(_LABELS))
+    return Names(validators=dict(VALIDATORS), reserved=dict(RESERVED), labels=dict(LABELS))
 
 
 def load_pii(paths: Sequence[Path] = ()) -> Registry:
-    """Return the shipped entities with those of the user's files, later files first in right."""
+    """Return the shipped entities with those of the user's files; a later file overrides an earlier one."""
     names = pii_names()
-    layers = [_shipped()] + [read_layer(path, detector="pii", names=names) for path in paths]
+    layers = [_shipped(), *(read_layer(path, detector="pii", names=names) for path in paths)]
     libraries = {name: version(name) for name in ("phonenumbers", "python-stdnum")}
     return build_registry(layers, names=names, versions={"pii": PII_VERSION, **libraries})
 

@@ -1,20 +1,11 @@
-"""Values that a plain name is given (`token: ...`): which names hold secrets, and which values a generator made.
+"""Values behind a plain name (`token: ...`): which names hold secrets, and which values a generator made.
 
-The name says little, so the value has to say the rest: random over its whole length, as no word, path, version or
-identifier is. Names that say more (`api_key`, `client_secret`) ask less of a value in quotes.
-
-What strings are made of: strict decoding, and how random they look.
-
-Strict decoding of the alphabets that tokens are written in; what does not decode is None, never an error.
-
-How random a string looks: for rules whose form alone is met by words, numbers and identifiers.
+Such a name proves little. So the value must be random over its whole length, as no word, path, version or identifier
+is. A value in quotes behind a name that proves more (`api_key`, `client_secret`) needs less.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import math
 import re
 from collections import Counter
@@ -23,66 +14,7 @@ from urllib.parse import unquote
 
 from dataaudit.scan.detectors.patterns.entity import Candidate, Evidence
 
-_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_BASE58_INDEX = {letter: i for i, letter in enumerate(_BASE58)}
-_BECH32_INDEX = {letter: i for i, letter in enumerate("qpzry9x8gf2tvdw0s3jn54khce6mua7l")}
-_BECH32_STEPS = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
-_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
-_MAX_BASE58 = 128
-"""Letters; decoding takes quadratic time, and no key is longer."""
-
-
-def decode_base64(text: str) -> bytes | None:
-    """Decode base64 of either alphabet, padded or not; None unless it is what an encoder writes."""
-    plain = text.replace("-", "+").replace("_", "/")
-    if not _BASE64.fullmatch(plain):
-        return None
-    bare = plain.rstrip("=")
-    if len(bare) % 4 == 1 or (len(plain) != len(bare) and len(plain) % 4):
-        return None
-    try:
-        raw = base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
-    except binascii.Error:
-        return None
-    # Bits beyond the last byte are 0 in what encoders write; in random letters they are so 1 time in 4 or 16.
-    return raw if base64.b64encode(raw).rstrip(b"=") == bare.encode() else None
-
-
-def decode_base58_checked(text: str) -> bytes | None:
-    """Decode Base58Check (Bitcoin); None unless the last four bytes are the double SHA-256 of the others."""
-    if len(text) > _MAX_BASE58:
-        return None
-    number = 0
-    for letter in text:
-        digit = _BASE58_INDEX.get(letter)
-        if digit is None:
-            return None
-        number = number * 58 + digit
-    zeros = len(text) - len(text.lstrip("1"))
-    raw = b"\0" * zeros + number.to_bytes((number.bit_length() + 7) // 8, "big")
-    body, check = raw[:-4], raw[-4:]
-    return body if hashlib.sha256(hashlib.sha256(body).digest()).digest()[:4] == check else None
-
-
-def decode_bech32(text: str) -> tuple[str, tuple[int, ...]] | None:
-    """Decode Bech32 (BIP 173) into its prefix and its groups of five bits; None unless the checksum holds."""
-    if text not in (text.lower(), text.upper()):
-        return None
-    prefix, _, data = text.lower().rpartition("1")
-    groups = [_BECH32_INDEX.get(letter, -1) for letter in data]
-    if not prefix or len(groups) < 6 or min(groups) < 0:
-        return None
-    check = 1
-    for value in (*(ord(c) >> 5 for c in prefix), 0, *(ord(c) & 31 for c in prefix), *groups):
-        top = check >> 25
-        check = (check & 0x1FFFFFF) << 5 ^ value
-        for bit, step in enumerate(_BECH32_STEPS):
-            if top >> bit & 1:
-                check ^= step
-    return (prefix, tuple(groups[:-6])) if check == 1 else None
-
-
-_LETTERS = re.compile(r"[A-Z]?[a-z]{4,}")
+_WORDS = re.compile(r"[A-Z]?[a-z]{4,}")
 _SEPARATOR_OF_PARTS = re.compile(r"[_.-]")
 _JOINED = re.compile(r"(?<![A-Za-z])[A-Za-z]{3,}[_.-]?")
 """Words of an identifier in one case: ``base_of_the_4th_table``."""
@@ -90,11 +22,11 @@ _RUN = re.compile(r"(.)\1{2,}")
 _CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
 _HEX_DIGITS = re.compile(r"[0-9a-fA-F]+")
 _MIN_SHARE = 0.75
-"""Of the entropy that a random string of this length and alphabet shows at the median."""
+"""Of the median entropy of a random string of this length and alphabet."""
 _MIN_VARIED = 0.7
 """The same, of a random string of hexadecimal digits."""
 _MOST_WORDS = 0.7
-"""Share of letters in words, beyond which a string is one of words."""
+"""Share of letters in words, beyond which a string is made of words."""
 _MAX_JOINED = 0.8
 """The same of words of an identifier: random letters in one case have 0.6, three and more in a row."""
 
@@ -114,7 +46,7 @@ def _expected_bits(length: int, alphabet: int) -> float:
 
 
 def is_varied(text: str) -> bool:
-    """Tell whether the letters of a string vary as those of a key do; for forms that no words and numbers meet."""
+    """Tell whether the letters of a string vary as those of a key do; for forms that no word and number has."""
     return len(text) > 1 and bits_per_letter(text) >= _MIN_VARIED * _expected_bits(len(text), 16)
 
 
@@ -138,7 +70,7 @@ def is_random(text: str) -> bool:
             return False
         alphabet = 26 * kinds[0] + 26 * kinds[1] + 10 * kinds[2]
         both = kinds[0] and kinds[1]
-        words = _LETTERS if both else _JOINED if _SEPARATOR_OF_PARTS.search(body) else None
+        words = _WORDS if both else _JOINED if _SEPARATOR_OF_PARTS.search(body) else None
         if words and sum(map(len, words.findall(body))) > (_MOST_WORDS if both else _MAX_JOINED) * len(body):
             return False
     if _RUN.search(body) and len(_RUN.sub("", body)) < 0.6 * len(body):
@@ -147,13 +79,13 @@ def is_random(text: str) -> bool:
 
 
 _PUBLIC = re.compile(
-    # What is derived from a secret or from anything else, and tells nothing of it.
+    # Derived from a secret or from anything else, without revealing it.
     r"hash(?!i)|sha\d|md5|digest|checksum|crc|finger_?print|thumb_?print|integrity|(?<![a-z])etag|commit|revision|"
     # Keys that are shown to everyone, and keys of tables.
     r"public(?!a)|publishable|(?:pub|host|recv|site|websocket|primary|foreign|cache|sort|partition|row|object|s3|bucket|"
     r"map|lookup|unique|idempotency|translation|i18n|locale)[_.-]?key|"
     r"key[_.-]?(?:id|ring|name|frame|word|board|map|code|server|path|file|grip|type|size|length|usage)|"
-    # Tokens that mark a place in a list, a form or a text.
+    # Tokens that mark a position in a list, a form or a text.
     r"csrf|xsrf|anti[_-]?forgery|nonce|tokeni[sz]|"
     r"(?:(?<!home)page|cursor|continuation|next|prev|previous|sync|change|client_?request|cancel(?:l?ation)?|resume)[_.-]?token|"
     r"(?:name|id|ref|uri|url|path|file|dir|type|class|size|len|length|count|expir\w*|ttl|arn|version|alg(?:orithm)?|"
@@ -164,9 +96,9 @@ _SPEAKING = re.compile(
     r"(?:api|auth|access|client|app|secret|private|service|account|encryption|signing|master|bearer|session)"
     r"[_.-]?(?:key|token|secret|id_secret)"
 )
-"""Names, in lower case, that say that a secret is meant."""
+"""Names, in lower case, of secrets."""
 _OF_SERVICE = re.compile(r"[a-z0-9]{2}[_.-]?(?:token|secret|pat|jwt|sas)$")
-"""Names, in lower case, that say whose secret it is, in words of two letters at least: `snyk_token`."""
+"""Names, in lower case, of a service and its secret, the service in two letters at least: `snyk_token`."""
 _OF_KEYS = re.compile(r"(?:.*(?:gpg|pgp|rsa|dsa|ssh|ecdsa|ed25519)[_.-]?)?keys?")
 """Names whose hexadecimal values are fingerprints and numbers of keys as often as keys."""
 _NO_KEY = re.compile(r"token|secret|pass|pwd|cred|bearer|set")
@@ -183,7 +115,6 @@ _QUOTES = frozenset({'"', "'", "`"})
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _SEPARATOR = re.compile(r"[_./+~=-]")
 _POINT = re.compile(r"[.&]")
-_WORDS = re.compile(r"[A-Z]?[a-z]{4,}")
 _MIN_HEX = 32
 """Digits of a hexadecimal secret: 128 bits."""
 _MAX_WORDS = 0.45
@@ -192,14 +123,14 @@ _MAX_WORDS = 0.45
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limits:
-    """What a value must show; turns are neighbours of different kinds: small, capital, digit."""
+    """Requirements of a value; turns are neighbours of different kinds: small, capital, digit."""
 
     letters: int
-    """Letters of the longest part between points, least: `module.Class` and names of hosts have short ones."""
+    """Least letters of the longest part between points: `module.Class` and names of hosts have short parts."""
     one_case: int
-    """The same in one case and digits; shorter ones are names with numbers."""
+    """The same in one case and digits; shorter parts are names with numbers."""
     separators: float
-    """Largest share of separators, of which one (in one case) or three are free; in base64 2 of 64 letters are one."""
+    """Largest share of separators, beside one (in one case) or three; 2 of 64 letters of base64 are separators."""
     turns_short: float
     """Least share of turns in both cases below 32 letters."""
     turns_parts: float
@@ -208,17 +139,12 @@ class _Limits:
 
 _PLAIN = _Limits(letters=20, one_case=24, separators=0.13, turns_short=0.4, turns_parts=0.25)
 _EXPLICIT = _Limits(letters=16, one_case=16, separators=0.2, turns_short=0.3, turns_parts=0.2)
-"""Where name and sign say that the value is a secret."""
+"""For a value that name and sign declare a secret."""
 _TURNS = {"both cases": 0.3, "one case": 0.15, "hexadecimal": 0.22}
 """Least share of turns elsewhere. Random values have 0.62, 0.4 and 0.47."""
 
 
-def is_secret_name(name: str) -> bool:
-    """Tell whether what a name holds may be secret: not a digest, a public key, a place in a list, a file."""
-    return _PUBLIC.search(name.lower()) is None
-
-
-def is_generated(value: str, *, explicit: bool = False) -> bool:
+def is_generated(value: str, *, explicit: bool) -> bool:
     """Tell whether a value is random over its whole length, as keys are and identifiers, paths, versions are not."""
     least = _EXPLICIT if explicit else _PLAIN
     body = max(_POINT.split((unquote(value) if "%" in value else value).rstrip("=")), key=len)
@@ -250,7 +176,7 @@ def _differ(name: str, other: str) -> bool:
 def assigned(candidate: Candidate) -> Evidence:
     """Reject names that hold no secret, and values that are no generator's: UUIDs, digests, public keys, words."""
     value, name = candidate.text, _name(candidate)
-    if not name or not is_secret_name(name) or _SHOWN.match(value):
+    if not name or _PUBLIC.search(name) or _SHOWN.match(value):
         return Evidence.REJECTED
     if _HEX.fullmatch(value.removesuffix(".")) and (_is_prose(candidate) or _OF_KEYS.fullmatch(name)):
         return Evidence.REJECTED
@@ -265,22 +191,22 @@ def assigned(candidate: Candidate) -> Evidence:
     explicit = (speaking or _OF_SERVICE.search(name) is not None) and (
         quoted or (_SIGN.search(gap) is not None and "." not in value)
     )
-    holds = explicit if _UUID.fullmatch(value) else is_generated(value, explicit=explicit)
-    return Evidence.FORM if holds else Evidence.REJECTED
+    passes = explicit if _UUID.fullmatch(value) else is_generated(value, explicit=explicit)
+    return Evidence.FORM if passes else Evidence.REJECTED
 
 
 def _name(candidate: Candidate) -> str:
-    """Return the whole name in lower case, of which the regex has the end; empty where it is none."""
+    """Return the whole name in lower case, of which the regex has the end; empty where it is no name."""
     head, tail = _around(candidate)
-    found = _HEAD.search(head)
-    return "" if found is None or head.endswith("</") else found[0].lstrip("-") + tail
+    match = _HEAD.search(head)
+    return "" if match is None or head.endswith("</") else match[0].lstrip("-") + tail
 
 
 def _is_prose(candidate: Candidate) -> bool:
-    """Tell whether name and value are words in a row, with a verb between or not, and no command or flag says more."""
+    """Tell whether name and value are words in a row, with a verb between or not, and belong to no command or flag."""
     head, _ = _around(candidate)
-    found = _HEAD.search(head)
-    flag = found is not None and found[0].startswith("-")
+    match = _HEAD.search(head)
+    flag = match is not None and match[0].startswith("-")
     return (
         candidate.before[-1:].isspace()
         and re.fullmatch(r"(?: (?:is|es|ist|est|lautet):?|是)?\s+", _group(candidate, "gap")) is not None
@@ -290,10 +216,10 @@ def _is_prose(candidate: Candidate) -> bool:
 
 
 def _around(candidate: Candidate) -> tuple[str, str]:
-    """Return what stands before the part of the name that the regex has, and that part, in lower case."""
+    """Return the text before the part of the name that the regex has, and that part, in lower case."""
     before, tail = candidate.before, _group(candidate, "name")
-    place = before.rfind(tail, 0, max(0, len(before) - len(_group(candidate, "gap"))))
-    return before[: max(0, place)], tail
+    at = before.rfind(tail, 0, max(0, len(before) - len(_group(candidate, "gap"))))
+    return before[: max(0, at)], tail
 
 
 def _group(candidate: Candidate, name: str) -> str:

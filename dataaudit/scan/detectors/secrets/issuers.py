@@ -1,10 +1,7 @@
-"""What issuers put into their tokens: checksums, account numbers, lengths, versions. One function an issuer.
+"""Structures that issuers put into their tokens: checksums, account numbers, lengths, versions.
 
-Tokens that carry a CRC-32 of themselves: a random string passes one time in four billion.
-
-JSON Web Tokens (RFC 7519): what decodes to a header that names an algorithm, and to claims.
-
-A token with a letter more or less than its issuer gives it is none of these; with a checksum, nor is one that changed.
+:data:`STRUCTURES` has a row for each check that a rule may name. A token with a letter more or less than its issuer
+gives it fails; with a checksum, so does a token that changed. A random string passes a CRC-32 one time in four billion.
 """
 
 from __future__ import annotations
@@ -12,9 +9,12 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
 from urllib.parse import unquote
 
-from dataaudit.scan.detectors.secrets.assigned import decode_base58_checked, decode_base64, decode_bech32
+from dataaudit.scan.detectors.patterns.encodings import decode_base58_checked, decode_base64, read_bech32
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -27,11 +27,11 @@ _GITLAB = re.compile(
 
 
 def _digits(number: int, alphabet: str, width: int) -> str:
-    found = ""
+    digits = ""
     while number:
         number, digit = divmod(number, len(alphabet))
-        found = alphabet[digit] + found
-    return found.rjust(width, alphabet[0])
+        digits = alphabet[digit] + digits
+    return digits.rjust(width, alphabet[0])
 
 
 def is_github_token(token: str) -> bool:
@@ -48,20 +48,20 @@ def is_github_token(token: str) -> bool:
 
 def is_gitlab_token(token: str) -> bool:
     """Tell whether a routable GitLab token ends in its payload's length and the CRC-32 of all before, in base 36."""
-    found = _GITLAB.fullmatch(token)
-    if found is None or int(found["length"], 36) != len(found["payload"]):
+    match = _GITLAB.fullmatch(token)
+    if match is None or int(match["length"], 36) != len(match["payload"]):
         return False
-    return _digits(zlib.crc32(found["head"].encode()), _BASE36, _BASE36_DIGITS) == found["crc"]
+    return _digits(zlib.crc32(match["head"].encode()), _BASE36, _BASE36_DIGITS) == match["crc"]
 
 
 def is_grafana_token(token: str) -> bool:
-    """Tell whether a Grafana token ends in the CRC-32 of what is before its last underscore, lowest byte first."""
+    """Tell whether a Grafana token ends in the CRC-32 of the text before its last underscore, lowest byte first."""
     body, _, check = token.rpartition("_")
     return body.isascii() and zlib.crc32(body.encode()).to_bytes(4, "little").hex() == check.lower()
 
 
 def is_json_web_token(token: str) -> bool:
-    """Tell whether a token is a signed one with claims (RFC 7515), or an encrypted one (RFC 7516)."""
+    """Tell whether a token is a signed token with claims (RFC 7515, RFC 7519), or an encrypted one (RFC 7516)."""
     parts = token.split(".")
     header = _read(parts[0])
     if header is None or not isinstance(header.get("alg"), str):
@@ -79,7 +79,7 @@ _MIN_RSA_BYTES = 128
 
 
 def is_whole_web_token(token: str) -> bool:
-    """Tell whether a web token's signature has the length that its algorithm gives; encrypted ones have none."""
+    """Tell whether a web token's signature has the length that its algorithm gives; encrypted tokens have none."""
     parts = token.split(".")
     header = _read(parts[0])
     if header is None or len(parts) != 3 or header.get("alg") == "none":
@@ -95,10 +95,10 @@ def _read(part: str) -> dict[str, object] | None:
     if raw is None:
         return None
     try:
-        found = json.loads(raw)
+        value = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 _BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -129,7 +129,7 @@ _DISCORD_EPOCH_BITS = range(46, 64)
 def is_aws_access_key(token: str) -> bool:
     """Tell whether an AWS access key id holds an account number of twelve digits.
 
-    Keys hold it in bits 1 to 40 of the base 32 of what follows the first four letters; older ones, which do not, go on
+    Keys hold it in bits 1 to 40 of the base 32 of the letters behind the first four. Older keys, which do not, go on
     with I or J and cannot be told from chance. Nor can those without a digit, 1 in 30: peptides are written so.
     """
     if not _AWS.fullmatch(token) or token.isalpha():
@@ -137,28 +137,18 @@ def is_aws_access_key(token: str) -> bool:
     number = 0
     for letter in token[4:]:
         number = number << 5 | _BASE32.index(letter)
-    # 80 bits: the first 48 hold one bit that is set, the account's 40, and 7 of the key.
+    # 80 bits: the first 48 hold a bit that is set, the account's 40, and 7 of the key.
     return (number >> 39) & (1 << 40) - 1 < 10**12
-
-
-def is_azure_storage_key(text: str) -> bool:
-    """Tell whether the base64 at the end of the text decodes to the 64 bytes of a storage account's key."""
-    return len(decode_base64(text.rpartition("AccountKey=")[2]) or b"") == 64
 
 
 def is_azure_signature(url: str) -> bool:
     """Tell whether a query is a shared access signature: version or expiry, and 32 bytes of HMAC-SHA256."""
-    found = _SIGNATURE.search("?" + url)
-    return found is not None and bool(_SIGNED.search("?" + url)) and len(decode_base64(unquote(found[1])) or b"") == 32
-
-
-def is_slack_token(token: str) -> bool:
-    """Tell whether team, user and secret of a Slack token have the lengths that Slack gives them."""
-    return _SLACK.fullmatch(token) is not None
+    match = _SIGNATURE.search("?" + url)
+    return match is not None and bool(_SIGNED.search("?" + url)) and _is_base64_of(32, unquote(match[1]))
 
 
 def is_discord_token(token: str) -> bool:
-    """Tell whether a Discord bot token begins with an account number in base64, and has the lengths of one."""
+    """Tell whether a Discord bot token begins with an account number in base64, and has the lengths of its parts."""
     account, _, rest = token.partition(".")
     raw = decode_base64(account)
     if raw is None or not raw.isdigit() or int(raw).bit_length() not in _DISCORD_EPOCH_BITS:
@@ -169,82 +159,26 @@ def is_discord_token(token: str) -> bool:
 
 def is_discord_webhook(path: str) -> bool:
     """Tell whether a Discord webhook holds the number of an account or a channel, and 68 letters."""
-    found = _DISCORD_HOOK.fullmatch(path)
-    return found is not None and int(found[1]).bit_length() in _DISCORD_EPOCH_BITS
-
-
-def is_slack_webhook(path: str) -> bool:
-    """Tell whether a Slack webhook is made of a team, a bot and 24 letters."""
-    return _SLACK_HOOK.fullmatch(path) is not None
-
-
-def is_teams_webhook(path: str) -> bool:
-    """Tell whether a Teams webhook holds its three GUIDs."""
-    return _TEAMS_HOOK.fullmatch(path) is not None
+    match = _DISCORD_HOOK.fullmatch(path)
+    return match is not None and int(match[1]).bit_length() in _DISCORD_EPOCH_BITS
 
 
 def is_sentry_token(token: str) -> bool:
     """Tell whether a Sentry token has 64 hexadecimal digits, or claims in JSON with a time and 43 letters of base64."""
-    found = _SENTRY.fullmatch(token)
-    if found is None or found["claims"] is None:
-        return found is not None
-    claims = _read(found["claims"])
+    match = _SENTRY.fullmatch(token)
+    if match is None or match["claims"] is None:
+        return match is not None
+    claims = _read(match["claims"])
     return claims is not None and "iat" in claims and bool({"url", "region_url", "org"} & claims.keys())
 
 
-def is_sendgrid_key(token: str) -> bool:
-    """Tell whether a SendGrid key is made of 16 and of 32 bytes in base64."""
-    name, _, secret = token.removeprefix("SG.").partition(".")
-    return len(decode_base64(name) or b"") == 16 and len(decode_base64(secret) or b"") == 32
-
-
-def is_shared_access_key(text: str) -> bool:
-    """Tell whether a service bus's key decodes to 32 bytes."""
-    return len(decode_base64(text) or b"") == 32
-
-
-def is_anthropic_key(token: str) -> bool:
-    """Tell whether an Anthropic key has its length and the two letters that all of them end with."""
-    return _ANTHROPIC.fullmatch(token) is not None
-
-
-def is_openai_key(token: str) -> bool:
-    """Tell whether the parts of an OpenAI key, before and behind its mark, have 20, 58 or 74 letters each."""
-    return _OPENAI.fullmatch(token) is not None
-
-
-def is_stripe_key(token: str) -> bool:
-    """Tell whether a Stripe key has 24 or 99 letters behind its prefix."""
-    return len(token) in {32, 107}
-
-
-def is_square_token(token: str) -> bool:
-    """Tell whether a Square token has the prefix that names its kind, and its length."""
-    return len(token) == {"sq0csp-": 50, "sq0atp-": 29, "sq0idp-": 29}.get(token[:7])
-
-
 def is_vault_token(token: str) -> bool:
-    """Tell whether a Vault token has 24 letters behind its prefix, or is a signed one: version 1, HMAC, token."""
+    """Tell whether a Vault token has 24 letters behind its prefix, or is signed: version 1, HMAC, token."""
     if _VAULT.fullmatch(token):
         return True
     raw = decode_base64(token[4:]) or b""
-    # Protocol buffers: field 1 is 1, field 2 the 32 bytes of the HMAC, field 3 what is left.
+    # Protocol buffers: field 1 is 1, field 2 the 32 bytes of the HMAC, field 3 the rest.
     return raw[:4] == b"\x08\x01\x12\x20" and raw[36:37] == b"\x1a" and len(raw) > 38 and raw[37] == len(raw) - 38
-
-
-def is_thirty_two_bytes_behind(token: str) -> bool:
-    """Tell whether what follows the last underscore of the prefix is the base64 of 32 bytes."""
-    return len(token.split("_", 2)[-1]) == 43 and len(decode_base64(token.split("_", 2)[-1]) or b"") == 32
-
-
-def is_terraform_token(token: str) -> bool:
-    """Tell whether a Terraform token has 67 letters behind its mark."""
-    return len(token.rpartition(".")[2]) == 67
-
-
-def is_atlassian_token(token: str) -> bool:
-    """Tell whether an Atlassian token has the length and the end, 8 hexadecimal digits, of those with a checksum."""
-    return _ATLASSIAN.fullmatch(token) is not None
 
 
 def is_pypi_token(token: str) -> bool:
@@ -272,9 +206,9 @@ def is_pypi_token(token: str) -> bool:
 
 
 def is_age_key(token: str) -> bool:
-    """Tell whether an age identity's Bech32 checksum holds, over 32 bytes."""
-    found = decode_bech32(token)
-    return found is not None and found[0] == "age-secret-key-" and len(found[1]) == 52
+    """Tell whether an age identity's Bech32 checksum is right, over 32 bytes."""
+    parts = read_bech32(token)
+    return parts is not None and (parts[0], len(parts[1]), parts[2]) == ("age-secret-key-", 58, 1)
 
 
 def is_wallet_key(token: str) -> bool:
@@ -290,3 +224,67 @@ def is_basic_credential(text: str) -> bool:
         return False
     name, colon, password = raw.decode("ascii").partition(":")
     return bool(colon) and len(password) >= 4 and (name + password).isprintable()
+
+
+def _is_base64_of(size: int, text: str) -> bool:
+    return len(decode_base64(text) or b"") == size
+
+
+def _is_azure_storage_key(text: str) -> bool:
+    return _is_base64_of(64, text.rpartition("AccountKey=")[2])
+
+
+def _is_sendgrid_key(token: str) -> bool:
+    name, _, secret = token.removeprefix("SG.").partition(".")
+    return _is_base64_of(16, name) and _is_base64_of(32, secret)
+
+
+def _is_stripe_key(token: str) -> bool:
+    return len(token) in {32, 107}
+
+
+def _is_square_token(token: str) -> bool:
+    return len(token) == {"sq0csp-": 50, "sq0atp-": 29, "sq0idp-": 29}.get(token[:7])
+
+
+def _is_planetscale_token(token: str) -> bool:
+    secret = token.split("_", 2)[-1]
+    return len(secret) == 43 and _is_base64_of(32, secret)
+
+
+def _is_terraform_token(token: str) -> bool:
+    return len(token.rpartition(".")[2]) == 67
+
+
+STRUCTURES: Final[Mapping[str, Callable[[str], object]]] = {
+    "aws_account": is_aws_access_key,
+    "azure_storage_key": _is_azure_storage_key,
+    "azure_signature": is_azure_signature,
+    "thirty_two_bytes": partial(_is_base64_of, 32),
+    "github_checksum": is_github_token,
+    "gitlab_checksum": is_gitlab_token,
+    "grafana_checksum": is_grafana_token,
+    "pypi_macaroon": is_pypi_token,
+    "anthropic_end": _ANTHROPIC.fullmatch,
+    "slack_lengths": _SLACK.fullmatch,
+    "discord_account": is_discord_token,
+    "sendgrid_lengths": _is_sendgrid_key,
+    "stripe_length": _is_stripe_key,
+    "square_length": _is_square_token,
+    "openai_lengths": _OPENAI.fullmatch,
+    "sentry_structure": is_sentry_token,
+    "slack_hook": _SLACK_HOOK.fullmatch,
+    "discord_hook": is_discord_webhook,
+    "teams_hook": _TEAMS_HOOK.fullmatch,
+    "terraform_length": _is_terraform_token,
+    "planetscale_length": _is_planetscale_token,
+    "vault_length": is_vault_token,
+    "atlassian_length": _ATLASSIAN.fullmatch,
+    "age_checksum": is_age_key,
+}
+"""Checks by the names that rules give them: strong evidence where the result is true, else the form."""
+REQUIRED: Final[Mapping[str, Callable[[str], object]]] = {
+    "wallet_checksum": is_wallet_key,
+    "basic_credential": is_basic_credential,
+}
+"""The same; where the result is false the candidate is rejected."""

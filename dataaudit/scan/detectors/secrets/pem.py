@@ -1,18 +1,15 @@
 """Private keys in armour: PEM (RFC 7468), OpenSSH, OpenPGP (RFC 9580), SSH2 (RFC 4716's ancestor) and PuTTY.
 
-A minimal reader of DER (X.690): enough to tell whether bytes are a private key.
+DER (X.690) is read as far as it shows whether bytes are a private key.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
 
-from dataaudit.scan.detectors.secrets.assigned import decode_base64
+from dataaudit.scan.detectors.patterns.encodings import decode_base64
 
-MAX_LETTERS: Final = 16_384
-"""Of a block, both markers included; an RSA key of 16,384 bits in PEM has 12,800."""
 _LINES = re.compile(r"\\r\\n|\\n|\\r|\r?\n|\r")
 _COMMENT = re.compile(r"^\s*(?://+|#+|\*+|>+|;+|--)\s+")
 _JOIN = re.compile(r"[\"'`]\s*+[+.,;)\\&_]*+\s*+$")
@@ -26,7 +23,7 @@ _SSH2 = b"\x3f\x6f\xf9\xeb"
 _CRC24_START, _CRC24_STEP = 0xB704CE, 0x1864CFB
 _SECRET_PACKETS = frozenset({0x94, 0x95, 0x96, 0xC5})
 _MIN_BODY = 32
-"""Letters of base64 without which a pair of markers holds no key: an Ed25519 key in PKCS#8 has 64."""
+"""Letters of base64 that the smallest block has: an Ed25519 key in PKCS#8 has 64."""
 
 
 def read_lines(block: str) -> tuple[dict[str, str], list[str]]:
@@ -40,19 +37,19 @@ def read_lines(block: str) -> tuple[dict[str, str], list[str]]:
             break
         if _BODY.fullmatch(line) or re.fullmatch(r"=[A-Za-z0-9+/]{4}", line):
             lines.append(line)
-        elif found := _HEADER.match(line):
-            headers[found["key"]] = found["value"]
+        elif match := _HEADER.match(line):
+            headers[match["key"]] = match["value"]
     return headers, lines
-
-
-def has_body(block: str) -> bool:
-    """Tell whether something that may be a key stands behind the marker; program text that names markers has none."""
-    return sum(map(len, read_lines(block)[1])) >= _MIN_BODY
 
 
 def body_of(block: str) -> str:
     """Return the base64 alone: the normal form, the same however a key is wrapped, quoted and indented."""
     return "".join(read_lines(block)[1])
+
+
+def has_body(block: str) -> bool:
+    """Tell whether something that may be a key stands behind the marker; program text that names markers has none."""
+    return len(body_of(block)) >= _MIN_BODY
 
 
 def is_private_block(block: str) -> bool:
@@ -78,7 +75,7 @@ def _is_encoded_key(raw: bytes, marker: str, headers: dict[str, str]) -> bool:
 
 
 def _is_openssh(raw: bytes) -> bool:
-    """Follow OpenSSH's PROTOCOL.key: four strings around a count of one, which fill the bytes."""
+    """Follow OpenSSH's PROTOCOL.key: strings around a count of 1, which fill the bytes."""
     if not raw.startswith(_OPENSSH):
         return False
     at = len(_OPENSSH)
@@ -132,16 +129,14 @@ _MAX_FIELDS = 32
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Field:
-    """One value and its tag; without a repr that shows it."""
+    """A value and its tag, the first byte: class, form and number; no repr shows it."""
 
     tag: int
-    """First byte: class, form and number."""
     value: bytes
-    """Contents."""
 
     @property
     def number(self) -> int:
-        """The contents as an integer of any size."""
+        """The value as an integer of any size."""
         return int.from_bytes(self.value, "big", signed=True)
 
 
@@ -171,7 +166,7 @@ def read_fields(data: bytes) -> list[Field] | None:
 
 
 def read_sequence(data: bytes) -> list[Field] | None:
-    """Read the fields of the one SEQUENCE that ``data`` is."""
+    """Read the fields of the SEQUENCE that fills ``data``."""
     outer = read_fields(data)
     if outer is None or len(outer) != 1 or outer[0].tag != SEQUENCE:
         return None

@@ -1,15 +1,9 @@
-"""All rules of secrets as one registry: the package's, those of detect-secrets, the user's, and the allow-list.
+"""The registry of secrets: rules of the package, of the installed detect-secrets and of the user, and the allow-list.
 
-Values with a form of their own: what a name such as ``api_key`` holds is then that, not just some key.
+A rule of detect-secrets may have lookarounds, back references and repeats of hundreds, which hyperscan lacks. The
+prefilter of such a rule is its leading part without those: every match of the rule begins with a match of it.
 
-Fingerprints of values that are known and allowed: the value itself is never written down.
-
-Rules of detect-secrets: read from the installed library at run time, so that its updates are ours.
-
-From a regex of Python to what hyperscan can look for: its leading part, without what hyperscan lacks.
-
-A rule of another project may hold lookarounds, back references and repeats of hundreds. Every match of it begins
-with a match of its leading part in which those are left out, so looking for that loses nothing.
+The allow-list has fingerprints of values; the values themselves are never written down.
 """
 
 from __future__ import annotations
@@ -19,14 +13,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import metadata, resources
+from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import read_regular
 from dataaudit.base.yamlfile import explain, load_yaml
 from dataaudit.scan.detectors.patterns.entity import Candidate, Entity, Evidence, Predicate
 from dataaudit.scan.detectors.patterns.registry import Registry, build_registry
@@ -37,22 +31,22 @@ from dataaudit.scan.detectors.patterns.written import (
     parse_layer,
     parser,
     read_layer,
+    read_text,
     shipped_layer,
 )
 from dataaudit.scan.detectors.secrets.pem import body_of
 from dataaudit.scan.detectors.secrets.validators import RESERVED, VALIDATORS, VERSION
 
 _REACH_BYTES = 160
-"""How far a match can extend beyond the part that is looked for; the library's regexes are short but for two."""
+"""How far a match can extend beyond the leading part; the library's regexes are short but for two."""
 UPSTREAM_FILE = "upstream.yaml"
-"""Of this folder: how the rules of each plugin are used."""
 _OPEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 
 
 class Use(BaseModel):
-    """How the rules of one plugin are used."""
+    """How the rules of a plugin are used: a row of ``upstream.yaml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,25 +66,21 @@ class _File(BaseModel):
     plugins: dict[str, Use]
 
 
-def library_version() -> str:
-    """Return the version of detect-secrets that is installed."""
-    return metadata.version("detect-secrets")
-
-
 def add_upstream(entities: tuple[Entity, ...], names: Names) -> tuple[Entity, ...]:
     """Add the library's rules to the entities that they belong to; new entities where there are none."""
-    found = {entity.name: entity for entity in entities}
+    all_entities = {entity.name: entity for entity in entities}
     uses = _read_uses()
     for plugin, regexes in _plugins():
-        use = uses.get(plugin) or Use(entity=(_entity_name(plugin),))
+        other = "OTHER_" + _CAMEL.sub("_", plugin.removesuffix("Detector")).upper()
+        use = uses.get(plugin) or Use(entity=(other,))
         if use.skip:
             continue
         for number, regex in enumerate(regexes):
             name = use.entity[min(number, len(use.entity) - 1)]
             made = _made(name, f"detect-secrets {plugin} {number + 1}", use, regex, names)
-            known = found.get(name)
-            found[name] = replace(known, rules=known.rules + made.rules) if known else made
-    return tuple(found.values())
+            known = all_entities.get(name)
+            all_entities[name] = replace(known, rules=known.rules + made.rules) if known else made
+    return tuple(all_entities.values())
 
 
 def _plugins() -> list[tuple[str, list[re.Pattern[str]]]]:
@@ -112,7 +102,7 @@ def _read_uses() -> dict[str, Use]:
 
 
 def _made(name: str, rule: str, use: Use, regex: re.Pattern[str], names: Names) -> Entity:
-    """Make an entity of one regex, by way of the same checks as what people write."""
+    """Make an entity of a regex; it passes the same checks as those of files."""
     try:
         prefilter, before = leading_part(regex)
     except ValueError as error:
@@ -141,23 +131,19 @@ def _made(name: str, rule: str, use: Use, regex: re.Pattern[str], names: Names) 
 
 
 def _mark_value(pattern: str) -> str:
-    """Name the first group that captures, which the library takes for the secret."""
-    for found in _OPEN.finditer(pattern):
-        if found[0] == "(":
-            return f"{pattern[: found.start()]}(?P<value>{pattern[found.end() :]}"
+    """Name the first group that captures: the library takes it for the secret."""
+    for match in _OPEN.finditer(pattern):
+        if match[0] == "(":
+            return f"{pattern[: match.start()]}(?P<value>{pattern[match.end() :]}"
     return pattern
 
 
-def _entity_name(plugin: str) -> str:
-    return "OTHER_" + _CAMEL.sub("_", plugin.removesuffix("Detector")).upper()
-
-
 _LONGEST = 44
-"""Copies of a repeat that are kept as they are; longer ones make a database too large."""
+"""Copies of a repeat that stay as they are; longer repeats make a database too large."""
 _SHORT = 24
-"""Copies that are kept of a longer one, which is where the pattern then ends."""
+"""Copies that stay of a longer repeat; there the pattern ends."""
 _SKIPPED = 64
-"""Letters that an item at the start may have to be left out."""
+"""Letters of the longest item at the start that is left out."""
 _CATEGORIES = {
     codes.CATEGORY_DIGIT: r"\d",
     codes.CATEGORY_NOT_DIGIT: r"\D",
@@ -171,7 +157,7 @@ _CATEGORIES = {
 def leading_part(pattern: re.Pattern[str]) -> tuple[str, int]:
     """Return a pattern without lookarounds and long repeats that every match of ``pattern`` begins with.
 
-    What may be absent at the start is left out as well: it finds nothing and costs most.
+    Optional items at the start are left out as well; how many letters they may have is returned beside.
     """
     parsed = parser.parse(pattern.pattern, pattern.flags & re.VERBOSE)
     before = 0
@@ -188,17 +174,13 @@ def _sequence(parsed: Any) -> tuple[str, bool]:
     """Return the text of a sequence, and whether it was cut, so that nothing may follow."""
     parts = []
     for code, value in parsed:
-        text, cut = _item(code, value)
+        if code not in _KINDS:
+            raise ValueError(f"a regex with {code} cannot be searched for")
+        text, cut = _KINDS[code](value)
         parts.append(text)
         if cut:
             return "".join(parts), True
     return "".join(parts), False
-
-
-def _item(code: Any, value: Any) -> tuple[str, bool]:
-    if code not in _KINDS:
-        raise ValueError(f"a regex with {code} cannot be searched for")
-    return _KINDS[code](value)
 
 
 def _branch(value: Any) -> tuple[str, bool]:
@@ -256,59 +238,47 @@ _KINDS: dict[Any, Callable[[Any], tuple[str, bool]]] = {
     codes.MIN_REPEAT: _repeat,
 }
 """The text of each kind of node, and whether it was cut."""
-
-DETECTOR = "secrets"
 _FILE = "secrets.yaml"
 
 
 def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Registry:
-    """Return the shipped rules for secrets with those of the user's files, later files first in right."""
+    """Return the shipped rules for secrets with those of the user's files; a later file overrides an earlier one."""
     names = _names()
-    layers = [_shipped()]
-    layers += [read_layer(path, detector=DETECTOR, names=names) for path in paths]
+    layers = [_shipped(), *(read_layer(path, detector="secrets", names=names) for path in paths)]
     allowed = documented_values() | (read_allow_list(allow) if allow else frozenset())
     predicates = {}
-    for layer in layers:
+    for number, layer in enumerate(layers):
+        entities = []
         for entity in layer.entities:
-            placeholder = RESERVED[entity.reserved or "allowed_only"]
-            predicates[_predicate(entity)] = Allowed(entity=entity.name, placeholder=placeholder, fingerprints=allowed)
+            reserved = entity.reserved or "allowed_only"
+            key = f"{entity.name}:{reserved}"
+            predicates[key] = Allowed(entity=entity.name, placeholder=RESERVED[reserved], fingerprints=allowed)
+            entities.append(replace(entity, reserved=key))
+        layers[number] = replace(layer, entities=tuple(entities))
+    digest = hashlib.sha256("\n".join(sorted(allowed)).encode()).hexdigest()
+    other = _other_forms(entity for layer in layers for entity in layer.entities)
     return build_registry(
-        [replace(layer, entities=tuple(map(_with_allowed, layer.entities))) for layer in layers],
-        names=Names(
-            validators={**VALIDATORS, CHECK: other_forms(entity for layer in layers for entity in layer.entities)},
-            reserved=predicates,
-        ),
-        versions={
-            "secrets": VERSION,
-            "detect-secrets": library_version(),
-            "allow-list": digest_allow_list(allowed),
-        },
+        layers,
+        names=Names(validators={**VALIDATORS, CHECK: other}, reserved=predicates),
+        versions={"secrets": VERSION, "detect-secrets": version("detect-secrets"), "allow-list": f"sha256:{digest}"},
     )
 
 
 def _names() -> Names:
-    """What a file of rules may name."""
+    """Return the functions that a file of rules may name."""
     return Names(validators={**VALIDATORS, CHECK: NoOtherForm(forms=())}, reserved=dict(RESERVED))
 
 
 @cache
 def _shipped() -> Layer:
-    names = _names()
+    names, folder = _names(), Path(__file__).parent
 
     def parsed(text: str) -> Layer:
-        own = parse_layer(text, where=_FILE, detector=DETECTOR, names=names)
-        return Layer(entities=add_upstream(own.entities, names), off=own.off, where=own.where)
+        own = parse_layer(text, where=_FILE, detector="secrets", names=names)
+        return replace(own, entities=add_upstream(own.entities, names))
 
-    folder = Path(__file__).parent
-    return shipped_layer(folder, _FILE, parsed, (folder / UPSTREAM_FILE).read_text(encoding="utf-8"), library_version())
-
-
-def _predicate(entity: Entity) -> str:
-    return f"{entity.name}:{entity.reserved or 'allowed_only'}"
-
-
-def _with_allowed(entity: Entity) -> Entity:
-    return replace(entity, reserved=_predicate(entity))
+    uses = (folder / UPSTREAM_FILE).read_text(encoding="utf-8")
+    return shipped_layer(folder, _FILE, parsed, uses, version("detect-secrets"))
 
 
 CHECK = "no_other_form"
@@ -317,28 +287,26 @@ CHECK = "no_other_form"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class NoOtherForm:
-    """Rejects a value that a rule for another entity takes as a whole."""
+    """Rejects a value that a rule for another entity matches as a whole: it is that, not just some key."""
 
     forms: tuple[re.Pattern[str], ...]
     """The regexes of those rules."""
 
     def __call__(self, candidate: Candidate) -> Evidence:
-        """Return what follows for a candidate."""
+        """Check a candidate."""
         taken = any(form.fullmatch(candidate.text) for form in self.forms)
         return Evidence.REJECTED if taken else Evidence.FORM
 
 
-def other_forms(entities: Iterable[Entity]) -> NoOtherForm:
+def _other_forms(entities: Iterable[Entity]) -> NoOtherForm:
     """Collect the rules that need neither a name before a value nor a word near it."""
-    rules = [
-        rule
+    forms = tuple(
+        re.compile(rule.regex, re.ASCII | (re.IGNORECASE if rule.ignore_case else 0))
         for entity in entities
         for rule in entity.rules
         if CHECK not in rule.validators and "(?P<value>" not in rule.regex and rule.tiers.form_bare is not None
-    ]
-    return NoOtherForm(
-        forms=tuple(re.compile(rule.regex, re.ASCII | (re.IGNORECASE if rule.ignore_case else 0)) for rule in rules)
     )
+    return NoOtherForm(forms=forms)
 
 
 _LINE = re.compile(r"(?P<digest>[0-9a-f]{64})?[ \t]*(?:#.*)?")
@@ -356,25 +324,20 @@ def fingerprint(entity: str, value: str) -> str:
 
 
 def parse_allow_list(text: str, *, where: str) -> frozenset[str]:
-    """Read fingerprints, one a line."""
-    found = set()
+    """Read fingerprints, a line each."""
+    digests = set()
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line.strip())
         if match is None:
             raise ConfigError(f"{where}: line {number} is no fingerprint", _HOW)
         if match["digest"]:
-            found.add(match["digest"])
-    return frozenset(found)
+            digests.add(match["digest"])
+    return frozenset(digests)
 
 
 def read_allow_list(path: Path) -> frozenset[str]:
     """Read a file of fingerprints."""
-    try:
-        text = read_regular(path).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"cannot read the allow-list {path}: {reason}", _HOW) from None
-    return parse_allow_list(text, where=str(path))
+    return parse_allow_list(read_text(path, "allow-list", _HOW), where=str(path))
 
 
 def documented_values() -> frozenset[str]:
@@ -383,21 +346,14 @@ def documented_values() -> frozenset[str]:
     return parse_allow_list(text, where="documented.txt")
 
 
-def digest_allow_list(fingerprints: Iterable[str]) -> str:
-    """Return what names a set of fingerprints in the digest of the rules."""
-    return "sha256:" + hashlib.sha256("\n".join(sorted(fingerprints)).encode()).hexdigest()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Allowed:
-    """Tells whether a candidate of an entity is a placeholder or one that is allowed."""
+    """Tells whether a candidate of an entity is a placeholder or an allowed value."""
 
     entity: str
-    """Its name."""
     placeholder: Predicate
-    """The entity's own idea of a value that stands for a secret."""
     fingerprints: frozenset[str]
-    """Those that are allowed, of all entities."""
+    """Allowed values of all entities."""
 
     def __call__(self, candidate: Candidate) -> bool:
         """Return whether it is to be counted apart."""

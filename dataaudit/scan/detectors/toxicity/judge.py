@@ -1,11 +1,8 @@
-"""ToxicityJudge: Detoxify's answer for each document of a sample.
+"""The toxicity judge: Detoxify's answer for each document of a sample, from windows of its own tokens.
 
-Batches of fixed shapes: a window's answer does not depend on what else is judged with it.
-
-A product of matrices of another shape may add in another order, and the last digit moves. So a window is padded
-to the next of a few lengths, and each length has one number of rows; rows that are left over are filled.
-
-Windows: the stretches of a document that a judge looks at, as tokens of its own tokenizer.
+A window's answer does not depend on the other windows of its batch. A product of matrices of another shape may add in
+another order, and the last digit moves. So batches have fixed shapes: a window is padded to the next of a few lengths,
+and each length has a fixed number of rows; rows that are left over are filled.
 """
 
 from __future__ import annotations
@@ -14,15 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.base.errors import DetectorError, Guarded
-from dataaudit.scan.detectors.judges import quiet
+from dataaudit.base.errors import CatchErrors, DetectorError
+from dataaudit.scan.detectors.judges import draw, quiet
 from dataaudit.scan.detectors.toxicity.judge_model import CheckpointError, JudgeModel, build, config_sha256, file_sha256
 
 DIGITS = 4
@@ -47,7 +43,7 @@ class Judged:
     probabilities: npt.NDArray[np.float32]
     """float32[n, classes] the largest of the document's windows, to 4 decimals; NaN in the rows that failed."""
     windows: npt.NDArray[np.int16]
-    """int16[n] windows that were looked at; 0 where the document was not encoded."""
+    """int16[n] windows that were judged; 0 where the document was not encoded."""
     whole: npt.NDArray[np.bool_]
     """bool[n]: those windows are all of the document."""
     failures: tuple[Failure | None, ...]
@@ -55,12 +51,9 @@ class Judged:
 
 
 class ToxicityJudge:
-    """A judge, loaded when it is first asked, once in a process.
+    """A judge, loaded at its first call, once in a process.
 
-    The same text has the same answer whatever is asked beside it; between processors the last decimal may differ.
-
-    Args:
-        model: What :func:`dataaudit.scan.detectors.toxicity.judge_model.resolve_judge` found.
+    The same text has the same answer in any batch; between processors the last decimal may differ.
     """
 
     def __init__(self, model: JudgeModel) -> None:
@@ -73,7 +66,7 @@ class ToxicityJudge:
 
     @staticmethod
     def release() -> None:
-        """Give the memory of the model back; the next question loads it again."""
+        """Free the memory of the model; the next call loads it again."""
         _loaded.cache_clear()
 
 
@@ -86,7 +79,7 @@ class _Loaded:
         self.model = model
         self.device = _device(model.device)
         judge = _build(model, self.device)
-        torch.set_num_threads(1)  # workers are one to a core; and the number of threads may move the last digit
+        torch.set_num_threads(1)  # each core has a worker; and the number of threads may move the last digit
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
         self._network = judge.model
@@ -102,20 +95,20 @@ class _Loaded:
         whole = np.zeros(number, dtype=np.bool_)
         windows: list[list[int]] = []
         for index, text in enumerate(texts):
-            found = None
-            with Guarded():
-                found = windows_of(
+            tokens: list[list[int]] = []
+            with CatchErrors() as call:
+                tokens, whole[index] = windows_of(
                     text.as_py(),
                     self._tokenizer,
                     window=self._limit,
                     max_windows=self.model.max_windows,
                     seed=self.model.seed,
                 )
-            if found is None:
+            if call.error is not None:
                 failures[index] = Failure.NOT_ENCODED
                 continue
-            counts[index], whole[index] = len(found.tokens), found.whole
-            windows += found.tokens
+            counts[index] = len(tokens)
+            windows += tokens
         answers = self._answers(windows)
         probabilities = np.full((number, classes), np.nan, dtype=np.float32)
         starts = np.cumsum(counts) - counts
@@ -133,36 +126,27 @@ class _Loaded:
         """float32[w, classes] of each window: NaN where the answer is no number, inf where the model raised."""
         answers = np.full((len(windows), len(self.model.classes)), np.inf, dtype=np.float32)
         for batch in batches(windows, limit=self._limit, tokens=self._tokens, pad=self._pad):
-            with Guarded() as call:
-                answers[batch.windows] = self._ask(batch)[: len(batch.windows)]
-            if call.error is not None:  # one window must not cost the others their answers
+            with CatchErrors() as call:
+                answers[batch.windows] = self._probabilities(batch.ids, batch.mask)[: len(batch.windows)]
+            if call.error is not None:  # a window must not cost the others their answers
                 for row, window in enumerate(batch.windows.tolist()):
-                    answers[window] = self._ask_alone(batch, row)
+                    rows = np.full(len(batch.ids), row)
+                    with CatchErrors():
+                        answers[window] = self._probabilities(batch.ids[rows], batch.mask[rows])[0]
         return answers
 
-    def _ask_alone(self, batch: Batch, row: int) -> npt.NDArray[np.float32] | float:
-        rows = np.full(len(batch.ids), row)
-        with Guarded():
-            answer: npt.NDArray[np.float32] = self._ask(
-                Batch(windows=batch.windows[row : row + 1], ids=batch.ids[rows], mask=batch.mask[rows])
-            )[0]
-            return answer
-        return float("inf")
-
-    def _ask(self, batch: Batch) -> npt.NDArray[np.float32]:
+    def _probabilities(self, tokens: npt.NDArray[np.int64], masks: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         import torch
 
         with torch.inference_mode():
-            ids = torch.from_numpy(batch.ids).to(self.device)
-            mask = torch.from_numpy(batch.mask).to(self.device)
+            ids = torch.from_numpy(tokens).to(self.device)
+            mask = torch.from_numpy(masks).to(self.device)
             logits = self._network(input_ids=ids, attention_mask=mask)[0][:, : len(self.model.classes)]
             probabilities: npt.NDArray[np.float64] = torch.sigmoid(logits.to("cpu", torch.float64)).numpy()
         return np.round(probabilities, DIGITS).astype(np.float32)
 
 
-@lru_cache(maxsize=1)
-def _loaded(model: JudgeModel) -> _Loaded:
-    return _Loaded(model)
+_loaded = lru_cache(maxsize=1)(_Loaded)
 
 
 def _device(wanted: str) -> str:
@@ -204,7 +188,7 @@ class Batch:
     """Windows of about the same length."""
 
     windows: npt.NDArray[np.int64]
-    """int64[w] which windows they are, ascending by length, then by number; the first w rows."""
+    """int64[w] numbers of the windows, ascending by length, then by number; the first w rows."""
     ids: npt.NDArray[np.int64]
     """int64[r, length] tokens, padded."""
     mask: npt.NDArray[np.int64]
@@ -238,46 +222,27 @@ def _batch(
     return Batch(windows=members, ids=ids, mask=mask)
 
 
-STRETCH = 1 << 15
-"""Characters of a stretch. A document of more than ``max_windows`` of them is never encoded as a whole: as many
-stretches are drawn, and one window of each."""
+SEGMENT = 1 << 15
+"""Characters of a segment. A document of more than ``max_windows`` of them is never encoded as a whole: as many
+segments are drawn, and a window of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Windows of one document."""
+def windows_of(text: str, tokenizer: Any, *, window: int, max_windows: int, seed: int) -> tuple[list[list[int]], bool]:
+    """Return the ids of a document's windows, at most ``max_windows`` and drawn by its text, and whether it is whole.
 
-    tokens: list[list[int]]
-    """Ids of each window, with those that the tokenizer adds; [1, max_windows] of them, in the document's order."""
-    whole: bool
-    """Whether they are all of the document."""
-
-
-def windows_of(text: str, tokenizer: Any, *, window: int, max_windows: int, seed: int) -> Windows:
-    """Cut a document into windows, and draw some where there are more than are looked at.
-
-    The draw depends on the text and the seed alone, so that it is the same wherever the document lies.
+    Windows are in the document's order, with the ids that the tokenizer adds.
     """
-    if len(text) <= STRETCH * max_windows:
+    if len(text) <= SEGMENT * max_windows:
         tokens = _encode(text, tokenizer, window)
         if len(tokens) <= max_windows:
-            return Windows(tokens, whole=True)
-        return Windows([tokens[index] for index in draw(text, len(tokens), max_windows, seed)], whole=False)
+            return tokens, True
+        return [tokens[index] for index in draw(text, len(tokens), max_windows, seed)], False
     chosen = []
-    for index in draw(text, -(-len(text) // STRETCH), max_windows, seed):
-        stretch = text[index * STRETCH : (index + 1) * STRETCH]
-        tokens = _encode(stretch, tokenizer, window)
-        chosen.append(tokens[draw(stretch, len(tokens), 1, seed)[0]])
-    return Windows(chosen, whole=False)
-
-
-def draw(text: str, among: int, number: int, seed: int) -> Sequence[int]:
-    """Draw ``number`` of the first natural numbers by a hash of a text: those with the smallest hashes, ascending."""
-    key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=seed.to_bytes(8, "little")).digest()
-    ranks = sorted(
-        (blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), index) for index in range(among)
-    )
-    return sorted(index for _, index in ranks[:number])
+    for index in draw(text, -(-len(text) // SEGMENT), max_windows, seed):
+        segment = text[index * SEGMENT : (index + 1) * SEGMENT]
+        tokens = _encode(segment, tokenizer, window)
+        chosen.append(tokens[draw(segment, len(tokens), 1, seed)[0]])
+    return chosen, False
 
 
 def _encode(text: str, tokenizer: Any, window: int) -> list[list[int]]:
@@ -293,7 +258,7 @@ def _encode(text: str, tokenizer: Any, window: int) -> list[list[int]]:
 
 
 def window_limit(tokenizer: Any, config: Any, window: int) -> int:
-    """Return how many tokens a model can take at once, if fewer than a window."""
+    """Return how many tokens a model can take at once, at most a window."""
     limit = min(window, int(tokenizer.model_max_length))
     positions = getattr(config, "max_position_embeddings", None)
     if positions:

@@ -1,13 +1,8 @@
-"""JudgeSettings and JudgeModel: which toxicity judge a config asks for, and the one that was found.
+"""The toxicity judge's model: from a config's settings to a judge that answers, or to the reason why there is none.
 
-Reading a checkpoint of Detoxify without running what is in it, and building the model.
-
-Detoxify unpickles whatever a checkpoint holds. Here torch reads it with ``weights_only=True`` (tensors, numbers,
-strings, lists and dicts, nothing that runs), the names in it are checked, and Detoxify is given what was read.
-
-resolve_judge: from what a config asks for to a judge that is known to answer, or to the reason why there is none.
-
-Where the weights, the settings and the vocabulary of a judge lie, and how published ones are fetched.
+Weights, settings and vocabulary lie in caches or folders; published weights are fetched. Detoxify unpickles whatever a
+checkpoint holds. Here torch reads it with ``weights_only=True`` (tensors, numbers, strings, lists and dicts, nothing
+that runs), the names in it are checked, and Detoxify gets the result.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,27 +29,18 @@ from urllib.request import (
     UnknownHandler,
 )
 
-from dataaudit.base.errors import Guarded
+from dataaudit.base.errors import CatchErrors
 from dataaudit.base.files import replacing
 from dataaudit.scan.detectors.judges import Absence, Unavailable, not_installed, quiet
 
-CONFIG_FILES = (
-    "added_tokens.json",
-    "config.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "special_tokens_map.json",
-    "spiece.model",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
-)
-"""Files that say what a model is and how it reads text."""
-_VOCABULARIES = {"sentencepiece.bpe.model", "spiece.model", "tokenizer.json", "vocab.json", "vocab.txt"}
+_VOCABULARIES = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.json", "vocab.json", "vocab.txt")
+_SETTINGS = ("added_tokens.json", "config.json", "merges.txt", "special_tokens_map.json", "tokenizer_config.json")
+CONFIG_FILES = sorted((*_SETTINGS, *_VOCABULARIES))
+"""Settings and vocabulary of a model."""
 _STALL_S = 15.0
 _DEADLINE_S = 1800.0
 _CHUNK = 1 << 20
+_FORBIDDING = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def offline() -> bool:
@@ -62,16 +48,10 @@ def offline() -> bool:
     return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in _FORBIDDING)
 
 
-_FORBIDDING = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-
-
 def file_sha256(path: Path) -> str:
-    """Hash a file in pieces."""
-    digest = sha256()
+    """Hash a file."""
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return file_digest(file, "sha256").hexdigest()
 
 
 def config_sha256(folder: Path) -> str:
@@ -133,17 +113,11 @@ def fetch(url: str, path: Path, *, digits: str, stall_s: float = _STALL_S, deadl
 
 
 def open_https(url: str, *, timeout: float) -> Any:
-    """Open an address with the one handler that there is, of https; a redirection to another scheme has none."""
+    """Open an address of https; a redirection to another scheme is refused, for it has no handler."""
     opener = OpenerDirector()
     opener.addheaders = [("User-Agent", "dataaudit")]
-    for handler in (
-        ProxyHandler(),
-        UnknownHandler(),
-        HTTPDefaultErrorHandler(),
-        HTTPRedirectHandler(),
-        HTTPErrorProcessor(),
-        HTTPSHandler(),
-    ):
+    errors = UnknownHandler(), HTTPDefaultErrorHandler(), HTTPErrorProcessor()
+    for handler in (ProxyHandler(), *errors, HTTPRedirectHandler(), HTTPSHandler()):
         opener.add_handler(handler)
     return opener.open(url, timeout=timeout)
 
@@ -155,13 +129,10 @@ def config_folder(model_type: str, *, given: Path | None, beside: Path, download
             return given
         message = f"expected config.json and a vocabulary in {given}"
         return Unavailable(reason=Absence.CONFIG_ABSENT, message=message, hint="Correct `toxicity.config_path`.")
-    place = beside / model_type
-    if is_config(place):
-        return place
-    found = _from_hub(model_type, download=download and not offline())
-    if found is not None:
-        return found
-    return Unavailable(
+    if is_config(beside / model_type):
+        return beside / model_type
+    folder = _from_hub(model_type, download=download and not offline())
+    return folder or Unavailable(
         reason=Absence.CONFIG_ABSENT,
         message="the settings and vocabulary of the checkpoint are not on this machine and could not be fetched",
         hint="Copy config.json and the tokenizer's files into a folder and name it in `toxicity.config_path`.",
@@ -178,10 +149,8 @@ def _from_hub(name: str, *, download: bool) -> Path | None:
 
     for local in (True, False) if download else (True,):
         folder = None
-        with Guarded():  # no such name, no network, no right to it
-            folder = snapshot_download(
-                name, allow_patterns=list(CONFIG_FILES), local_files_only=local, etag_timeout=_STALL_S
-            )
+        with CatchErrors():  # no such name, no network, no right to it
+            folder = snapshot_download(name, allow_patterns=CONFIG_FILES, local_files_only=local, etag_timeout=_STALL_S)
         if folder is not None and is_config(Path(folder)):
             return Path(folder)
     return None
@@ -197,12 +166,12 @@ NAMED = {
 """Published checkpoints by name, and the languages that they were trained on."""
 
 WINDOWS_VERSION = "1"
-"""Changes when the same document may be shown to the model in another way."""
+"""Changes when the same document may be cut in another way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """The judge that a config asks for."""
+    """The judge that a config requests."""
 
     judge: str = "original"
     """Name of a published checkpoint, or the path of one."""
@@ -211,11 +180,11 @@ class JudgeSettings:
     device: str = "auto"
     """``auto`` (a GPU where there is one), ``cpu`` or ``cuda``."""
     languages: tuple[str, ...] = ()
-    """Languages that it is asked about; empty: those that a published one was trained on, all of any other."""
+    """Languages that are judged; empty: those that a published judge was trained on, all for any other."""
     download: bool = True
     """Whether a published checkpoint may be fetched when it is not in the cache."""
     seed: int = 0
-    """Of the choice of windows in long documents."""
+    """Of the draw of windows in long documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +198,7 @@ class JudgeModel:
     sha256: str
     """Of the checkpoint's file."""
     config_sha256: str
-    """Of the names and contents of the settings and vocabulary files that belong to it."""
+    """Of the names and contents of its settings and vocabulary files."""
     classes: tuple[str, ...]
     """Names of the columns of its answers, as Detoxify spells them (``toxicity``, ``insult``, ...)."""
     languages: tuple[str, ...]
@@ -239,9 +208,7 @@ class JudgeModel:
     config_path: Path
     """Folder with its settings and vocabulary."""
     device: str = "auto"
-    """``auto``, ``cpu`` or ``cuda``."""
     seed: int = 0
-    """Of the choice of windows in long documents."""
     window: int = 512
     """Tokens of a window at most, those included that the tokenizer adds."""
     max_windows: int = 8
@@ -254,7 +221,7 @@ class JudgeModel:
 
     @property
     def main_class(self) -> int:
-        """Index of the class that says toxic as a whole; the first where none is called so."""
+        """Index of the class of toxicity as a whole; 0 where none is called so."""
         return self.classes.index("toxicity") if "toxicity" in self.classes else 0
 
 
@@ -265,12 +232,7 @@ _OF_CODE = ("GLOBAL", "Unsupported global", "Unsupported class")
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be used.
-
-    Args:
-        reason: Stable code.
-        message: What was expected and found; nothing of the file's content but names of its parts.
-    """
+    """A checkpoint that cannot be used; the message shows nothing of its content but names of its parts."""
 
     def __init__(self, reason: Absence, message: str) -> None:
         super().__init__(reason, message)
@@ -285,7 +247,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     import torch
 
     loaded: Any = None
-    with Guarded() as call, quiet():
+    with CatchErrors() as call, quiet():
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     if isinstance(call.error, pickle.UnpicklingError) and any(word in str(call.error) for word in _OF_CODE):
         raise CheckpointError(
@@ -305,19 +267,7 @@ def arguments_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(path: Path, config_path: Path, device: str) -> Any:
-    """Build Detoxify's model from a checkpoint, whatever place its settings had where it was made.
-
-    Args:
-        path: The checkpoint.
-        config_path: Folder with the settings and vocabulary.
-        device: ``cpu`` or ``cuda``.
-
-    Returns:
-        ``detoxify.Detoxify``, in the state of inference.
-
-    Raises:
-        CheckpointError: It cannot be read, or does not fit its settings.
-    """
+    """Build ``detoxify.Detoxify`` for inference from a checkpoint and the folder of its settings and vocabulary."""
     from detoxify import Detoxify
     from transformers.utils import logging as transformers_logging
 
@@ -325,7 +275,7 @@ def build(path: Path, config_path: Path, device: str) -> Any:
     checkpoint = read_checkpoint(path)
     arguments_of(checkpoint)["model_type"] = str(config_path)
     judge: Any = None
-    with Guarded() as call, _LOCK, quiet(), _given(checkpoint):
+    with CatchErrors() as call, _LOCK, quiet(), _given(checkpoint):
         judge = Detoxify(checkpoint=str(path), device=device)
     if call.error is not None:
         raise CheckpointError(Absence.BROKEN_CHECKPOINT, f"it does not fit its settings ({call.kind})")
@@ -338,7 +288,7 @@ def build(path: Path, config_path: Path, device: str) -> Any:
 
 @contextmanager
 def _given(checkpoint: dict[str, Any]) -> Iterator[None]:
-    """Let Detoxify's ``torch.load`` give what was read safely."""
+    """Let Detoxify's ``torch.load`` return a checkpoint that was read safely."""
     from detoxify import detoxify
 
     torch = detoxify.torch
@@ -375,7 +325,7 @@ def _check(loaded: Any) -> None:
 
 
 def _absent(model: Any, tensors: Mapping[str, Any]) -> int:
-    """Count the parameters that a checkpoint does not give; the library would make them up at random."""
+    """Count the parameters that a checkpoint lacks; the library would make them up at random."""
     given = set()
     for name in tensors:
         head, _, tail = name.rpartition(".")
@@ -384,7 +334,7 @@ def _absent(model: Any, tensors: Mapping[str, Any]) -> int:
 
 
 def resolve_judge(settings: JudgeSettings, base_dir: Path) -> JudgeModel | Unavailable:
-    """Find the judge that a config asks for, load it once and let it answer."""
+    """Find the judge that a config requests, load it once and let it answer."""
     absent = not_installed("the toxicity judge", "toxicity")
     if absent is not None:
         return absent

@@ -1,13 +1,8 @@
 """The toxicity screen: a linear model of words, pairs of words and pieces of words, over every document.
 
-It judges English. A document of another language is not screened; one whose language nobody could tell is, when
-English words are in it.
-
-The screen's model file: arrays of integers, a table from score to probability, and what they were made from.
-
-It is an ``.npz`` that is read without pickle. Every array is checked before any of it is used.
-
-ScreenBatch: how toxic the cheap screen takes every document of a batch to be.
+It knows English. A document of another language is not screened; a document of unknown language is, when English words
+are in it. The model file is an ``.npz`` that is read without pickle: arrays of integers, a table from score to
+probability, and their origin. Every array is checked before any of it is used.
 """
 
 from __future__ import annotations
@@ -39,12 +34,12 @@ class ScreenBatch:
     probability: npt.NDArray[np.float64]
     """float64[n] calibrated P(toxic), from a table that is looked up with ``raw``; 0 where not screened."""
     screened: npt.NDArray[np.bool_]
-    """bool[n]: the document's language is one that the screen can judge, and it holds a word."""
+    """bool[n]: the screen knows the document's language, and the document has a word."""
 
 
 NAME = "dataaudit-screen"
 ONE_IN = 12
-"""A document of unknown language is English when so many of its words, or fewer, hold one of ``ENGLISH``."""
+"""A document of unknown language is English when so many of its words, or fewer, have a word of ``ENGLISH``."""
 ENGLISH = (
     b"the and that you this with for have what your not are they which would from were been who will their about"
     b" there when can all how out my is it to of"
@@ -52,11 +47,7 @@ ENGLISH = (
 
 
 class ToxicityScreen:
-    """The screen, loaded; it says the same of a document whatever stands beside it in a batch.
-
-    Raises:
-        DetectorError: The model is gone, or is not the one that was named.
-    """
+    """The screen, loaded; the score of a document does not depend on the others of its batch."""
 
     def __init__(self, model: DetectorModel) -> None:
         assert model.path is not None
@@ -73,19 +64,20 @@ class ToxicityScreen:
         screened = self._screened(words, languages)
         raw = toxic_scores(values, offsets, words, screened, self.file.weights)
         raw[screened] += self.file.bias
-        places = np.searchsorted(self.file.steps, raw, side="right")
-        probability = np.where(screened, self.file.probabilities[places], 0.0)
+        probability = np.where(
+            screened, self.file.probabilities[np.searchsorted(self.file.steps, raw, side="right")], 0.0
+        )
         return ScreenBatch(raw=raw, probability=probability, screened=screened)
 
     def threshold(self, probability: float = 0.5) -> int:
-        """Return the least raw score whose probability is at least so much; above all scores if none is."""
-        place = int(np.searchsorted(self.file.probabilities, probability, side="left"))
-        if place == 0:
+        """Return the least raw score of at least a probability; above all scores if none has it."""
+        step = int(np.searchsorted(self.file.probabilities, probability, side="left"))
+        if step == 0:
             return int(np.iinfo(np.int64).min)
-        return int(self.file.steps[place - 1]) if place <= len(self.file.steps) else int(np.iinfo(np.int64).max)
+        return int(self.file.steps[step - 1]) if step <= len(self.file.steps) else int(np.iinfo(np.int64).max)
 
     def _screened(self, words: WordBatch, languages: LanguageBatch | None) -> npt.NDArray[np.bool_]:
-        """Tell which documents hold words and are in a language of the model."""
+        """Tell which documents have words and are in a language of the model."""
         counts = words.num_words()
         if languages is None:
             english, unknown = np.zeros(len(counts), dtype=np.bool_), np.ones(len(counts), dtype=np.bool_)
@@ -102,8 +94,8 @@ class ToxicityScreen:
 
 @cache
 def find_screen() -> DetectorModel:
-    """Return what names the screen of this package."""
-    path = packaged_screen()
+    """Return the model of this package's screen."""
+    path = Path(__file__).parent / "screen.npz"
     data = _read(path)
     about = read_screen(data, str(path)).about
     return DetectorModel(
@@ -113,11 +105,6 @@ def find_screen() -> DetectorModel:
         languages=tuple(about["languages"]),
         path=path,
     )
-
-
-def packaged_screen() -> Path:
-    """Return where the model lies."""
-    return Path(__file__).parent / "screen.npz"
 
 
 @cache
@@ -146,10 +133,9 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScreenFile:
-    """What a model file holds."""
+    """The contents of a model file."""
 
     weights: ToxicWeights
-    """Of the kernel."""
     bias: int
     """Added to the kernel's score; ``raw`` is the sum, in 2^-16 of a logit before calibration."""
     steps: np.ndarray
@@ -157,7 +143,7 @@ class ScreenFile:
     probabilities: np.ndarray
     """float64[k + 1] of P(toxic) below the first step, between two, above the last; ascending."""
     about: dict[str, Any]
-    """Name, version, languages, data with licences, and what was measured while it was trained."""
+    """Name, version, languages, data with licences, and measurements of its training."""
 
 
 def write_screen(file: ScreenFile) -> bytes:
@@ -207,7 +193,7 @@ def read_screen(data: bytes, origin: str) -> ScreenFile:
 
 
 def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:
-    """Say what is wrong with a model; None if it can be used."""
+    """Return the fault of a model; None if it can be used."""
     for name, array in arrays.items():
         if array.dtype != _DTYPES[name] or array.ndim != 1:
             return f"`{name}` of {array.dtype}, {array.ndim} dimensions"
@@ -217,7 +203,7 @@ def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:
         "another format": not isinstance(about, dict) or about.get("format") != FORMAT,
         "tables whose sizes are no powers of two": any(size < 2 or size & (size - 1) for size in sizes),
         "keys without weights": len(arrays["disguised"]) != len(arrays["keys"]),
-        "a table of keys without a free place": bool(np.all(arrays["keys"])),  # looking a key up would not end
+        "a table of keys without a free slot": bool(np.all(arrays["keys"])),  # looking a key up would not end
         "no windows": len(arrays["passage"]) != 2
         or not 0 < int(arrays["passage"][0]) < len(arrays["norms"]) - 1
         or len(arrays["bias"]) != 1,
@@ -225,4 +211,4 @@ def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:
         "a calibration that is no rising probability": not bool(np.all((chances >= 0) & (chances <= 1)))
         or bool(np.any(np.diff(chances) < 0)),
     }
-    return next((fault for fault, found in faults.items() if found), None)
+    return next((fault for fault, present in faults.items() if present), None)

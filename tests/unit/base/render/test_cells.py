@@ -1,5 +1,7 @@
 """Names that are too long for their place keep what tells them apart."""
 
+from unicodedata import category
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,12 @@ def test_of_a_path_the_last_folders_and_the_file_are_kept(name, width, shown, he
     assert shortened(name, width, head=head) == shown
 
 
-@given(st.text(alphabet="ab/.=-é日", max_size=200), st.integers(8, 80))
-def test_it_fits(name, width):
-    assert cells(shortened(name, width)) <= width
+PATHS = st.text(alphabet="ab/.=-é日", max_size=200)
+
+
+@given(name=PATHS | st.text(max_size=300), width=st.integers(8, 100), head=st.booleans())
+def test_it_fits_and_steers_no_terminal(name, width, head):
+    """Cells, not characters."""
+    short = shortened(name, width, head=head)
+    assert cells(short) <= width
+    assert not {category(character) for character in short} & {"Cc", "Cf", "Cs", "Zl", "Zp"}

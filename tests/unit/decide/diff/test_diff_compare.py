@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from lanes import examples
 
 from dataaudit.base.errors import ManifestMismatch
-from dataaudit.decide.diff import words
-from dataaudit.decide.diff.compare import compare
+from dataaudit.decide.diff.compare import compare, complaint
 from dataaudit.decide.diff.difference import Bump, MetricChangeKind, ShardChangeKind
 from dataaudit.manifest.load import load_manifest
 
@@ -322,7 +321,7 @@ def test_a_version_that_differs_in_its_suffix_alone_is_too_small_and_not_unchang
     )
 
     assert found.proposal.complaint == "too_small"
-    assert words.complaint(found) == "the new version differs in its suffix alone, but the data demand a minor bump"
+    assert complaint(found) == "the new version differs in its suffix alone, but the data demand a minor bump"
 
 
 def test_a_copy_of_a_shard_that_is_gone_is_not_said_to_be_gone_altogether(tmp_path):

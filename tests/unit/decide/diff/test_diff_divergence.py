@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins import drift as twin
+from reference import drift as twin
 
 from dataaudit.decide.diff.drifts import divergence, least_by_chance
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from diff_made import difference, histogram, shard
-from twins import drift as twin
+from reference import drift as twin
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 SIZE = 1000

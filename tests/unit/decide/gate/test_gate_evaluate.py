@@ -9,7 +9,7 @@ from made_facts import covered, facts, policy, record, rule, sampled, shard_row
 from made_manifest import shard
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.decide.gate.evaluate import evaluate
+from dataaudit.decide.gate.run import evaluate
 from dataaudit.decide.gate.scopes import judge_shards, shard_statistics
 from dataaudit.decide.gate.verdict import State, WaiverState
 from dataaudit.decide.gate.writers.words import Effect, effect_of

@@ -11,10 +11,9 @@ from made_manifest import make, shard
 
 from dataaudit.base.errors import ExitCode, ManifestError, ManifestMismatch
 from dataaudit.decide.gate.document import gate_json, read_verdict
-from dataaudit.decide.gate.evaluate import evaluate
 from dataaudit.decide.gate.evidence import failing
 from dataaudit.decide.gate.policy import Policy
-from dataaudit.decide.gate.run import judge
+from dataaudit.decide.gate.run import evaluate, judge
 from dataaudit.decide.gate.verdict import State, WaiverState
 from dataaudit.decide.gate.writers.blocks import terminal_text, verdict_title
 from dataaudit.manifest.load import load_manifest

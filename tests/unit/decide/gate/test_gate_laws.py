@@ -13,9 +13,9 @@ from lanes import examples
 from made_facts import covered, facts, policy, record, rule, sampled, shard_row
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.decide.gate.evaluate import evaluate
-from dataaudit.decide.gate.judge import Compared, judge
+from dataaudit.decide.gate.judge import Compared, judge_record
 from dataaudit.decide.gate.policy import LIMITS
+from dataaudit.decide.gate.run import evaluate
 from dataaudit.decide.gate.scopes import SHARD_STATISTICS, judge_shards
 from dataaudit.decide.gate.verdict import ORDER, State
 from dataaudit.manifest.metric import Metric, Scope
@@ -203,7 +203,7 @@ def one_by_one(made, statistic, rows, held_out):
                 some = max(1, rows[index]["documents"])
                 chance = math.sqrt((max(0.0, compared.value * (1 - compared.value)) + 1 / some) / some)
                 compared = replace(compared, spread=max(compared.spread, chance))
-        yield index, judge(made, one, compared)
+        yield index, judge_record(made, one, compared)
 
 
 def kind(row):

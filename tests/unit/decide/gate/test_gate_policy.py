@@ -10,8 +10,8 @@ import yaml
 from made_facts import rule
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.decide.gate import builtin
-from dataaudit.decide.gate.builtin import policy_path
+from dataaudit.decide import gate
+from dataaudit.decide.gate import policy_path
 from dataaudit.decide.gate.number_texts import REASONS, reason_text
 from dataaudit.decide.gate.policy import parse_policy
 from dataaudit.decide.gate.run import policy_of
@@ -56,7 +56,7 @@ def test_a_file_of_the_current_folder_comes_before_the_ready_policy_of_its_name(
 
 
 def test_in_an_installed_package_the_ready_policies_lie_beside_the_gate(tmp_path, monkeypatch):
-    monkeypatch.setattr(builtin, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(gate, "_PACKAGE", tmp_path)
     (tmp_path / "policies").mkdir()
     assert policy_path(Path("canary")) == tmp_path / "policies/canary.yaml"
 

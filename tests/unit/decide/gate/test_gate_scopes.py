@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from made_facts import covered, facts, policy, record, rule
 
-from dataaudit.decide.gate.evaluate import evaluate
 from dataaudit.decide.gate.facts import record_of
+from dataaudit.decide.gate.run import evaluate
 from dataaudit.decide.gate.scopes import expected_scopes
 from dataaudit.decide.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, ProtectedRecord, StageRecord

@@ -17,12 +17,11 @@ from made_manifest import make, shard
 
 from dataaudit import cli
 from dataaudit.base.errors import ExitCode
-from dataaudit.decide.gate.builtin import ready_path
+from dataaudit.decide.gate import builtin_path
 from dataaudit.decide.gate.draft import DRAWN, candidates, draft, draft_of, outward
-from dataaudit.decide.gate.evaluate import evaluate
 from dataaudit.decide.gate.number_texts import discreet_ceiling
 from dataaudit.decide.gate.policy import parse_policy
-from dataaudit.decide.gate.run import judge, policy_of
+from dataaudit.decide.gate.run import evaluate, judge, policy_of
 from dataaudit.decide.gate.scopes import rule_problems
 from dataaudit.decide.gate.verdict import Case, State
 from dataaudit.manifest.load import load_manifest
@@ -102,7 +101,7 @@ def test_every_rule_of_release_gate_and_every_family_has_its_part():
     """A warning of release-gate about a measured number is drawn instead; no family is forgotten."""
     bounds, changes = candidates()
     drawn = {(rule.metric, rule.stat) for rule in DRAWN}
-    for rule in policy_of(ready_path("release-gate")).rules:
+    for rule in policy_of(builtin_path("release-gate")).rules:
         assert rule in bounds or rule in changes or (rule.metric, rule.stat) in drawn
     spoken_of = {rule.metric for rule in (*bounds, *DRAWN, *changes)}
     for family in FAMILIES:

@@ -12,8 +12,8 @@ from made_facts import covered, facts, policy, record, rule
 
 from dataaudit.decide.diff.compared_records import compare_metrics
 from dataaudit.decide.diff.difference import MetricChangeKind
-from dataaudit.decide.gate.evaluate import evaluate
 from dataaudit.decide.gate.number_texts import REASONS
+from dataaudit.decide.gate.run import evaluate
 from dataaudit.decide.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, ProtectedRecord, StageRecord
 from dataaudit.manifest.metric_rows import metrics_table

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 from made_facts import covered, facts, policy, record, rule
 
-from dataaudit.decide.gate.evaluate import evaluate
+from dataaudit.decide.gate.run import evaluate
 from dataaudit.decide.gate.verdict import State
 
 KEYS = {"metric": "secret_hit_rate", "stat": "validated_hits", "unit": "hits"}

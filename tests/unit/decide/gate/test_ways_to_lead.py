@@ -59,7 +59,7 @@ def fingerprint() -> str:
     from made_facts import covered, facts, rule
     from made_facts import policy as made
 
-    from dataaudit.decide.gate.evaluate import evaluate
+    from dataaudit.decide.gate.run import evaluate
 
     one = rule(**RATE)
     return evaluate(made(one), facts(covered(), COPIES), on=today()).rules[0].cases[0].fingerprint

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from made_facts import covered, facts, policy, record, rule
 
-from dataaudit.decide.gate.evaluate import evaluate
+from dataaudit.decide.gate.run import evaluate
 from dataaudit.decide.gate.verdict import State
 from dataaudit.manifest.metric import Scope
 

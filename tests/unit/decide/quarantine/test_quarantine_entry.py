@@ -161,7 +161,7 @@ def test_a_key_twice_is_refused_whatever_the_id_says():
     own = twice.replace(FULL.id.encode(), b"sha256:" + hashlib.sha256(body).hexdigest().encode())
     for line in (twice, own, own.replace(b'"reason":"spike"', b'"re\\u0061son":"spike"')):
         [bad] = parse(line + b"\n", "x").bad
-        assert (bad.code, bad.says) == (
+        assert (bad.code, bad.problem) == (
             "invalid",
             "the key `reason` is given twice: readers would take either value",
         )

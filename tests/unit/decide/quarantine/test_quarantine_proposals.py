@@ -98,7 +98,7 @@ def test_a_copy_of_another_shard_is_not_proposed_for_its_duplicates():
         ("dups", "2.jsonl"),
         ("drift", "1.jsonl"),
     ]
-    assert [(one.name, one.rule, one.why) for one in found.passed_over] == [("train/1.jsonl", "dups", "twin")]
+    assert [(one.name, one.rule, one.why) for one in found.passed_over] == [("train/1.jsonl", "dups", "copy")]
 
 
 def test_a_held_out_shard_is_not_proposed_for_its_duplicates():

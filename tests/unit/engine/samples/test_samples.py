@@ -14,9 +14,9 @@ from made_manifest import make, shard
 from dataaudit.base.errors import ConfigError
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Outcome, ScanSettings
 from dataaudit.engine.samples import choose, prepare_samples, sample_manifest
-from dataaudit.engine.units import Outcome, ScanSettings
-from dataaudit.engine.work import scan_part
+from dataaudit.engine.scan import scan_part
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.stages import STAGES
 from dataaudit.scan.annotators import MATCHES, Findings

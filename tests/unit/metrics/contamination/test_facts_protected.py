@@ -9,9 +9,9 @@ from shown import shown, told
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.metrics.contamination.definition import SetLeak, set_leaks
 from dataaudit.metrics.contamination.definition import section as set_section
-from dataaudit.metrics.overlap.definition import HeldOutLeak, held_out_leaks, section
+from dataaudit.metrics.contamination.definition import set_leaks
+from dataaudit.metrics.overlap.definition import held_out_leaks, section
 from dataaudit.present.report.show import facts_of
 
 
@@ -60,46 +60,50 @@ def test_rows_are_those_of_all_training_data(tmp_path):
     make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl", split="val")], metrics=[*OVERLAP, *CONTAMINATION])
     manifest = load_manifest(tmp_path / "m")
     assert held_out_leaks(manifest) == [
-        HeldOutLeak(
-            split="val",
-            documents=8,
-            near_dup=0.375,
-            ngram=0.25,
-            ngram_without_common=0.125,
-            span=0.25,
-            span_without_common=None,
-            edited=None,
-            edited_without_common=None,
-            sampled=False,
-            bounds={"span": (0.1, 0.5)},
-            why="",
-        )
+        {
+            "split": "val",
+            "documents": 8,
+            "near_dup": 0.375,
+            "ngram": 0.25,
+            "ngram_without_common": 0.125,
+            "span": 0.25,
+            "span_without_common": None,
+            "edited": None,
+            "edited_without_common": None,
+            "sampled": False,
+            "bounds": {"span": (0.1, 0.5)},
+            "why": "",
+        }
     ]
     assert set_leaks(manifest) == [
-        SetLeak(
-            set="quiz",
-            items=9,
-            part="question",
-            findable=6,
-            too_short=1,
-            boilerplate=2,
-            verbatim=0.5,
-            similar=0.666666666667,
-            common=1,
-            why="",
-        ),
-        SetLeak(
-            set="quiz",
-            items=9,
-            part="both",
-            findable=5,
-            too_short=None,
-            boilerplate=None,
-            verbatim=0.2,
-            similar=None,
-            common=0,
-            why="",
-        ),
+        {
+            "set": "quiz",
+            "items": 9,
+            "part": "question",
+            "findable": 6,
+            "too_short": 1,
+            "boilerplate": 2,
+            "verbatim": 0.5,
+            "similar": 0.666666666667,
+            "common": 1,
+            "why": "",
+            "context": None,
+            "context_found": None,
+        },
+        {
+            "set": "quiz",
+            "items": 9,
+            "part": "both",
+            "findable": 5,
+            "too_short": None,
+            "boilerplate": None,
+            "verbatim": 0.2,
+            "similar": None,
+            "common": 0,
+            "why": "",
+            "context": None,
+            "context_found": None,
+        },
     ]
     splits, sets = told(section([], held_out_leaks(manifest), [])), told(set_section(set_leaks(manifest)))
     assert "val 8 0.3750" in splits
@@ -141,7 +145,7 @@ def test_questions_that_no_share_speaks_of_are_said(tmp_path):
     make(tmp_path / "m", [shard("b.jsonl", split="val")], metrics=metrics)
     manifest = load_manifest(tmp_path / "m")
     (one,) = set_leaks(manifest)
-    assert (one.context, one.context_found, one.findable) == (2, 1, 0)
+    assert (one["context"], one["context_found"], one["findable"]) == (2, 1, 0)
     sets = told(set_section(set_leaks(manifest)))
     assert "quiz: 2 questions are found only beside the answer, or alone between line breaks, and in no share" in sets
     assert "1 was found so" in sets
@@ -154,7 +158,7 @@ def test_of_a_split_without_words_nothing_is_known(tmp_path):
     empty.append(share("train_val_overlap", "ngram", 0, 8, set="val"))
     make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl", split="val")], metrics=[OVERLAP[0], *empty])
     [found] = held_out_leaks(load_manifest(tmp_path / "m"))
-    assert found.why == "8 of its 8 documents have no word"
+    assert found["why"] == "8 of its 8 documents have no word"
     part = section([], [found], [])
     assert (part.tone, "is not known" in str(part.lead)) == ("quiet", True)
 

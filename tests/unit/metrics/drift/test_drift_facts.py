@@ -8,7 +8,7 @@ import pytest
 from dataaudit.base.render.blocks import Cell, Table
 from dataaudit.base.render.line import PLAIN, spell
 from dataaudit.metrics.drift import definition
-from dataaudit.metrics.drift.definition import Drift, section
+from dataaudit.metrics.drift.definition import section
 
 ABOVE, BELOW = 0.2, 0.03
 CASES = {
@@ -28,13 +28,22 @@ class NoTokens:
 
     def table(self, _):
         """Return no row."""
-        return pa.table({name: pa.array([], pa.string()) for name in ("split", "source")})
+        return pa.table({name: pa.array([], pa.string()) for name in ("split", "source", "rank")})
 
 
 def drift(split, kl, low):
     """Return a drift as of a build."""
     excess = None if low is None else low + 0.01
-    return Drift(split=split, source="", kl=kl, js=0.01, noise=0.01, excess_low=low, excess=excess, reason="")
+    return {
+        "split": split,
+        "source": "",
+        "kl": kl,
+        "js": 0.01,
+        "noise": 0.01,
+        "excess_low": low,
+        "excess": excess,
+        "reason": "",
+    }
 
 
 def said(found):
@@ -54,10 +63,10 @@ def test_sentence_mark_and_colour_say_one_thing(case, expected, monkeypatch):
     assert lead.endswith(f", in train: {sentence}.")
     assert (own, marks, bool(tones[0])) == (tone, [mark], tone == "warn")
     monkeypatch.setattr(definition, "drifts", lambda _: found)
-    standouts = [one.text for one in definition._standouts(None)]
-    assert len(standouts) == mark.startswith("above")
-    assert all(("beyond chance" in one) == ("beyond chance" in mark) for one in standouts)
-    assert all(("above 0.05" in one) == ("above 0.05" in mark) for one in standouts)
+    highlights = [one.text for one in definition._highlights(None)]
+    assert len(highlights) == mark.startswith("above")
+    assert all(("beyond chance" in one) == ("beyond chance" in mark) for one in highlights)
+    assert all(("above 0.05" in one) == ("above 0.05" in mark) for one in highlights)
 
 
 def test_an_alarm_that_is_not_the_largest_divergence_is_named():

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import drift as slow
 from scipy.stats import entropy
 from strategies import DOCUMENTS, make_batch
-from twins import drift as slow
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.metric import Scope

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twins.basics import earlier_twins
+from reference.basics import earlier_duplicates
 
 from dataaudit.base.files import DamagedFileError
 from dataaudit.manifest.locate import ROW_BITS
 from dataaudit.metrics.exact_dup.stage import COUNTS, MEMBERS, link_exact
-from dataaudit.scan.link.joins import LINK_FILES
-from dataaudit.scan.link.keyed import write_keyed
+from dataaudit.scan.cross_shard.joins import LINK_FILES
+from dataaudit.scan.cross_shard.keyed import write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
 KEYS = st.sampled_from([bytes([first]) + bytes(14) + bytes([last]) for first in (0, 7, 128, 255) for last in (0, 1)])
@@ -53,7 +53,7 @@ def test_duplicates_are_those_of_the_slow_twin(parts, listed, cuts, order, tmp_p
             documents += [(key, (ordinal, offset + 2 * row), name, held_out) for row, (key, name) in enumerate(held)]
     order.shuffle(rows)
     keys, places, splits = ([document[column] for document in documents] for column in (0, 1, 3))
-    truth = earlier_twins(keys, places, splits)
+    truth = earlier_duplicates(keys, places, splits)
     duplicates, in_split = Counter(), Counter()
     for (_, (shard, _), name, _), (seen, seen_in_split, _) in zip(documents, truth, strict=True):
         duplicates[shard, name] += seen

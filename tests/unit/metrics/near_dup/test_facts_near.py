@@ -11,7 +11,7 @@ from shown import told
 from dataaudit.base.render.line import PLAIN, spell
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.metrics.near_dup.facts import near_facts, section
+from dataaudit.metrics.near_dup.definition import near_facts, section
 from dataaudit.present.report.show import show_manifest
 
 RATE = "near_dup_rate"

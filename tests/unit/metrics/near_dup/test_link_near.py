@@ -20,8 +20,8 @@ from dataaudit.metrics.near_dup.link import recall_records
 from dataaudit.metrics.near_dup.stage import NearDup
 from dataaudit.metrics.near_dup.verification import partition_bits
 from dataaudit.scan.annotators import WORDS
+from dataaudit.scan.cross_shard import keyed
 from dataaudit.scan.kernels.minhash import band_keys, sketch
-from dataaudit.scan.link import places
 
 VOCABULARY = [f"word{number}" for number in range(400)]
 RARE = [f"rare{number}" for number in range(3000)]
@@ -140,7 +140,7 @@ def test_sets_of_more_bytes_are_in_more_partitions(size, bits):
 
 def few(files, start, stop, numbers):
     """Return passes of few rows, and remember how many there are."""
-    made = places.passes(files, start, stop, 2_000, 16)
+    made = keyed.passes(files, start, stop, 2_000, 16)
     numbers.append(len(made))
     return made
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples
+from reference import overlap as slow
 from strategies import held_out_part
-from twins import overlap as slow
 
 from dataaudit.base.files import DamagedFileError
 from dataaudit.metrics.overlap.leakage import CommonText, Limits, common_text, documents_with, overlap
@@ -31,7 +31,10 @@ from dataaudit.metrics.overlap.stage import (
 )
 from dataaudit.metrics.overlap.stage import HELD_OUT as HELD_OUT_KIND
 from dataaudit.scan.corpus.batch import DocBatch
-from dataaudit.scan.corpus.protected.held_out import (
+from dataaudit.scan.corpus.protected.eval_items import index_items
+from dataaudit.scan.corpus.protected.index_file import ProtectedIndex
+from dataaudit.scan.corpus.protected.matching import Matcher
+from dataaudit.scan.corpus.protected.ngram_index import (
     EDITED,
     EDITED_WORDS,
     GRAM,
@@ -41,12 +44,9 @@ from dataaudit.scan.corpus.protected.held_out import (
     WHOLE,
     index_held_out,
 )
-from dataaudit.scan.corpus.protected.index import ProtectedIndex
-from dataaudit.scan.corpus.protected.items import index_items
-from dataaudit.scan.corpus.protected.matching import Matcher
+from dataaudit.scan.cross_shard.joins import LINK_FILES
+from dataaudit.scan.cross_shard.keyed import write_keyed
 from dataaudit.scan.kernels.words import split_words
-from dataaudit.scan.link.joins import LINK_FILES
-from dataaudit.scan.link.keyed import write_keyed
 
 LETTERS = "abcdefghij"
 WORDS = ["w" + "".join(LETTERS[int(digit)] for digit in str(number)) for number in range(80)]

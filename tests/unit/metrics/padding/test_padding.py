@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import drift as slow
 from strategies import make_batch
-from twins import drift as slow
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.metric import Scope

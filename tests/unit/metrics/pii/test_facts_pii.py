@@ -74,10 +74,13 @@ def test_a_small_count_and_what_would_tell_it_are_hidden_and_the_rule_is_told(ma
 def test_without_small_counts_nothing_is_hidden(tmp_path):
     make_found(tmp_path / "m", [*docs(60, "EMAIL_ADDRESS.validated"), *docs(7, "IP_ADDRESS.pattern", source="b")])
     found = personal_data(load_manifest(tmp_path / "m"))
-    assert not found.suppressed
+    assert not found["suppressed"]
     assert "fewer than" not in text(load_manifest(tmp_path / "m"))
-    assert {one.entity: one.found.documents for one in found.entities} == {"EMAIL_ADDRESS": 60, "IP_ADDRESS": 7}
-    assert {tier: count.hits for tier, count in found.total.tiers.items()} == {
+    assert {kind["entity"]: kind["found"].documents for kind in found["entities"]} == {
+        "EMAIL_ADDRESS": 60,
+        "IP_ADDRESS": 7,
+    }
+    assert {tier: count.hits for tier, count in found["total"]["tiers"].items()} == {
         "validated": 60,
         "contextual": 0,
         "pattern": 7,
@@ -87,7 +90,7 @@ def test_without_small_counts_nothing_is_hidden(tmp_path):
 def test_sources_are_rounded(manifest):
     """66 documents are about 70."""
     found = personal_data(manifest)
-    assert [(one.source, one.found.documents, one.found.hits) for one in found.sources] == [
+    assert [(row["source"], row["found"].documents, row["found"].hits) for row in found["sources"]] == [
         ("web", 60, 120),
         ("forum", 20, 20),
     ]
@@ -253,4 +256,4 @@ def test_no_small_count_is_a_sum_or_difference_of_what_is_shown(tmp_path_factory
 
 
 def test_tokens_of_the_helper_are_what_rates_are_of(manifest):
-    assert personal_data(manifest).total.found.per_million == pytest.approx(143 / (153 * TOKENS) * 1e6)
+    assert personal_data(manifest)["total"]["found"].per_million == pytest.approx(143 / (153 * TOKENS) * 1e6)

@@ -7,8 +7,8 @@ import pytest
 from filter_cases import CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import filters as twin
 from strategies import DOCUMENTS, make_batch
-from twins import filters as twin
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.metric import Scope

@@ -39,10 +39,10 @@ from dataaudit.metrics.repeats.windows import (
     link_ranges,
     link_windows,
 )
+from dataaudit.scan.cross_shard.joins import LINK_FILES
+from dataaudit.scan.cross_shard.keyed import write_keyed
 from dataaudit.scan.kernels.winnow import SPAN
 from dataaudit.scan.kernels.words import split_words
-from dataaudit.scan.link.joins import LINK_FILES
-from dataaudit.scan.link.keyed import write_keyed
 
 
 @dataclass

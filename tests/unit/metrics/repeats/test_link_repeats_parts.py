@@ -44,8 +44,8 @@ from dataaudit.metrics.repeats.windows import (
     link_ranges,
     link_windows,
 )
-from dataaudit.scan.link.joins import LINK_FILES
-from dataaudit.scan.link.keyed import write_keyed
+from dataaudit.scan.cross_shard.joins import LINK_FILES
+from dataaudit.scan.cross_shard.keyed import write_keyed
 
 JOINS = {
     "fingerprints": (partial(link_fingerprints, min_documents=2), FINGERPRINT_ROWS),

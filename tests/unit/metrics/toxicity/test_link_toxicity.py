@@ -13,11 +13,11 @@ from made_build import config
 from dataaudit.manifest.locate import places_of
 from dataaudit.metrics.toxicity import stage as toxicity
 from dataaudit.metrics.toxicity.stage import SCORES, Toxicity
+from dataaudit.scan.cross_shard.judging import SEEN
+from dataaudit.scan.cross_shard.sampling import Frame, Sampled
+from dataaudit.scan.cross_shard.step import SecondPassPart, SecondPassResult, Survey
 from dataaudit.scan.detectors.toxicity.judge_model import JudgeModel
 from dataaudit.scan.kernels.two_phase import Allocation
-from dataaudit.scan.link.judging import SEEN
-from dataaudit.scan.link.sampling import Frame, Sampled
-from dataaudit.scan.link.step import SecondPassPart, SecondPassResult, Survey
 
 JUDGE = JudgeModel(
     name="local",

@@ -16,7 +16,7 @@ from made_verdict import HOSTILE
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
 from dataaudit.manifest.load import load_manifest
-from dataaudit.metrics.volume.facts import overview
+from dataaudit.metrics.volume.definition import overview
 from dataaudit.present.export.card import BEGIN, END, export_card, replaced, section
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")

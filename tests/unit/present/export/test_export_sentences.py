@@ -10,7 +10,7 @@ from made_verdict import HOSTILE
 from dataaudit.base.render.markdown import code, markdown
 from dataaudit.base.text import clean
 from dataaudit.manifest.load import load_manifest
-from dataaudit.metrics.volume.facts import overview
+from dataaudit.metrics.volume.definition import overview
 from dataaudit.present.export.card import section, sentences
 from dataaudit.present.export.croissant import croissant
 from dataaudit.present.export.croissant_files import About

@@ -16,8 +16,8 @@ from dataaudit.decide.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.registry import all_shown
+from dataaudit.present.report.highlights import odd_shards
 from dataaudit.present.report.page import difference_of, page_of
-from dataaudit.present.report.standouts import odd_shards
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[4] / "manifests/demo"
@@ -301,13 +301,6 @@ def test_a_shard_has_its_own_reasons_before_those_of_most(tmp_path):
         "on the quarantine list: x",
         "1 secret confirmed by structure",
     ]
-
-
-def test_a_quarantine_list_is_marked(tmp_path):
-    """A shard that the list holds back stands out, with the list's words."""
-    make(tmp_path / "m", [shard("a"), shard("b")])
-    found = odd_shards(load_manifest(tmp_path / "m"), {1: "on the quarantine list: leak"})
-    assert [(one.shard, one.reasons) for one in found] == [(1, ("on the quarantine list: leak",))]
 
 
 def test_a_real_quarantine_list_is_read_by_digest(tmp_path):

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from unicodedata import category
 
 import made_manifest
 import pytest
@@ -26,10 +25,10 @@ from dataaudit.manifest.core import StageRecord
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.metrics.registry import FAMILIES
-from dataaudit.metrics.shown import Kind, Standout
+from dataaudit.metrics.shown import Highlight, Kind
 from dataaudit.present.report import show as screens
+from dataaudit.present.report.highlights import highlights, round_robin
 from dataaudit.present.report.show import SECTIONS, build_summary, show_manifest
-from dataaudit.present.report.standouts import by_turns, standouts
 
 DEMO = Path(__file__).parents[4] / "manifests/demo"
 CLUSTERS = [("exact", 1, 0, 0, True), ("exact", 1, 9, 0, False)]
@@ -180,7 +179,7 @@ def test_the_demos_planted_faults_are_on_it_or_counted(monkeypatch, columns):
 def test_every_kind_is_found_in_its_order_and_none_hides_the_others(wrong):
     """Every kind has its turn, a second thing of it if it is grave, before others; what is left out is counted."""
     manifest = load_manifest(wrong)
-    found = standouts(manifest)
+    found = highlights(manifest)
     kinds = [one.kind for one in found]
     assert set(Kind) - set(kinds) == {Kind.NOTHING_READ, Kind.UNCONFIRMED}
     assert kinds == sorted(kinds)
@@ -188,7 +187,7 @@ def test_every_kind_is_found_in_its_order_and_none_hides_the_others(wrong):
         assert before.kind < after.kind or before.size >= after.size
     lines = shown(wrong)
     listed = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in SECTIONS]
-    firsts = by_turns(found)[: len(set(kinds)) + 2]
+    firsts = round_robin(found)[: len(set(kinds)) + 2]
     assert {found[index].kind for index in firsts} == set(kinds)
     (left,) = (line for line in lines if line.startswith("  and "))
     assert re.match(rf"  and {len(found) - len(listed)} more: leaks 34\d, coverage 1\d, ", left)
@@ -248,14 +247,13 @@ def test_odd_corpora_have_one_screen(tmp_path, monkeypatch, corpus, columns):
         assert any("No document was read" in line for line in lines)
 
 
-TEXTS = st.text(max_size=300)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
 
 
 @given(
     found=st.lists(
         st.builds(
-            Standout,
+            Highlight,
             kind=st.sampled_from(Kind),
             part=st.sampled_from(sorted(SECTIONS)),
             size=st.floats(0, 1e9),
@@ -277,14 +275,6 @@ def test_any_list_fits_its_room(found, width, room):
     firsts = [line for line in lines if not line.startswith("   ") and not line.startswith("  and ")]
     left = [int(line.split()[1].replace(",", "")) for line in lines if line.startswith("  and ")]
     assert len(firsts) + sum(left) == len(found)
-
-
-@given(name=TEXTS, width=st.integers(8, 100), head=st.booleans())
-def test_a_shortened_name_fits_and_keeps_its_end(name, width, head):
-    """Cells, not characters; nothing that steers a terminal."""
-    short = shortened(name, width, head=head)
-    assert cells(short) <= width
-    assert not {category(character) for character in short} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def test_all_is_every_section_and_a_section_is_its_part(wrong):
@@ -320,7 +310,7 @@ def test_the_report_lists_the_same_things_in_the_same_order():
     from dataaudit.present.report.page import page_of
 
     manifest = load_manifest(DEMO)
-    found = standouts(manifest)
+    found = highlights(manifest)
     areas = [one.area for one in found]
     page = page_of(manifest)
     assert list(dict.fromkeys(one.section for one in page.findings)) == list(dict.fromkeys(areas))

@@ -120,6 +120,7 @@ def test_the_root_is_the_deepest_folder_and_names_are_relative_to_it(paths, fold
 
 def test_a_base_is_the_root_when_it_holds_every_file():
     """As the folder of a config is for local files."""
-    base = parse_address("s3://b/corpus/", "root")
+    base = "s3://b/corpus/"
     assert common_folder(["s3://b/corpus/data/1", "s3://b/corpus/data/2"], base) == "s3://b/corpus"
     assert common_folder(["s3://b/corpus/data/1", "s3://b/corpus2/2"], base) == "s3://b"
+    assert common_folder(["/a/x", "/b/y/"], "/") == common_folder(["/a/x", "/b/y/"], "/a") == "/"

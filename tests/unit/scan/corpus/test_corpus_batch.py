@@ -8,6 +8,7 @@ from lanes import examples
 
 from dataaudit.scan.annotators import num_tokens
 from dataaudit.scan.corpus.batch import BatchBuilder
+from dataaudit.scan.corpus.segments import runs
 
 documents = st.lists(st.tuples(st.text(max_size=8), st.sampled_from(["web", "books", ""])), max_size=20)
 
@@ -47,5 +48,11 @@ def test_an_empty_batch_has_one_offset():
 
 def test_tokens_have_to_be_asked_for():
     """A stage that forgot to say that it needs tokens finds out at once."""
-    with pytest.raises(LookupError, match="tokens has to say so in `needs`"):
+    with pytest.raises(LookupError, match="tokens has to declare it in `needs`"):
         num_tokens(BatchBuilder(1).take())
+
+
+def test_runs_cover_all_segments_and_keep_to_the_limit():
+    """Runs are adjacent, within the limit unless a single segment exceeds it, and cover everything."""
+    assert runs(np.array([0, 3, 3, 10, 11, 40, 41]), 10) == [(0, 3), (3, 4), (4, 5), (5, 6)]
+    assert runs(np.zeros(1, dtype=np.int64), 10) == []

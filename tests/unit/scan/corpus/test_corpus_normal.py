@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins import basics
+from reference import basics
 
 from dataaudit.scan.corpus.texts import normal_digests, normal_form, row_digests, text_digests
 from dataaudit.scan.kernels.normal import LONG_RUN, normalized

@@ -164,7 +164,7 @@ def test_a_selection_of_rows_is_refused(tmp_path):
 
 
 def test_a_folder_of_the_hub_has_no_skipped_files(tmp_path):
-    """What lies beside data in a repository is left out by name, and said."""
+    """What lies beside data in a repository is left out by name, and reported."""
     beside = [
         "README.md",
         "LICENSE",

@@ -156,7 +156,7 @@ def test_a_folder_that_may_not_be_listed_is_a_loss_with_a_name(both, monkeypatch
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(both, monkeypatch):
-    """How much is missing cannot be known; the kind of the failure is said, not its message."""
+    """How much is missing cannot be known; its kind is shown, not its message."""
     refuse(monkeypatch, OSError("connection to secret lost"), "/sub")
     with pytest.raises(StoreError, match=r"data could not be listed: the request failed \(OSError\)") as caught:
         discover(
@@ -176,7 +176,7 @@ def test_addresses_that_differ_in_their_secrets_alone_are_refused(both, monkeypa
     def found(self, address, where):
         return address.remote_path(self.access)
 
-    monkeypatch.setattr(remote_listing.RemoteLister, "_of_a_server", found)
+    monkeypatch.setattr(remote_listing.RemoteLister, "_web_file", found)
     paths = ["https://h/x.jsonl?id=1", "https://h/x.jsonl?id=2"]
     with pytest.raises(ConfigError, match="differ in their query") as caught:
         discover({"t": Split(paths=paths)}, both, root_at_base=False, follow_symlinks=False)

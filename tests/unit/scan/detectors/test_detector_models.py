@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import struct
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sentences import SENTENCES
 
 from dataaudit.base.errors import DetectorError
 from dataaudit.config import LanguageConfig
+from dataaudit.scan import annotators
 from dataaudit.scan.annotators import Languages
 from dataaudit.scan.detectors import LanguageIdentifier, language_detectors, load_languages, resolve_languages
 from dataaudit.scan.detectors.language import load_detector
+from dataaudit.scan.detectors.language_detectors import model_labels, packaged_model
 
 
 def test_a_model_is_named_by_its_content(models, tmp_path):
@@ -45,12 +51,14 @@ def test_a_model_that_is_loaded_serves_builds_with_other_state_folders(tmp_path,
     monkeypatch.setattr(language_detectors, "_ANSWERED", set())
     for name in ("one", "two"):
         models = resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path / name)
-        loaded = Languages(models=models, seed=-1).load()
+        Languages(models=models, seed=-1).load()
     assert [path.parent.name for path, _ in loads] == ["one", "one"]
+    loaded = annotators._load_languages(models, -1)
     with ThreadPoolExecutor(1) as other:  # another thread has its own: detectors have state
-        theirs = other.submit(Languages(models=models, seed=-1).load).result()
-    assert theirs.identifier is not loaded.identifier
-    assert Languages(models=models, seed=-1).load().identifier is loaded.identifier
+        theirs = other.submit(annotators._load_languages, models, -1).result()
+    assert theirs is not loaded
+    Languages(models=models, seed=-1).load()
+    assert annotators._load_languages(models, -1) is loaded
 
 
 def test_the_config_says_whose_answer_counts(models, tmp_path):
@@ -85,10 +93,8 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
         resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
     monkeypatch.undo()
 
-    def absent():
-        raise ImportError("no module")
-
-    monkeypatch.setattr(language_detectors, "find_cld2", absent)
+    monkeypatch.setitem(sys.modules, "pycld2", None)
+    language_detectors.find_cld2.cache_clear()
     with pytest.raises(DetectorError, match="pycld2"):
         resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
 
@@ -162,3 +168,53 @@ class TestIdentifier:
         none = np.zeros(0, dtype=np.uint64)
         found = load_languages(models, seed=0).identify(pa.array([], pa.large_string()), none, none.view(np.int64))
         assert len(found.codes) == len(found.languages()) == len(found.sampled) == 0
+
+
+DATA = packaged_model().read_bytes()
+
+
+def made(*, labels=("__label__en",), rows=3, magic=793_712_314, pruned=-1):
+    """Return a small model whose matrices are not quantized."""
+    entries = b"".join(name.encode() + b"\0" + struct.pack("<qb", 5, name.startswith("__label__")) for name in labels)
+    dictionary = struct.pack("<3iqq", len(labels), 0, len(labels), 9, pruned) + entries
+    matrix = struct.pack("<?qq", False, rows, 2) + bytes(4 * 2 * rows)
+    return struct.pack("<2i", magic, 12) + struct.pack("<12id", *range(12), 0.5) + dictionary + matrix * 2
+
+
+def test_the_packaged_model_has_its_labels():
+    """176 of them, in the file's order."""
+    labels = model_labels(DATA)
+    assert len(labels) == 176
+    assert labels[:2] == ["__label__en", "__label__ru"]
+
+
+@given(st.integers(0, len(DATA) - 1))
+def test_no_cut_passes(size):
+    """Wherever it was cut short, it is seen."""
+    with pytest.raises(ValueError, match=r"ends too early|own lengths|no fastText model"):
+        model_labels(DATA[:size])
+
+
+def test_a_plain_model_is_read_too():
+    """lid.176.bin is of that form; words beside labels are passed over."""
+    assert model_labels(made(labels=("word", "__label__en", "__label__de"))) == ["__label__en", "__label__de"]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (made(magic=1), "no fastText model"),
+        (made(labels=("word",)), "without labels"),
+        (made() + b"x", "own lengths"),
+        (made()[:-1], "own lengths"),
+        (made(pruned=2**40), "too early"),
+        (b"{}", "too early"),
+        (made(rows=0)[:100], "too early"),
+        (made().replace(struct.pack("<q", 3), struct.pack("<q", -3)), "length of -3"),
+        (made().replace(struct.pack("<q", 3), struct.pack("<q", 2**60)), "too early"),
+    ],
+)
+def test_lengths_that_lie_are_refused(data, says):
+    """Nothing is read or allocated by a length that the file does not hold."""
+    with pytest.raises(ValueError, match=says):
+        model_labels(data)

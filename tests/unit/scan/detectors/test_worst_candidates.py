@@ -9,7 +9,7 @@ from lines import Lines
 
 from dataaudit.scan.detectors.content import shipped_patterns
 from dataaudit.scan.detectors.patterns.entity import Candidate
-from dataaudit.scan.detectors.patterns.screen import _holds, _said
+from dataaudit.scan.detectors.patterns.screen import _call
 
 LETTERS = 1000
 """Of the shorter of two candidates."""
@@ -36,18 +36,18 @@ TILES = {
 }
 REGISTRY = shipped_patterns()
 CHECKS = {
-    **{name: lambda one, check=check: _said(check, one) for name, check in REGISTRY.validators.items()},
-    **{name: lambda one, check=check: _holds(check, one) for name, check in REGISTRY.reserved.items()},
-    **{f"label of {name}": lambda one, check=check: _holds(check, one) for name, check in REGISTRY.labels.items()},
+    **{name: lambda given, check=check: _call(check, given) for name, check in REGISTRY.validators.items()},
+    **{name: lambda given, check=check: _call(check, given) for name, check in REGISTRY.reserved.items()},
+    **{f"label of {name}": lambda given, check=check: _call(check, given) for name, check in REGISTRY.labels.items()},
 }
 """All that the registry holds, so what is added is here."""
 
 
 def lines_of(check, text):
     around = dict.fromkeys(("body", "user", "suffix", "name", "gap"), text)
-    one = Candidate(text=text, before="key = ", after=" ", context=True, groups=around)
+    candidate = Candidate(text=text, before="key = ", after=" ", context=True, groups=around)
     with Lines() as lines:
-        check(one)
+        check(candidate)
     return lines.count
 
 
@@ -61,7 +61,7 @@ def test_lines_of_a_check_grow_with_the_candidate(name):
 
 
 def test_the_count_tells_what_grows_with_the_square():
-    def slow(one):
-        return sum(1 for left in one.text for right in one.text if left != right)
+    def slow(candidate):
+        return sum(1 for left in candidate.text for right in candidate.text if left != right)
 
     assert lines_of(slow, "a" * 200) > GROWTH * lines_of(slow, "a" * 100)

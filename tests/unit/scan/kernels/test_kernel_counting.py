@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twins import drift as slow
+from reference import drift as slow
 
 from dataaudit.scan.kernels import counting
 from dataaudit.scan.kernels.counting import add_up, count_ids

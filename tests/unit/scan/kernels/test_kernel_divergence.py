@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from reference import drift as slow
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
-from twins import drift as slow
 
 from dataaudit.base.divergence import (
     CONFIDENCE,
@@ -71,7 +71,7 @@ def test_equal_counts_are_exactly_0_apart(counts):
 @given(st.lists(st.tuples(st.integers(0, 23), st.integers(0, 23)), min_size=2, max_size=12), st.floats(1, 9))
 def test_chance_is_the_mean_over_every_deal(counts, clump):
     """The expected divergence equals the sum over all outcomes of every token, in exact arithmetic."""
-    now, reference = ([one[side] for one in counts] for side in (0, 1))
+    now, reference = ([pair[side] for pair in counts] for side in (0, 1))
     assume(sum(now) and sum(reference))
     found = pool_counts(*arrays((now, reference))).kl_null(clump)
     assert found == pytest.approx(max(0.0, float(slow.chance(now, reference, clump))), rel=1e-9, abs=1e-14)

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from odd_shards import CLEAN, DAMAGED, documents, misread, mojibake
+from reference import faults as twin
 from sentences import SENTENCES
-from twins import faults as twin
 
 from dataaudit.scan.kernels.fault_markup import (
     BARE_TAGS,

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import WHOLE, examples
-from twins import filters as twin
+from reference import filters as twin
 
-from dataaudit.scan.kernels import filter_tables, filters
-from dataaudit.scan.kernels.filter_tables import COUNTS
+from dataaudit.scan.kernels import filter_words, filters
+from dataaudit.scan.kernels.filter_words import COUNTS
+from dataaudit.scan.kernels.filters import has_periodic_run
 
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}
 SMALL = {"short_line_chars": 3, "least_words": 2, "most_word_chars": 4}
@@ -241,7 +242,7 @@ def test_tables_in_parts_count_the_same(monkeypatch):
     (whole,) = counted([text], **LIMITS)
     assert_same(text, whole, **LIMITS)
     code = (
-        "from dataaudit.scan.kernels import filter_tables as t; t.MAX_KEYS = 500\n"
+        "from dataaudit.scan.kernels import filter_words as t; t.MAX_KEYS = 500\n"
         f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[3])]!r}\n"
         "import test_kernel_filters as m; from dataaudit.scan.kernels import jit; jit.cache_folder = lambda: None\n"
         "words = [f'w{index * index % 977}' for index in range(4000)]\n"
@@ -251,7 +252,7 @@ def test_tables_in_parts_count_the_same(monkeypatch):
     environment = {**os.environ, **plain}
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
     assert result.stdout.strip() == str(whole)
-    assert filter_tables.MAX_KEYS > 10**6
+    assert filter_words.MAX_KEYS > 10**6
 
 
 def test_plain_python_runs_the_kernel_as_written():
@@ -275,3 +276,32 @@ def test_a_document_beyond_32_bits_is_refused():
     """Positions are kept in 32 bits; the message says so."""
     with pytest.raises(ValueError, match="too long"):
         filters.count_for_filters(np.zeros(0, np.uint8), np.array([0, 2**31]), **LIMITS)
+
+
+UNIT = st.lists(st.integers(0, 2), min_size=1, max_size=5)
+DOCUMENT = st.lists(st.tuples(UNIT, st.integers(1, 6)), max_size=5).map(
+    lambda parts: [token for unit, times in parts for token in unit * times]
+)
+
+
+def found(documents, **limits):
+    offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
+    ids = np.array([token for document in documents for token in document], dtype=np.uint32)
+    return has_periodic_run(ids, offsets, **limits).tolist()
+
+
+@given(documents=st.lists(DOCUMENT, max_size=5), most_period=st.integers(1, 6), times=st.integers(2, 6))
+def test_runs_are_those_of_plain_python(documents, most_period, times):
+    """Any ids, periods and counts; a run never reaches into the next document."""
+    limits = {"most_period": most_period, "times": times}
+    assert found(documents, **limits) == [twin.has_periodic_run(document, **limits) for document in documents]
+
+
+@pytest.mark.parametrize("period", [1, 2, 7, 13])
+@pytest.mark.parametrize("before", [0, 1, 5, 400])
+def test_the_rule_begins_at_32_copies(period, before):
+    """31 copies and all but one id of another pass; 32 are rejected; so is nothing of period 14."""
+    lead, unit = [1000 + place for place in range(before)], list(range(period))
+    documents = [lead + unit * 32, lead + (unit * 32)[:-1], lead + unit * 40 + lead]
+    assert found(documents, most_period=13, times=32) == [True, False, True]
+    assert found([lead + list(range(14)) * 40], most_period=13, times=32) == [False]

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins import overlap as slow
+from reference import overlap as slow
 
-from dataaudit.scan.corpus.protected.items import SEED_TEXTS, index_items
-from dataaudit.scan.kernels.items import Finder, nearest_stretch
+from dataaudit.scan.corpus.protected.eval_items import SEED_TEXTS, index_items
+from dataaudit.scan.kernels.items import Finder, nearest_segment
 from dataaudit.scan.kernels.words import split_words
 
 FEW = st.lists(st.sampled_from(["a", "b", "c", "7", "8"]), max_size=9)
@@ -45,11 +45,11 @@ def test_the_nearest_stretch_is_that_of_all_stretches(document, text):
     """The least distance, at the first end that has it, from as far before as it can begin; numbers are equal."""
     batch = words_of([document, text])
     words, own = batch.hashes[: len(document)], batch.hashes[len(document) :]
-    differing, start, end = nearest_stretch(words, own)
+    differing, start, end = nearest_segment(words, own)
     assert differing == slow.nearest(document, text)
     if differing < len(text):
         assert document[start:end] == slow._first_nearest(document, text, differing)
-    plain, _, _ = nearest_stretch(words, own, letters_only=True)
+    plain, _, _ = nearest_segment(words, own, letters_only=True)
     assert plain == slow.nearest(slow.letters(document), slow.letters(text))
 
 
@@ -126,4 +126,4 @@ def test_texts_of_several_blocks_are_compared_as_the_table_of_distances_says(tex
     document = [*document[:20], *near, *document[:20]]
     batch = words_of([document, text])
     words, own = batch.hashes[: len(document)], batch.hashes[len(document) :]
-    assert nearest_stretch(words, own) == slow.sellers(document, text)
+    assert nearest_segment(words, own) == slow.sellers(document, text)

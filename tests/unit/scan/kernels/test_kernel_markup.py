@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins import markup as slow
+from reference import markup as slow
 
 from dataaudit.scan.kernels.markup import normal_words
-from dataaudit.scan.kernels.normal import rewritten
 from dataaudit.scan.kernels.plain_words import words_of
+from dataaudit.scan.kernels.rewriting import rewritten
 from dataaudit.scan.kernels.words import split_words
 
 WORDS = [
@@ -69,7 +69,7 @@ TEXTS = st.lists(st.sampled_from([*WORDS, *MARKED]), max_size=12).map(" ".join)
 
 
 def slow_normal(text):
-    """Return the words of a text in normal form, by the slow twin and words by plain Python."""
+    """Return the words of a text in normal form, by the reference implementation and words by plain Python."""
     left = slow.without_markup(text)
     written = left.encode()
     return [slow.normal_word(written[word.start : word.end].decode(), word.text) for word in words_of(left)]

@@ -1,4 +1,4 @@
-"""MinHash: signatures, bands and classes against their slow twins and datasketch; the bias of the estimate."""
+"""MinHash: signatures, bands and classes against reference implementations and datasketch; exact Jaccard similarity."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples, thinned
-from twins import minhash as twin
+from reference import minhash as twin
+from reference.minhash import jaccard
 
-from dataaudit.scan.kernels.minhash import SEED, band_keys, fold, permutations, shingle_hashes, sketch
+from dataaudit.scan.kernels.minhash import (
+    SEED,
+    band_keys,
+    chance_to_meet,
+    choose_bands,
+    distinct_sets,
+    fold,
+    intersections,
+    permutations,
+    shingle_hashes,
+    sketch,
+)
 
 WORDS = st.integers(0, 2**64 - 1)
 DOCUMENTS = st.lists(st.lists(WORDS, max_size=14), max_size=5)
@@ -125,3 +137,65 @@ def test_the_estimate_of_large_sets_has_no_bias(size, jaccard):
     mean, error = bias(size, jaccard, 1000, 2)
     assert error < 0.0018
     assert abs(mean) <= 0.005
+
+
+def test_128_values_make_21_bands_of_6():
+    assert choose_bands(128, 0.8, 0.99) == (21, 6)
+    assert chance_to_meet(0.8, 21, 6) == pytest.approx(0.99831, abs=1e-5)
+    assert chance_to_meet(0.8, 18, 7) < 0.99
+
+
+def test_one_more_row_would_miss_the_target():
+    for num_perm in (16, 64, 256):
+        for threshold in (0.5, 0.8, 0.9):
+            bands, rows = choose_bands(num_perm, threshold, 0.95)
+            assert bands * rows <= num_perm
+            assert chance_to_meet(threshold, bands, rows) >= 0.95
+            assert chance_to_meet(threshold, num_perm // (rows + 1), rows + 1) < 0.95
+
+
+def test_a_target_that_is_out_of_reach_has_no_bands():
+    assert choose_bands(2, 0.1, 0.99) is None
+
+
+def test_the_chance_is_the_number_of_ways_to_share_a_band():
+    assert chance_to_meet(0.5, 1, 3) == 0.125
+    assert chance_to_meet(0.5, 2, 1) == 0.75
+    assert chance_to_meet(0.0, 5, 2) == 0.0
+    assert chance_to_meet(1.0, 5, 2) == 1.0
+
+
+VALUES = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 6), st.integers(2**64 - 4, 2**64 - 1))
+SETS = st.lists(st.lists(VALUES, max_size=30), min_size=1, max_size=5)
+
+
+def packed_values(lists):
+    """Return all values and where each list begins."""
+    bounds = np.append(0, np.cumsum([len(values) for values in lists])).astype(np.int64)
+    return np.array([value for values in lists for value in values], dtype=np.uint64), bounds
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(lists=SETS)
+def test_sets_are_distinct_and_ascending_whatever_the_values(lists):
+    values, bounds = distinct_sets(*packed_values(lists))
+    for number, expected in enumerate(lists):
+        assert values[bounds[number] : bounds[number + 1]].tolist() == sorted(set(expected))
+
+
+def test_long_sets_are_sorted():
+    generator = np.random.default_rng(0)
+    long = generator.integers(0, 2**64, 5000, dtype=np.uint64)
+    values, bounds = distinct_sets(np.concatenate([long, long[:100]]), np.array([0, 5100]))
+    assert values.tolist() == np.unique(long).tolist()
+    assert bounds.tolist() == [0, len(np.unique(long))]
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(lists=SETS, data=st.data())
+def test_intersections_are_those_of_python_sets(lists, data):
+    places = st.integers(0, len(lists) - 1)
+    pairs = data.draw(st.lists(st.tuples(places, places), max_size=6))
+    lefts, rights = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
+    shared = intersections(*distinct_sets(*packed_values(lists)), lefts, rights)
+    assert shared.tolist() == [jaccard(lists[left], lists[right])[0] for left, right in pairs]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins import overlap as slow
+from reference import overlap as slow
 
 from dataaudit.scan.kernels.ngrams import gram_hashes, make_table
 from dataaudit.scan.kernels.overlap import count_own, find_grams, find_long_grams

@@ -1,4 +1,4 @@
-"""Scores of the toxicity screen's kernel, against its slow twin; disguises; windows."""
+"""Scores of the toxicity screen's kernel, against its reference implementation; disguises; windows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins.toxic import disguised_weight, folded, is_repeated, key_of, window_score, word_features
+from reference.toxic import disguised_weight, folded, is_repeated, key_of, window_score, word_features
 
-from dataaudit.scan.kernels.toxic import ToxicWeights, toxic_scores
-from dataaudit.scan.kernels.toxic_features import feature_slots, masked_key, plain_key
+from dataaudit.scan.kernels.toxic import ToxicWeights, feature_slots, masked_key, plain_key, toxic_scores
 from dataaudit.scan.kernels.words import split_words
 
 BITS = (7, 8, 9)

@@ -1,4 +1,4 @@
-"""Windows of documents, against their slow twin and by example."""
+"""Windows of documents, against their reference implementations and by example."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twins.windows import window_words
+from reference.windows import window_words
 
 from dataaudit.scan.kernels.windows import gather_windows
 

@@ -14,7 +14,7 @@ from dataaudit.scan.kernels.word_classes import WordClasses, build_word_classes
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty cache folder."""
-    monkeypatch.setattr(word_classes, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("dataaudit.base.cache.kept_folder", lambda: tmp_path)
     word_classes.word_classes.cache_clear()
     yield tmp_path
     word_classes.word_classes.cache_clear()
@@ -29,11 +29,19 @@ def same(left: WordClasses, right: WordClasses) -> bool:
 def test_what_is_kept_is_what_is_built(folder):
     """The second process reads the table of the first."""
     built = word_classes.word_classes()
-    (path,) = folder.iterdir()
-    assert unicodedata.unidata_version in path.name
     word_classes.word_classes.cache_clear()
     assert same(word_classes.word_classes(), built)
     assert same(built, build_word_classes())
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_another_version_of_unicode_has_a_table_of_its_own(folder, monkeypatch):
+    """What it was built from names the file."""
+    word_classes.word_classes()
+    word_classes.word_classes.cache_clear()
+    monkeypatch.setattr(unicodedata, "unidata_version", "99")
+    word_classes.word_classes()
+    assert len(list(folder.iterdir())) == 2
 
 
 @pytest.mark.tables
@@ -57,7 +65,7 @@ def test_a_damaged_table_is_built_again(folder, harm):
 
 def test_without_a_folder_it_is_built(monkeypatch):
     """Nothing is written then."""
-    monkeypatch.setattr(word_classes, "cache_folder", lambda: None)
+    monkeypatch.setattr("dataaudit.base.cache.kept_folder", lambda: None)
     word_classes.word_classes.cache_clear()
     assert len(word_classes.word_classes().pages) == 0x1100
     word_classes.word_classes.cache_clear()

@@ -1,4 +1,4 @@
-"""Words of documents: the kernel against its slow twin, and what must not matter to a word."""
+"""Words of documents: the kernel against its reference implementation, and what must not matter to a word."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins.words import word_hash
+from reference.words import word_hash
 
 from dataaudit.scan.kernels.plain_words import words_of
 from dataaudit.scan.kernels.words import WordBatch, split_words, without_marks

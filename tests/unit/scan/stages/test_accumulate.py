@@ -1,4 +1,4 @@
-"""Merging as partials come: the same result, and a bounded number of rows held."""
+"""Merging as partials come: the same result, and a bounded number of pending rows."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ def test_many_tiny_partials_do_not_pile_up():
     collected = Accumulator(STAGE)
     for _ in range(1000):
         collected.add(nothing(STAGE))
-        assert len(collected._held) < 256
+        assert len(collected._pending) < 256

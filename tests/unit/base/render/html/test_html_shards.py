@@ -11,8 +11,8 @@ from made_manifest import make, shard
 
 from dataaudit.base.render.html import packed_shards, shard_table
 from dataaudit.manifest.load import load_manifest
+from dataaudit.present.report.highlights import Odd
 from dataaudit.present.report.shards import shard_values
-from dataaudit.present.report.standouts import Odd
 
 
 def unpacked(text):
@@ -63,14 +63,14 @@ def test_columns_go_before_rows_and_what_stands_out_stays(manifest):
     assert {7, 33} <= set(unpacked(parts["shard"]))
     assert sum(len(part) for name, part in parts.items() if name != "head") <= 1200
     table = shard_table(value, left_out)
-    assert f"The file holds {value['number']} of 40 shards" in table.more
-    assert "Left out for size: " in table.more
-    assert [cells[0] for tone, cells in table.rows if tone] == ["7", "33"]
+    assert f"The file holds {value['number']} of 40 shards" in table["more"]
+    assert "Left out for size: " in table["more"]
+    assert [cells[0] for tone, cells in table["rows"] if tone] == ["7", "33"]
 
 
 def test_numbers_without_a_value_stay_apart_from_zero(tmp_path):
     """A quarantined shard has a dash where others have a number."""
     make(tmp_path / "m", [shard("a"), shard("b", status="quarantined")], odd=True)
     table = shard_table(shard_values(load_manifest(tmp_path / "m"), []), ())
-    column = [one.head for one in table.columns].index("bytes per token")
-    assert [cells[column] for _, cells in table.rows] == ["4.000", "-"]
+    column = [one.head for one in table["columns"]].index("bytes per token")
+    assert [cells[column] for _, cells in table["rows"]] == ["4.000", "-"]

@@ -106,7 +106,7 @@ def test_no_file_of_a_manifest_is_written(place):
     for folders in ((Path("m"), None), (Path("other"), Path("m"))):
         with pytest.raises(ConfigError, match=r"--sarif: m/manifest\.json is a part of a manifest"):
             check_outputs(Outputs(sarif=Path("m/manifest.json")), {}, folders)
-    check_outputs(Outputs(verdict=Path("m/gate.json"), sarif=Path("beside")), {}, (Path("m"), None))
+    check_outputs(Outputs(gate_file=Path("m/gate.json"), sarif=Path("beside")), {}, (Path("m"), None))
 
 
 def test_two_outputs_may_go_to_the_same_pipe(place):

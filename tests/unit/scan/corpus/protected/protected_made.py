@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from dataaudit.scan.corpus.protected.held_out import HeldOutPart, PlainWords, index_held_out
-from dataaudit.scan.corpus.protected.index import ProtectedIndex
-from dataaudit.scan.corpus.protected.items import index_items
+from dataaudit.scan.corpus.protected.eval_items import index_items
+from dataaudit.scan.corpus.protected.index_file import ProtectedIndex
 from dataaudit.scan.corpus.protected.matching import Matcher
+from dataaudit.scan.corpus.protected.ngram_index import HeldOutPart, PlainWords, index_held_out
 from dataaudit.scan.kernels.markup import normal_words
 from dataaudit.scan.kernels.words import split_words, without_marks
 

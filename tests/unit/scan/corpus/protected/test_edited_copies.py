@@ -10,16 +10,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from protected_made import match, matcher, numbered
-from twins import overlap as slow
+from reference import overlap as slow
 
-from dataaudit.scan.corpus.protected.held_out import EDITED, EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS
+from dataaudit.scan.corpus.protected.ngram_index import EDITED, EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS
 
 WORDS = numbered("held", 400)
 OTHERS = numbered("other", 2_000)
 CUTS = st.tuples(st.integers(0, 150), st.integers(1, 120)).map(lambda cut: WORDS[cut[0] : sum(cut)])
 JOINED = st.lists(CUTS, max_size=4).map(lambda cuts: [word for cut in cuts for word in cut])
 FAR = st.tuples(JOINED, st.sampled_from([0, 3, 300, 600]), JOINED).map(
-    lambda one: [*one[0], *OTHERS[: one[1]], *one[2]]
+    lambda parts: [*parts[0], *OTHERS[: parts[1]], *parts[2]]
 )
 
 

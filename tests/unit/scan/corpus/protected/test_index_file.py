@@ -7,7 +7,7 @@ import pytest
 from protected_made import match, matcher, numbered
 
 from dataaudit.base.files import DamagedFileError
-from dataaudit.scan.corpus.protected.index import map_arrays, open_index, write_arrays, write_index
+from dataaudit.scan.corpus.protected.index_file import map_arrays, open_index, write_arrays, write_index
 from dataaudit.scan.corpus.protected.matching import Matcher
 
 TEXT = " ".join(numbered("w", 70))
@@ -21,9 +21,9 @@ def test_a_mapped_index_finds_what_the_built_one_finds(tmp_path):
     index, sha256 = open_index(files[0].path, check=True)
     assert sha256 == files[0].sha256
     texts = [f"before {TEXT} after", TEXT[:200] + " and the answer is long", "Short one!"]
-    one, two = match(built, texts), match(Matcher(index), texts)
+    first, second = match(built, texts), match(Matcher(index), texts)
     for name in ("entries", "held_out", "items"):
-        assert getattr(one, name).tolist() == getattr(two, name).tolist() != []
+        assert getattr(first, name).tolist() == getattr(second, name).tolist() != []
 
 
 def test_an_empty_index_is_an_index(tmp_path):

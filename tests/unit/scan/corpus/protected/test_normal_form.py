@@ -7,7 +7,7 @@ import html
 import pytest
 from protected_made import match, matcher
 
-from dataaudit.scan.corpus.protected.items import without_options
+from dataaudit.scan.corpus.protected.eval_items import without_options
 
 LONG = (
     "A baker's shop fills 12 trays with 1,030 rolls each, sells $x$ half of them before noon and gives 1.5 kg of the"

@@ -7,7 +7,7 @@ import random
 import pytest
 from protected_made import match, matcher
 
-from dataaudit.scan.corpus.protected.held_out import MatchBatch
+from dataaudit.scan.corpus.protected.ngram_index import MatchBatch
 
 SCRIPTS = {
     "latin": "abcdefghijklmnopqrstuvwxyz",

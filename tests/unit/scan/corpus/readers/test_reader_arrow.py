@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
+from dataaudit.scan.corpus.loss import MAX_PLACES
 from dataaudit.scan.corpus.readers import plan_parts
 
 MIB = 1 << 20
@@ -76,9 +77,9 @@ def test_what_is_written_is_read_for_any_cut(
     expected = [(row, text, text[:1]) for row, text in enumerate(texts) if text is not None]
     assert reading.failure is None
     assert reading.documents == expected
-    assert [row for row, _ in reading.bad.get("text_missing", [])] == [
-        row for row, text in enumerate(texts) if text is None
-    ]
+    missing = [row for row, text in enumerate(texts) if text is None]
+    named = [row for row, _ in reading.bad.get("text_missing", [])]
+    assert named == missing if len(missing) <= MAX_PLACES else named[:MAX_PLACES] == missing[:MAX_PLACES]
     assert reading.records == len(texts)
 
 
@@ -150,12 +151,12 @@ def test_dictionaries_that_change_in_a_stream_are_right_in_every_part(read, file
     kind = pa.dictionary(pa.int32(), pa.string())
     values = [["a", "b"], ["a", "b", "c"], ["x"], ["y", "z"]]
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, pa.schema([("text", kind)])) as writer:
-        for one in values:
-            codes = pa.array(range(len(one)), pa.int32())
-            writer.write_batch(pa.record_batch([pa.DictionaryArray.from_arrays(codes, one)], names=["text"]))
+        for dictionary in values:
+            codes = pa.array(range(len(dictionary)), pa.int32())
+            writer.write_batch(pa.record_batch([pa.DictionaryArray.from_arrays(codes, dictionary)], names=["text"]))
     for part_bytes in (1, 1 << 30):
         reading = read(file, "arrow", part_bytes=part_bytes)
-        assert [text for _, text, _ in reading.documents] == [text for one in values for text in one]
+        assert [text for _, text, _ in reading.documents] == [text for dictionary in values for text in dictionary]
 
 
 def _feather_v1(path):
@@ -276,7 +277,7 @@ def test_a_message_that_claims_more_than_there_is_has_its_reason(read, tmp_path,
 
 
 @pytest.mark.stores
-def test_one_record_batch_is_held_at_a_time(tmp_path, peak_bytes):
+def test_a_record_batch_is_in_memory_at_a_time(tmp_path, peak_bytes):
     """Memory depends on the record batch, not on the file, and other columns are not decoded."""
     rows = 500
     letters = np.random.default_rng(0).integers(97, 123, 4_000_000, dtype=np.uint8).tobytes().decode()
@@ -298,7 +299,7 @@ def test_one_record_batch_is_held_at_a_time(tmp_path, peak_bytes):
 
 @pytest.mark.stores
 def test_a_dictionary_that_unfolds_to_gigabytes_is_read_in_pieces(tmp_path, peak_bytes):
-    """A few long values that repeat take no room in the file; decoded, they must not be held all at once."""
+    """A few long values that repeat take no room in the file; decoded, they must not be in memory all at once."""
     path = tmp_path / "shard.arrow"
     codes = pa.array(np.arange(20_000, dtype=np.int32) % 5)
     texts = pa.DictionaryArray.from_arrays(codes, [letter * 90_000 for letter in "abcde"])

@@ -56,7 +56,7 @@ def test_any_cut_of_any_members_gives_the_same_documents(
 ):
     """Parts of decoded bytes, whatever members they meet, give what the whole file gives; rows number on."""
     data = b"".join(b'{"text": "%s"}%s' % (row.encode().hex().encode(), ends.encode()) for row in rows)
-    bounds = [0, *sorted(min(one, len(data)) for one in members), len(data)]
+    bounds = [0, *sorted(min(member, len(data)) for member in members), len(data)]
     pieces = [data[start:stop] for start, stop in itertools.pairwise(bounds)]
     file.write_bytes(b"".join(map(COMPRESS[compression], pieces)))
     with mock.patch.object(lines, "DECODING", FREE), mock.patch.object(lines, "_BLOCK_BYTES", block_bytes):
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_one_part_and_breaks_off_where_it_would_uncut(read, fi
 @pytest.mark.parametrize("compression", ["bzip2", "xz"])
 def test_a_slow_file_of_one_member_is_given_up_early(file, compression, count_bytes, monkeypatch):
     """Where decoding costs as much as scanning, no pass is made to find out that nothing can be gained."""
-    monkeypatch.setattr(lines, "_LOOK_BYTES", 1 << 20)
+    monkeypatch.setattr(lines, "_PROBE_BYTES", 1 << 20)
     file.write_bytes(COMPRESS[compression](noise(5_000)))
     decoded = count_bytes()
     parts, stored = plan(file, compression, 1_000)

@@ -30,17 +30,17 @@ values = st.recursive(
 
 
 def encode(value, *, ascii_only, gap):
-    """Return JSON in which a tuple is an object, and whether one of its objects names a key twice."""
+    """Return JSON in which a tuple is an object, and whether item of its objects names a key twice."""
     if isinstance(value, tuple):
         inner = [
-            (json.dumps(name, ensure_ascii=ascii_only), encode(one, ascii_only=ascii_only, gap=gap))
-            for name, one in value
+            (json.dumps(name, ensure_ascii=ascii_only), encode(item, ascii_only=ascii_only, gap=gap))
+            for name, item in value
         ]
         twice = len({name for name, _ in value}) < len(value) or any(found for _, (_, found) in inner)
-        return "{" + ("," + gap).join(f"{name}{gap}:{gap}{one}" for name, (one, _) in inner) + "}", twice
+        return "{" + ("," + gap).join(f"{name}{gap}:{gap}{item}" for name, (item, _) in inner) + "}", twice
     if isinstance(value, list):
-        items = [encode(one, ascii_only=ascii_only, gap=gap) for one in value]
-        return "[" + ",".join(one for one, _ in items) + "]", any(found for _, found in items)
+        items = [encode(item, ascii_only=ascii_only, gap=gap) for item in value]
+        return "[" + ",".join(item for item, _ in items) + "]", any(found for _, found in items)
     return json.dumps(value, ensure_ascii=ascii_only), False
 
 

@@ -33,7 +33,7 @@ def test_a_line_of_200_mb_is_counted_in_a_few_megabytes(tmp_path, peak_bytes):
     ("rows_per_page", "limit"), [(10, 120 * MIB), (1_000, 560 * MIB)], ids=["pages of 3 MB", "one page"]
 )
 def test_a_row_group_of_300_mb_is_held_by_the_page(tmp_path, peak_bytes, rows_per_page, limit):
-    """Memory depends on the batch and the page, not on the row group; a page is held less than twice."""
+    """Memory depends on the batch and the page, not on the row group; a page is in memory less than twice."""
     path = tmp_path / "shard.parquet"
     letters = np.random.default_rng(0).integers(97, 123, 3_000_000, dtype=np.uint8).tobytes().decode()
     texts = [letters[start : start + 300_000] for start in range(0, 2_700_000, 2_700)]
@@ -51,7 +51,7 @@ def test_a_row_group_of_300_mb_is_held_by_the_page(tmp_path, peak_bytes, rows_pe
 
 
 def test_a_dictionary_that_unfolds_to_gigabytes_is_read_in_pieces(tmp_path, peak_bytes):
-    """A few long values that repeat take no room in the file; decoded, they must not be held all at once."""
+    """A few long values that repeat take no room in the file; decoded, they must not be in memory all at once."""
     path = tmp_path / "shard.parquet"
     codes = np.arange(20_000, dtype=np.int32) % 5
     texts = pa.DictionaryArray.from_arrays(codes, [letter * 90_000 for letter in "abcde"])

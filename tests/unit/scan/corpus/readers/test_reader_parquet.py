@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
-from dataaudit.scan.corpus.fields import FieldRule
-from dataaudit.scan.corpus.loss import LossLog, ShardUnreadable
-from dataaudit.scan.corpus.readers import Part, PartStats, ReadRequest, parquet, plan_parts
+from dataaudit.scan.corpus.readers import parquet, plan_parts
 
 
 def twin_read(path: Path, text: str, source: str | None, max_record_bytes: int):
@@ -136,27 +133,6 @@ def test_batches_span_row_groups(read, file, rows_per_group):
     reading = read(file, "parquet", batch_bytes=101 * 1_000)
     assert [text for _, text, _ in reading.documents] == texts
     assert len(reading.batches) in (2, 3)
-
-
-@pytest.mark.parametrize("wanted", [[0], [3, 4, 5], [0, 7, 8, 19], [19]])
-def test_wanted_records_keep_their_numbers_when_row_groups_are_skipped(file, wanted):
-    """Row groups without a wanted record are skipped, but counted; the others are read as one stream."""
-    texts = [f"document {n}" for n in range(20)]
-    pq.write_table(pa.table({"text": texts}), file, row_group_size=2)
-    fields = FieldRule(text="text", source_column=None, source_constant="s", max_record_bytes=99)
-    request = ReadRequest(
-        path=str(file),
-        format="parquet",
-        compression="none",
-        part=Part(0, 10),
-        fields=fields,
-        batch_bytes=1 << 20,
-        only=np.array(wanted),
-    )
-    found = {}
-    for batch in parquet.read_part(request, LossLog(), PartStats()):
-        found |= dict(zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True))
-    assert found == {row: texts[row] for one in wanted for row in (one // 2 * 2, one // 2 * 2 + 1)}
 
 
 STRUCT = pa.array([{"b": "struct"}, None])
@@ -404,13 +380,6 @@ def test_the_reason_of_a_long_type_is_cut(read, file):
     failure = read(file, "parquet").failure
     assert failure is not None
     assert len(failure[1]) < 120
-
-
-def test_shard_unreadable_is_what_a_bad_footer_raises(file):
-    """Planning a damaged file gives a value that the engine knows, not an Arrow error."""
-    file.write_bytes(b"junk")
-    with pytest.raises(ShardUnreadable):
-        plan_parts(str(file), "parquet", "none", 4, 1)
 
 
 def test_a_name_that_is_no_utf8_is_read(tmp_path):

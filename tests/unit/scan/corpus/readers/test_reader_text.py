@@ -97,7 +97,7 @@ def test_any_cut_gives_the_documents_of_the_slow_twin(read, file, mark, parts, u
     ],
 )
 def test_a_document_beyond_the_limit_is_counted_with_its_length(read, file, part_bytes, unit, expected, bad):
-    """Of a file, a line or a paragraph that is too long the length is known and nothing is held."""
+    """Of a file, a line or a paragraph that is too long the length is known, and nothing is kept."""
     file.write_bytes(b"short\ntoo long by\n\n\nalso\n \t\nend\n" + b" " * 6)
     reading = read(file, "text", text_document=unit, max_record_bytes=10, part_bytes=part_bytes)
     assert [text for _, text, _ in reading.documents] == expected

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.corpus.tokens import libraries
-from dataaudit.scan.corpus.tokens.libraries import FastEncoder, UnsupportedModelError, slices
+from dataaudit.scan.corpus.tokens.libraries import FastEncoder, UnsupportedModelError
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 
 
@@ -25,13 +25,6 @@ def test_nothing_to_encode_gives_no_ids(tiny_file, texts):
     offsets, ids = FastEncoder(tiny_file).encode(pa.array(texts, pa.large_string()))
     assert offsets.tolist() == [0] * (len(texts) + 1)
     assert len(ids) == 0
-
-
-def test_slices_cover_all_rows_and_keep_to_the_limit():
-    """Runs are adjacent, within the limit unless one row alone passes it, and cover everything."""
-    offsets = np.array([0, 3, 3, 10, 11, 40, 41], dtype=np.int64)
-    assert slices(offsets, 10) == [(0, 3), (3, 4), (4, 5), (5, 6)]
-    assert slices(np.zeros(1, dtype=np.int64), 10) == []
 
 
 def test_slicing_does_not_change_the_ids(tiny_file, monkeypatch):

@@ -8,7 +8,8 @@ from hashlib import sha256
 import pytest
 
 from dataaudit.base.errors import TokenizerError
-from dataaudit.scan.corpus.tokens import resolve_tokenizer, spec
+from dataaudit.scan.corpus.tokens import spec
+from dataaudit.scan.corpus.tokens.spec import escaped, facts_of, resolve_tokenizer, vocabulary_pieces
 
 
 def test_default_is_a_published_vocabulary(default_file):
@@ -122,3 +123,89 @@ def test_failed_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         spec.write_changed(tmp_path / "x.json", b"content")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pieces_are_the_entries_of_the_vocabulary(default_file):
+    """A byte-level space is U+0120, and an id that no entry has is empty."""
+    import tokenizers
+
+    known = tokenizers.Tokenizer.from_file(str(default_file.path))
+    token = known.encode(" the", add_special_tokens=False).ids[0]
+    found = vocabulary_pieces(default_file, [token, default_file.vocab_size + 5, token])
+    assert found == {token: "\u0120the", default_file.vocab_size + 5: ""}
+    assert vocabulary_pieces(default_file, []) == {}
+
+
+def test_pieces_of_sentencepiece_are_its_own(sentencepiece_trainer, tmp_path):
+    """The model names its pieces; a space is U+2581."""
+    (tmp_path / "m.model").write_bytes(sentencepiece_trainer())
+    file = resolve_tokenizer("m.model", base_dir=tmp_path, cache_dir=tmp_path / "cache")
+    found = vocabulary_pieces(file, range(file.vocab_size + 1))
+    assert any(piece.startswith("\u2581") for piece in found.values())
+    assert found[file.vocab_size] == ""
+
+
+@pytest.mark.parametrize(
+    ("piece", "shown"),
+    [
+        ("a\x1b[31m", r"a\x1b[31m"),
+        ("\n\t", r"\n\t"),
+        ("\u202e", r"\u202e"),
+        ("\\n", r"\\n"),
+        ("\U0001f600", "\U0001f600"),
+        ("\ue000", r"\ue000"),
+        ("\u00e9\u4e2d", "\u00e9\u4e2d"),
+    ],
+)
+def test_what_is_not_printable_is_escaped(piece, shown):
+    """Control and direction marks cannot steer a terminal, and no two pieces look alike by escaping."""
+    assert escaped(piece) == shown
+
+
+def never():
+    raise AssertionError("asked again")
+
+
+def test_an_answer_is_asked_for_once(tmp_path):
+    assert facts_of("ab", "tokenizer.json", tmp_path, lambda: (7, (1, 2))) == (7, (1, 2))
+    assert facts_of("ab", "tokenizer.json", tmp_path, never) == (7, (1, 2))
+
+
+@pytest.mark.parametrize(("digest", "form"), [("cd", "tokenizer.json"), ("ab", "sentencepiece")])
+def test_another_content_or_format_is_asked_for(tmp_path, digest, form):
+    facts_of("ab", "tokenizer.json", tmp_path, lambda: (7, ()))
+    assert facts_of(digest, form, tmp_path, lambda: (8, ())) == (8, ())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b'{"key": "other", "vocab_size": 1, "special_ids": []}', b"\xff"]
+)
+def test_a_damaged_answer_is_asked_for_again(tmp_path, content):
+    facts_of("ab", "tokenizer.json", tmp_path, lambda: (7, ()))
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(content)
+    assert facts_of("ab", "tokenizer.json", tmp_path, lambda: (9, (3,))) == (9, (3,))
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_memory(tmp_path):
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    assert facts_of("ab", "tokenizer.json", tmp_path / "file", lambda: (7, ())) == (7, ())
+
+
+def test_without_a_folder_it_is_asked_each_time():
+    assert facts_of("ab", "tokenizer.json", None, lambda: (7, ())) == (7, ())
+    with pytest.raises(AssertionError, match="asked again"):
+        facts_of("ab", "tokenizer.json", None, never)
+
+
+def test_a_tokenizer_is_the_same_with_what_was_remembered(tmp_path):
+    first = resolve_tokenizer(None, base_dir=tmp_path, cache_dir=tmp_path, facts_dir=tmp_path / "facts")
+    assert resolve_tokenizer(None, base_dir=tmp_path, cache_dir=tmp_path, facts_dir=tmp_path / "facts") == first
+    assert resolve_tokenizer(None, base_dir=tmp_path, cache_dir=tmp_path) == first
+
+
+def test_a_broken_file_is_refused_each_time(tmp_path):
+    (tmp_path / "bad.json").write_text("{}")
+    for _ in range(2):
+        with pytest.raises(TokenizerError):
+            resolve_tokenizer("bad.json", base_dir=tmp_path, cache_dir=tmp_path, facts_dir=tmp_path / "facts")

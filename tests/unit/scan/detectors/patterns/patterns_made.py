@@ -1,9 +1,9 @@
-"""A small registry of made entities, batches of documents, and the twin's answer to compare with."""
+"""A small registry of made entities, batches of documents, and the answer of the reference implementation."""
 
 from __future__ import annotations
 
 import numpy as np
-from twins.patterns import PlainFinding, find_plainly
+from reference.patterns import PlainFinding, find_plainly
 
 from dataaudit.scan.detectors.patterns.entity import Candidate, Evidence, FindingBatch
 from dataaudit.scan.detectors.patterns.registry import Registry, build_registry
@@ -60,7 +60,7 @@ def batch_of(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def listed(batch: FindingBatch) -> list[list[PlainFinding]]:
-    """Return the findings of each document as the twin gives them."""
+    """Return the findings of each document by the reference implementation."""
     documents: list[list[PlainFinding]] = [[] for _ in range(len(batch.truncated))]
     for place, document in enumerate(batch.documents.tolist()):
         code = batch.codes[place]

@@ -1,15 +1,34 @@
+"""Files of entities, registries and their digests, and regexes that run away."""
+
+from __future__ import annotations
+
 import json
 import pickle
+import re
 from dataclasses import asdict
+from itertools import product
+from pathlib import Path
 
 import pytest
 from patterns_made import MADE, NAMES, registry_of
+from steps import steps_of
 
+from dataaudit.base import yamlfile
 from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.detectors.content import shipped_patterns
+from dataaudit.scan.detectors.patterns import written
 from dataaudit.scan.detectors.patterns.registry import ENGINE_VERSION, build_registry, compile_database, join_registries
-from dataaudit.scan.detectors.patterns.written import parse_layer, read_layer
+from dataaudit.scan.detectors.patterns.written import (
+    _MANY_WAYS,
+    _ONE_WAY,
+    full_regex,
+    parse_layer,
+    read_layer,
+    runs_away,
+)
+from dataaudit.scan.detectors.pii import load_pii
+from dataaudit.scan.detectors.secrets.rules import load_secrets
 
 
 def layer_of(text, detector="pii"):
@@ -67,6 +86,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         read_layer(tmp_path / "latin.yaml", detector="pii", names=NAMES)
 
 
+def test_rules_on_disk_follow_the_code_that_reads_them(tmp_path, monkeypatch):
+    """The rules' own folder, that of patterns, and that of the reader of YAML."""
+    folders = []
+    monkeypatch.setattr(written, "sources_digest", lambda *read: folders.extend(read) or b"")
+    monkeypatch.setattr("dataaudit.base.cache.kept_folder", lambda: None)
+    (tmp_path / "made.yaml").write_text(MADE)
+    assert written.shipped_layer(tmp_path, "made.yaml", layer_of) == layer_of(MADE)
+    code = {path for folder in folders for path in folder.glob("*.py")}
+    assert {Path(written.__file__), Path(yamlfile.__file__)} <= code
+    assert tmp_path in folders
+
+
 def test_a_later_layer_replaces_entities_and_switches_them_off():
     shipped = layer_of(MADE)
     mine = layer_of("entities: {MAIL: {enabled: false}, CODE: {rules: [{regex: 'zzz'}]}}")
@@ -107,3 +138,51 @@ def test_a_joined_registry_holds_all_and_survives_pickling():
     joined = join_registries(other, registry_of())
     assert [entity.detector for entity in joined.entities] == ["pii"] * 4 + ["secrets"]
     assert pickle.loads(pickle.dumps(joined)) == joined
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [
+        "(a+)+b",
+        "(?:[a-z]+[.-]?)+@",
+        "x(?:a*)*y",
+        "(?:b|a+)+c",
+        "((a{1,40}))*c",
+        "(?=(a+)+b)a",
+        "(?:a{0,99}){2,99}z",
+        "(?:(?:a+)?b?)+c",
+    ],
+)
+def test_a_repeat_of_a_repeat_runs_away(regex):
+    assert runs_away(regex)
+
+
+@pytest.mark.parametrize(
+    "regex", ["a+b+", "(?:[a-z]+-)+x", "(?:a{1,3}){1,3}", "(?:a++)+b", "(?>(?:a+)+)b", "(?:[a-z]{1,20}[.]){1,8}com"]
+)
+def test_other_repeats_do_not_run_away(regex):
+    assert not runs_away(regex)
+
+
+@pytest.mark.parametrize("load", [load_pii, load_secrets])
+def test_no_shipped_regex_runs_away(load):
+    assert not [rule.name for _, rule in load().rules if runs_away(rule.regex)]
+
+
+def test_blanks_between_a_name_and_a_value_are_shared_out_in_one_way():
+    """What is searched for instead of a part of detect-secrets' regexes takes the same texts."""
+    many, one = (re.compile(f"n{part}v") for part in (_MANY_WAYS, _ONE_WAY))
+    for size in range(7):
+        for letters in product(" =:>", repeat=size):
+            text = f"n{''.join(letters)}v"
+            assert bool(many.fullmatch(text)) == bool(one.fullmatch(text)), text
+
+
+def test_no_rule_tries_ways_to_share_out_blanks():
+    """A name, blanks and no value: steps follow the blanks, in every rule that has such a part."""
+    rules = [rule for _, rule in load_secrets().rules if _MANY_WAYS in rule.regex]
+    assert len(rules) >= 5
+    for rule in rules:
+        name = next(one for one in ("cloudant_key", "ibm_key", "cos_secret_key", "sl_key") if one[:2] in rule.regex)
+        few, many = (steps_of(full_regex(rule), f"[{name}{' ' * size}!") for size in (200, 400))
+        assert many <= 2.4 * few, rule.name

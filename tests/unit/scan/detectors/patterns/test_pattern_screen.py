@@ -1,3 +1,7 @@
+"""The pattern screen and the folding of texts, against plain regular expressions."""
+
+from __future__ import annotations
+
 import re
 
 import numpy as np
@@ -6,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from patterns_made import batch_of, listed, plainly, registry_of
+from reference.patterns import _HYPHENS, _SCRIPTS, _SPACES, _with_plain_spaces
 
 from dataaudit.scan.detectors.patterns import registry as database
 from dataaudit.scan.detectors.patterns import screen
 from dataaudit.scan.detectors.patterns.entity import Tier
-from dataaudit.scan.detectors.patterns.screen import MAX_CANDIDATES, Found, PatternScreen, keyed_digest
+from dataaudit.scan.detectors.patterns.screen import MAX_CANDIDATES, Finding, Folded, PatternScreen, keyed_digest
 
 REGISTRY = registry_of()
 SCREEN = PatternScreen(registry=REGISTRY)
@@ -179,7 +184,7 @@ PLACES = st.tuples(st.integers(0, 40), st.integers(1, 9), st.integers(0, 2), st.
 def test_overlaps_are_decided_as_if_all_findings_met_in_one_place(places):
     """Findings are decided where they meet; all against all gives the same."""
     found = [
-        Found(start=start, end=start + size, code=code, rule=rule, tier=code, score=0.5, reserved=False)
+        Finding(start=start, end=start + size, code=code, rule=rule, tier=code, score=0.5, reserved=False)
         for rule, (start, size, code, _) in enumerate(places)
     ]
     kept = []
@@ -201,3 +206,37 @@ def test_no_representation_shows_a_candidate():
     PatternScreen(registry=registry).find(*batch_of(["ticket 1234-5678"]))
     assert seen
     assert not any("1234" in re.sub("0x[0-9a-f]+", "", text) for text in seen), "addresses have any digits"
+
+
+SIGNS = [*(_SPACES + " " + _HYPHENS).split(" "), "%2b", *"\uff0b\uff08\uff09\uff20"]
+SIGNS += [chr(zero + digit) for zero in _SCRIPTS for digit in (0, 9)]
+PLAIN = {"\u00a0": " ", "\u202f": " ", "\u2011": "-", "\uff17": "7", "\u0667": "7", "\u06f7": "7", "\u0e57": "7"}
+OTHERS = ["a", "\u00e9", "\u8a9e", "\u06cc", "\u0e01", "\uff0c"]
+LETTERS = st.lists(st.sampled_from([*OTHERS, *PLAIN]), max_size=12)
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(LETTERS)
+def test_every_place_of_the_folded_text_leads_back_to_its_letter(letters):
+    folded = Folded("".join(letters).encode())
+    plain = [PLAIN.get(letter, letter) for letter in letters]
+    assert folded.text.decode() == "".join(plain)
+    for count in range(len(letters) + 1):
+        written, place = "".join(letters[:count]), "".join(plain[:count])
+        assert folded.written(len(place.encode())) == len(written.encode())
+
+
+def test_a_text_without_such_letters_is_not_copied():
+    text = "caf\u00e9 \u2013 \u8a9e".encode()
+    assert Folded(text).text is text
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize("sign", SIGNS)
+def test_signs_are_folded_as_the_reference_folds_them_beside_every_letter(sign):
+    beside = [*"09)(=a.@ ", "\u0669", "\u3042"]
+    for text in (f"{before}{sign}{behind}{sign}{before}".encode() for before in beside for behind in beside):
+        folded = Folded(text)
+        plain, places = _with_plain_spaces(text)
+        assert folded.text == plain
+        assert [folded.written(place) for place in range(len(plain) + 1)] == places

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
-from dataaudit.scan.detectors.pii.analyzer_model import byte_of, character_of, stretches
+from dataaudit.scan.detectors.pii.analyzer_model import byte_of, character_of, segments
 
 TEXTS = st.text(alphabet="ab \n\u00e9\u4e2d\U0001f600", max_size=300)
 
@@ -27,20 +27,20 @@ def test_a_byte_inside_a_character_belongs_to_it():
 @given(TEXTS, st.integers(1, 80), st.integers(1, 9), st.integers(0, 2))
 @settings(max_examples=examples(50))
 def test_stretches_are_all_of_a_text_or_some_of_it(text, size, at_most, seed):
-    every, whole = stretches(text, size=size, at_most=10**9, seed=seed)
-    some, all_of_it = stretches(text, size=size, at_most=at_most, seed=seed)
+    every, whole = segments(text, size=size, at_most=10**9, seed=seed)
+    some, all_of_it = segments(text, size=size, at_most=at_most, seed=seed)
     assert whole
     assert "".join(text[begin:end] for begin, end in every) == text
     assert all(0 < end - begin <= size for begin, end in every)
     assert all_of_it == (len(every) <= at_most)
     assert len(some) == min(len(every), at_most)
     assert some == sorted(set(some) & set(every))
-    assert stretches(text, size=size, at_most=at_most, seed=seed) == (some, all_of_it)
+    assert segments(text, size=size, at_most=at_most, seed=seed) == (some, all_of_it)
 
 
 def test_a_text_is_cut_at_white_space_where_there_is_some():
     words = "word " * 100
-    cut, _ = stretches(words, size=101, at_most=99, seed=0)
+    cut, _ = segments(words, size=101, at_most=99, seed=0)
     assert all(words[begin:end].endswith(" ") for begin, end in cut)
-    cut, _ = stretches("x" * 250, size=100, at_most=99, seed=0)
+    cut, _ = segments("x" * 250, size=100, at_most=99, seed=0)
     assert cut == [(0, 100), (100, 200), (200, 250)]

@@ -48,8 +48,8 @@ def taken(check, plain):
 
 @given(DIGITS)
 def test_luhn_is_the_sum_of_digits_with_every_second_doubled(digits):
-    total = sum(int(one) for one in digits[-1::-2])
-    total += sum(sum(map(int, str(2 * int(one)))) for one in digits[-2::-2])
+    total = sum(int(item) for item in digits[-1::-2])
+    total += sum(sum(map(int, str(2 * int(item)))) for item in digits[-2::-2])
     assert payments.luhn(digits) == (total % 10 == 0)
 
 
@@ -136,7 +136,7 @@ def test_a_published_example_holds_and_no_digit_of_it_can_be_changed(check, numb
         for other in "0123456789"
         if other != number[place]
     ]
-    assert sum(taken(check, one) for one in changed) <= 2
+    assert sum(taken(check, item) for item in changed) <= 2
 
 
 @pytest.mark.parametrize(

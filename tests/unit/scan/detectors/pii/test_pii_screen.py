@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples, sample, thinned
 from pii_cases import FOUND, MISSED
-from twins.patterns import PlainFinding, find_plainly
+from reference.patterns import PlainFinding, find_plainly
 
 from dataaudit.scan.detectors.patterns.registry import compile_database, scan
 from dataaudit.scan.detectors.patterns.screen import MAX_CANDIDATES, PatternScreen
@@ -120,7 +120,7 @@ def test_the_first_pass_and_the_regex_of_addresses_agree_on_labels_and_lengths(t
     assert missed(index, rule, text) == []
     found = found_in(text)
     assert found == plainly(text)
-    assert [text[one.start : one.end] for one in found if one.entity == "EMAIL_ADDRESS"] == ([value] if value else [])
+    assert [text[hit.start : hit.end] for hit in found if hit.entity == "EMAIL_ADDRESS"] == ([value] if value else [])
 
 
 @pytest.mark.judges
@@ -157,7 +157,7 @@ def test_megabytes_of_digits_are_read_without_findings():
 
 def test_places_inside_text_beyond_ascii_are_bytes():
     text = "\u00e9\u8a9e\U0001f600 roe@mailhaus.de \u96fb\u8a71+41446681800\u53f7".encode()
-    found = [(one.entity, text[one.start : one.end]) for one in found_in(text)]
+    found = [(hit.entity, text[hit.start : hit.end]) for hit in found_in(text)]
     assert found == [("EMAIL_ADDRESS", b"roe@mailhaus.de"), ("PHONE_NUMBER", b"+41446681800")]
 
 

@@ -1,7 +1,12 @@
+"""Entities that ship and those of a user's file."""
+
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pii_cases import FOUND, MISSED
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.scan.detectors.patterns.screen import PatternScreen
@@ -81,3 +86,33 @@ def test_what_would_stop_a_build_is_told_before_it(tmp_path, entity, problem):
     path.write_text(f"entities:\n  THING: {entity}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=problem):
         load_pii([path])
+
+
+SCREEN = PatternScreen(registry=load_pii())
+
+
+def find(text):
+    encoded = text.encode()
+    batch = SCREEN.find(np.frombuffer(encoded, dtype=np.uint8), np.array([0, len(encoded)], dtype=np.int64))
+    return [
+        (batch.entities[code], int(tier), bool(reserved), encoded[start:end].decode())
+        for code, tier, reserved, start, end in zip(
+            batch.codes, batch.tiers, batch.reserved, batch.starts, batch.ends, strict=True
+        )
+    ]
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize(("entity", "tier", "reserved", "before", "value", "after"), FOUND)
+def test_an_entity_is_found_with_its_tier_and_its_place(entity, tier, reserved, before, value, after):
+    assert (entity, tier, reserved, value) in find(before + value + after)
+
+
+@pytest.mark.parametrize(("entity", "text"), MISSED)
+def test_what_only_looks_like_an_entity_is_not_found_as_it(entity, text):
+    assert entity not in [one[0] for one in find(text)]
+
+
+def test_every_entity_has_a_case_and_a_near_miss():
+    names = {entity.name for entity in SCREEN.registry.entities}
+    assert names == {case[0] for case in FOUND} == {case[0] for case in MISSED}

@@ -27,8 +27,8 @@ def test_a_listed_value_is_reserved_and_others_are_not(tmp_path):
     listed = tmp_path / "allowed"
     listed.write_text(f"# fixtures of the tests\n{fingerprint('NPM_TOKEN', text[start:end])}  # rotated 2024\n\n")
     registry = load_secrets(allow=listed)
-    assert [one.reserved for one in find_in(registry, memoryview(text.encode()))[0]] == [True]
-    assert [one.reserved for one in find_in(registry, memoryview(other.encode()))[0]] == [False]
+    assert [hit.reserved for hit in find_in(registry, memoryview(text.encode()))[0]] == [True]
+    assert [hit.reserved for hit in find_in(registry, memoryview(other.encode()))[0]] == [False]
 
 
 def test_a_listed_private_key_is_known_however_it_is_wrapped(tmp_path):
@@ -38,7 +38,7 @@ def test_a_listed_private_key_is_known_however_it_is_wrapped(tmp_path):
     listed.write_text(fingerprint("PRIVATE_KEY", key) + "\n")
     wrapped = '{"private_key": "' + key.replace("\n", "\\n") + '\\n"}'
     found, _ = find_in(load_secrets(allow=listed), memoryview(wrapped.encode()))
-    assert [one.reserved for one in found] == [True]
+    assert [hit.reserved for hit in found] == [True]
 
 
 def test_an_allow_list_changes_the_digest_of_the_rules(tmp_path):

@@ -22,7 +22,7 @@ def registry():
 
 def found_in(registry, text):
     found, _ = find_in(registry, memoryview(text.encode()))
-    return [one for one in found if not one.reserved]
+    return [hit for hit in found if not hit.reserved]
 
 
 @pytest.mark.parametrize("alphabet", ALPHABETS)
@@ -32,7 +32,7 @@ def test_of_100_values_of_plain_names_95_are_found_where_they_stand(registry, sy
     missed = [
         text
         for text, start, end in made
-        if [(one.start, one.end, Tier(one.tier)) for one in found_in(registry, text)] != [(start, end, Tier.CONTEXTUAL)]
+        if [(hit.start, hit.end, Tier(hit.tier)) for hit in found_in(registry, text)] != [(start, end, Tier.CONTEXTUAL)]
     ]
     assert len(missed) <= max(1, len(made) // 20)
 
@@ -135,9 +135,9 @@ def test_the_same_values_behind_other_names_are_no_secret(registry, name):
 
 @pytest.mark.parametrize("length", [24, 32, 64, 128])
 def test_shorter_and_longer_values_are_found_too(registry, length):
-    made = [one for alphabet in ("base62", "base64url") for one in assignments("YAML", alphabet, 40, length=length)]
+    made = [row for alphabet in ("base62", "base64url") for row in assignments("YAML", alphabet, 40, length=length)]
     found = sum(
-        any(one.start == start and one.end == end for one in found_in(registry, text)) for text, start, end in made
+        any(hit.start == start and hit.end == end for hit in found_in(registry, text)) for text, start, end in made
     )
     assert found >= 0.9 * len(made)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from issuer_forms import ASSIGNED, NAMED, NOT_LOOKED_FOR, OWN_LINES, PREFIXED, samples
 
@@ -58,3 +61,11 @@ def test_words_behind_the_prefixes_of_issuers_are_no_tokens(registry):
 def test_what_is_not_looked_for_has_a_reason():
     assert all(NOT_LOOKED_FOR.values())
     assert not set(NOT_LOOKED_FOR) & (set(NAMED) | set(ASSIGNED))
+
+
+PAGE = Path(__file__).parents[5] / "docs/reference/detectors.md"
+
+
+def test_the_table_of_kinds_is_that_of_the_rules():
+    named = re.findall(r"^\| `([A-Z0-9_]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert named == [entity.name for entity in load_secrets().entities]

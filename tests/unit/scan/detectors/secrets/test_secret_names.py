@@ -21,14 +21,14 @@ def registry():
 
 def found_in(registry, text):
     found, _ = find_in(registry, memoryview(text.encode()))
-    return [(registry.entities[one.code].name, one.start, one.end) for one in found if not one.reserved]
+    return [(registry.entities[hit.code].name, hit.start, hit.end) for hit in found if not hit.reserved]
 
 
 @pytest.mark.parametrize("names", [SHORT_NAMES, FOREIGN_NAMES], ids=["short", "foreign"])
 @pytest.mark.parametrize("syntax", SYNTAXES)
 def test_of_100_values_of_short_and_foreign_names_90_are_found_where_they_stand(registry, syntax, names):
     made = assignments(syntax, "base62", 4 * len(SYNTAXES[syntax]), names=names)
-    missed = [text for text, *place in made if [one[1:] for one in found_in(registry, text)] != [tuple(place)]]
+    missed = [text for text, *place in made if [hit[1:] for hit in found_in(registry, text)] != [tuple(place)]]
     assert len(missed) <= max(1, len(made) // 10)
 
 
@@ -163,7 +163,7 @@ def test_a_value_in_one_case_may_have_separators_and_the_sign_of_padding_inside(
     rng = random.Random(alphabet)
     made = [f"acme_token: {pick(rng, LOWER_ALNUM + alphabet, size)}\n" for _ in range(100)]
     found = [[end - start for _, start, end in found_in(registry, text)] for text in made]
-    assert sum(one == [size] for one in found) >= 85
+    assert sum(hit == [size] for hit in found) >= 85
 
 
 def test_a_long_value_with_an_example_in_it_is_counted_apart(registry):
@@ -175,7 +175,7 @@ def test_a_long_value_with_an_example_in_it_is_counted_apart(registry):
         + '"'
     )
     found, _ = find_in(registry, memoryview(text.encode()))
-    assert [one.reserved for one in found] == [True]
+    assert [hit.reserved for hit in found] == [True]
 
 
 def test_a_default_of_a_password_is_found_in_its_braces(registry):

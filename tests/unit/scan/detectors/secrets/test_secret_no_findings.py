@@ -61,13 +61,13 @@ def registry():
 @pytest.mark.parametrize("text", CODE)
 def test_program_text_and_settings_hold_no_secret(registry, text):
     found, _ = find_in(registry, memoryview(text.encode()))
-    assert [one for one in found if not one.reserved] == []
+    assert [hit for hit in found if not hit.reserved] == []
 
 
 @pytest.mark.parametrize("text", PLACEHOLDERS)
 def test_a_placeholder_or_documented_example_is_counted_apart(registry, text):
     found, _ = find_in(registry, memoryview(text.encode()))
-    assert [one.reserved for one in found] == [True]
+    assert [hit.reserved for hit in found] == [True]
 
 
 def test_random_base64_digests_and_identifiers_hold_no_secret(registry):
@@ -82,5 +82,5 @@ def test_random_base64_digests_and_identifiers_hold_no_secret(registry):
 def test_the_repository_itself_holds_no_secret(registry):
     root = Path(__file__).parents[5]
     texts = [path.read_bytes() for folder in ("dataaudit", "docs") for path in (root / folder).rglob("*.[pm][yd]")]
-    found = [one for text in texts for one in find_in(registry, memoryview(text))[0] if not one.reserved]
+    found = [hit for text in texts for hit in find_in(registry, memoryview(text))[0] if not hit.reserved]
     assert found == []

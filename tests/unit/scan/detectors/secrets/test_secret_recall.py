@@ -59,7 +59,7 @@ def registry():
 def found_at(registry, text, start, end):
     """Findings that overlap a place and are not reserved."""
     found, _ = find_in(registry, memoryview(text.encode()))
-    return [one for one in found if one.start < end and one.end > start and not one.reserved]
+    return [hit for hit in found if hit.start < end and hit.end > start and not hit.reserved]
 
 
 @pytest.mark.judges
@@ -72,7 +72,7 @@ def test_at_least_99_of_100_secrets_of_a_kind_are_found(registry, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_secret_is_found_as_what_it_is(registry, kind):
     named = [
-        registry.entities[one.code].name for made in documents(kind, 20, seed=1) for one in found_at(registry, *made)
+        registry.entities[hit.code].name for made in documents(kind, 20, seed=1) for hit in found_at(registry, *made)
     ]
     assert set(named) <= {KINDS[kind][0]}
 
@@ -80,7 +80,7 @@ def test_a_secret_is_found_as_what_it_is(registry, kind):
 @pytest.mark.parametrize("kind", CHECKED)
 def test_what_has_a_checksum_or_a_structure_is_validated(registry, kind):
     for made in documents(kind, 10, seed=2):
-        assert [Tier(one.tier) for one in found_at(registry, *made)] == [Tier.VALIDATED]
+        assert [Tier(hit.tier) for hit in found_at(registry, *made)] == [Tier.VALIDATED]
 
 
 @pytest.mark.parametrize("kind", SEALED)
@@ -89,20 +89,20 @@ def test_one_wrong_letter_breaks_a_checksum(registry, kind):
         place = end - 12
         other = "Q" if text[place].isupper() and text[place] != "Q" else "q" if text[place] != "q" else "p"
         broken = text[:place] + other + text[place + 1 :]
-        assert Tier.VALIDATED not in [one.tier for one in found_at(registry, broken, start, end)]
+        assert Tier.VALIDATED not in [hit.tier for hit in found_at(registry, broken, start, end)]
 
 
 def test_the_place_of_a_token_is_its_own(registry):
     text, start, end = documents("github classic", 1)[0]
-    (one,) = found_at(registry, text, start, end)
-    assert (one.start, one.end) == (start, end)
+    (hit,) = found_at(registry, text, start, end)
+    assert (hit.start, hit.end) == (start, end)
 
 
 def test_a_secret_behind_letters_of_other_scripts_is_found(registry):
     text, start, end = documents("npm token", 1)[0]
     head = "\u043a\u043b\u044e\u0447 \u5bc6\u94a5 "
     found, _ = find_in(registry, memoryview((head + text).encode()))
-    assert [one.start for one in found] == [start + len(head.encode())]
+    assert [hit.start for hit in found] == [start + len(head.encode())]
     assert found[0].end == end + len(head.encode())
 
 
@@ -115,7 +115,7 @@ def test_a_name_before_a_value_with_a_form_of_its_own_does_not_rename_it(registr
     secret = maker(random.Random(kind))
     start = line.index("{}")
     found = found_at(registry, line.replace("{}", secret), start, start + len(secret))
-    assert [registry.entities[one.code].name for one in found] == [entity]
+    assert [registry.entities[hit.code].name for hit in found] == [entity]
 
 
 @pytest.mark.parametrize("kind", ["putty key", "pgp key", "rsa key", "bearer header"])
@@ -123,7 +123,7 @@ def test_many_secrets_of_a_kind_in_one_document_are_all_found(registry, kind):
     texts = [text for text, _, _ in documents(kind, 40)]
     found, truncated = find_in(registry, memoryview("\n".join(texts).encode()))
     assert not truncated
-    assert len([one for one in found if not one.reserved]) == len(texts)
+    assert len([hit for hit in found if not hit.reserved]) == len(texts)
 
 
 def test_a_private_key_of_16384_bits_is_found(registry):
@@ -159,7 +159,7 @@ def test_a_private_key_of_16384_bits_is_found(registry):
 def test_a_setting_is_found_however_long_and_whatever_ends_its_line(entity, text):
     registry = load_secrets()
     found, _ = find_in(registry, memoryview(text.encode()))
-    assert entity in [registry.entities[one.code].name for one in found]
+    assert entity in [registry.entities[hit.code].name for hit in found]
 
 
 GIVEN = "q7Hd9vKx2LmP"
@@ -189,11 +189,11 @@ GIVEN = "q7Hd9vKx2LmP"
 def test_a_password_on_a_command_line_or_in_a_data_source_is_found(registry, line):
     start = line.index("{}")
     found = found_at(registry, line.replace("{}", GIVEN), start, start + len(GIVEN))
-    assert [registry.entities[one.code].name for one in found] == ["PASSWORD_ASSIGNMENT"]
+    assert [registry.entities[hit.code].name for hit in found] == ["PASSWORD_ASSIGNMENT"]
 
 
 def test_the_key_that_django_makes_is_found_with_its_signs(registry):
     key = "django-insecure-" + pick(random.Random(9), string.ascii_lowercase + string.digits + "!@#$%^&*(-_=+)", 50)
     text = f"SECRET_KEY = '{key}'\n"
     found = found_at(registry, text, 14, 14 + len(key))
-    assert [registry.entities[one.code].name for one in found] == ["SECRET_ASSIGNMENT"]
+    assert [registry.entities[hit.code].name for hit in found] == ["SECRET_ASSIGNMENT"]

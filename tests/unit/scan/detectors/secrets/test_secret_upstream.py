@@ -91,7 +91,7 @@ def test_a_plugin_that_is_new_has_an_entity_of_its_own(monkeypatch):
 
 def test_the_library_s_version_is_part_of_the_digest(monkeypatch):
     before = rules.load_secrets().digest
-    monkeypatch.setattr(rules, "library_version", lambda: "99.0")
+    monkeypatch.setattr(rules, "version", lambda name: "99.0")
     assert rules.load_secrets().digest != before
 
 
@@ -123,7 +123,7 @@ def test_a_user_adds_an_entity_changes_one_and_switches_one_off(tmp_path):
     assert "NPM_TOKEN" not in names
     assert [rule.regex for rule in names["VAULT_TOKEN"].rules] == ["vault:[a-z0-9]{20}"]
     found, _ = find_in(registry, memoryview(b"acme_k3j2h4g5f6d7s8a9q1w2 acme_xxxxxxxxxxxxxxxxxxxx"))
-    assert [(registry.entities[one.code].name, one.reserved) for one in found] == [
+    assert [(registry.entities[hit.code].name, hit.reserved) for hit in found] == [
         ("ACME_KEY", False),
         ("ACME_KEY", True),
     ]
@@ -156,4 +156,6 @@ def test_validators_answer_with_evidence_for_any_text():
 
 def test_our_own_rules_have_no_unbounded_repeat_which_would_cost_places():
     ready = screen._prepare(rules.load_secrets())
-    assert [one.rule.regex for one in ready if one.unbounded and not one.rule.name.startswith("detect-secrets ")] == []
+    assert [
+        each.rule.regex for each in ready if each.unbounded and not each.rule.name.startswith("detect-secrets ")
+    ] == []

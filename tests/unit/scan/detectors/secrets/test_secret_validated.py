@@ -25,10 +25,10 @@ def registry():
 
 def tiers(registry, text):
     found, _ = find_in(registry, memoryview(text.encode()))
-    return [Tier(one.tier) for one in found if not one.reserved]
+    return [Tier(hit.tier) for hit in found if not hit.reserved]
 
 
-def place_of(secret: str) -> int:
+def stored_address(secret: str) -> int:
     """The last letter; of a block of lines, one in the middle of a line in the middle."""
     if "\n" not in secret and "\\n" not in secret:
         return len(secret) - 1
@@ -37,12 +37,12 @@ def place_of(secret: str) -> int:
 
 
 def shorter(secret: str) -> str:
-    place = place_of(secret)
+    place = stored_address(secret)
     return secret[:place] + secret[place + 1 :]
 
 
 def longer(secret: str) -> str:
-    place = place_of(secret)
+    place = stored_address(secret)
     letter = secret[place] if secret[place].isalnum() else "a"
     return secret[: place + 1] + letter + secret[place + 1 :]
 

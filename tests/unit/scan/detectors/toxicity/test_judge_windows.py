@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
-from dataaudit.scan.detectors.toxicity.judge import LENGTHS, STRETCH, batches, draw, window_limit, windows_of
+from dataaudit.scan.detectors.toxicity.judge import LENGTHS, SEGMENT, batches, draw, window_limit, windows_of
 
 
 class Letters:
@@ -27,29 +27,29 @@ class Letters:
 
 
 def texts_of(windows):
-    return ["".join(map(chr, window[1:-1])) for window in windows.tokens]
+    return ["".join(map(chr, window[1:-1])) for window in windows]
 
 
 @given(st.text(max_size=200), st.integers(3, 20), st.integers(1, 8), st.integers(0, 3))
 @settings(max_examples=examples(50))
 def test_windows_are_all_of_a_short_document_and_some_of_a_longer_one(text, window, max_windows, seed):
-    found = windows_of(text, Letters(), window=window, max_windows=max_windows, seed=seed)
+    found, whole = windows_of(text, Letters(), window=window, max_windows=max_windows, seed=seed)
     every = [text[begin : begin + window - 2] for begin in range(0, max(1, len(text)), window - 2)]
-    assert found.whole == (len(every) <= max_windows)
-    if found.whole:
+    assert whole == (len(every) <= max_windows)
+    if whole:
         assert texts_of(found) == every
     else:
-        assert len(found.tokens) == max_windows
+        assert len(found) == max_windows
         assert not Counter(texts_of(found)) - Counter(every)
-    assert windows_of(text, Letters(), window=window, max_windows=max_windows, seed=seed) == found
+    assert windows_of(text, Letters(), window=window, max_windows=max_windows, seed=seed) == (found, whole)
 
 
 def test_a_very_long_document_is_never_encoded_as_a_whole():
     tokenizer = Letters()
-    text = "".join(chr(200 + number % 5000) for number in range(20 * STRETCH + 5))
-    found = windows_of(text, tokenizer, window=512, max_windows=8, seed=0)
-    assert tokenizer.longest == STRETCH
-    assert (len(found.tokens), found.whole) == (8, False)
+    text = "".join(chr(200 + number % 5000) for number in range(20 * SEGMENT + 5))
+    found, whole = windows_of(text, tokenizer, window=512, max_windows=8, seed=0)
+    assert tokenizer.longest == SEGMENT
+    assert (len(found), whole) == (8, False)
     assert all(piece in text for piece in texts_of(found))
     assert len(set(texts_of(found))) == 8
 
@@ -74,11 +74,11 @@ def test_every_window_is_in_one_batch_whose_shape_its_own_length_decides(sizes, 
     for batch in batches(windows, limit=limit, tokens=tokens, pad=7):
         rows, length = batch.ids.shape
         assert rows == max(1, tokens // length)
-        assert length in {*(one for one in LENGTHS if one < limit), limit}
+        assert length in {*(other for other in LENGTHS if other < limit), limit}
         assert 1 <= len(batch.windows) <= rows
         for row, number in enumerate(batch.windows.tolist()):
             size = sizes[number]
-            assert length == min([one for one in LENGTHS if size <= one < limit] or [limit])
+            assert length == min([other for other in LENGTHS if size <= other < limit] or [limit])
             assert batch.ids[row].tolist() == windows[number] + [7] * (length - size)
             assert batch.mask[row].tolist() == [1] * size + [0] * (length - size)
             seen.append(number)

@@ -1,0 +1,87 @@
+"""What takes metrics out of a step, from one source each.
+
+A measurement is a class in a file of :mod:`dataaudit.vitals.metrics`, and a line of ``MEASUREMENTS`` there. Alarms and
+baselines read declarations where no torch is installed: a measurement imports torch for type checkers, or within a
+method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dataaudit.base.statistics import Floats
+from dataaudit.vitals.metric import Column, Metric
+
+if TYPE_CHECKING:
+    import torch
+
+    from dataaudit.vitals.micro_batches import MicroBatches
+    from dataaudit.vitals.model_hooks import ModelHooks
+    from dataaudit.vitals.structure import Structure
+    from dataaudit.vitals.weights import Weights
+
+
+@dataclass(slots=True, kw_only=True)
+class Sources:
+    """What measurements read: parts of the model, and the step whose numbers are taken."""
+
+    structure: Structure
+    hooks: ModelHooks
+    weights: Weights
+    micro_batches: MicroBatches | None
+    optimizers: Sequence[torch.optim.Optimizer]
+    step: int = 0
+    window_ends: bool = False
+    """Whether a window of ``VitalsConfig.window`` steps ends with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """A step whose numbers are on the host."""
+
+    gradient_norm: float
+    """Before clipping; NaN: not known."""
+    loss_scale: float
+    event: Callable[[str, Mapping[str, Any]], None]
+    """Writes an event of the step: its kind, and its detail."""
+
+
+class Measurement:
+    """Takes metrics from one source: from hooks, from weights at their turn, from gradients of micro-batches."""
+
+    METRICS: ClassVar[tuple[Metric, ...]]
+    FAMILY: ClassVar[str] = ""
+    """Of ``VitalsConfig.measure``; empty: taken always."""
+    HOOKED: ClassVar[bool] = False
+    """Whether its numbers come from hooks alone: in a step without them, those of its first call stand."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+    def columns(self) -> list[Column]:
+        """Return what :meth:`values` returns, number by number."""
+        raise NotImplementedError
+
+    def values(self) -> Sequence[torch.Tensor]:
+        """Return a step's numbers on the device, float32, NaN where nothing was measured; nothing waits for it."""
+        raise NotImplementedError
+
+    def arrived(self, values: Floats, context: Arrived) -> None:
+        """See, and change, the numbers of a step when they are on the host."""
+
+    def why_not(self) -> str | None:
+        """Return why its metrics do not apply to this run; None where they do."""
+        return None
+
+    def gaps(self) -> dict[str, str]:
+        """Return by metric why the latest step gave no number, where that is known."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of it, under names of its own; this may wait for the device."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""

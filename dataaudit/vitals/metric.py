@@ -1,0 +1,88 @@
+"""What a metric of vitals declares: how its series are judged, which fixed rules hold, and what a page draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Literal, NamedTuple
+
+Rule = Literal["fold", "rise", "collapse", "dead", "frozen", "state", "not_finite", "skipped"]
+ALL: frozenset[str] = frozenset()
+"""Every statistic of a metric."""
+FIXED_RULE = "a fixed rule holds for it"
+
+
+class Key(NamedTuple):
+    """What a series is of, as in the run log's table of values."""
+
+    metric: str
+    layer: int
+    head: int
+    stat: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Which number stands in a column of a step's vector."""
+
+    metric: str
+    layer: int
+    head: int
+    stat: str
+    site: int = -1
+    """Where it is measured, -1: nowhere. A number of a site that is not finite is an event, not a gap."""
+    counted: int = -1
+    """Site that counts what a share is of; -1: none."""
+    of: int = 0
+    """What a share or count is of, where that is always the same; 0: it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A fixed threshold from the literature."""
+
+    value: float
+    source: str
+    _: KW_ONLY
+    stats: frozenset[str] = ALL
+    """Statistics that it holds for."""
+    above: bool = True
+    """Whether a value above it is warned of; below it otherwise."""
+    steady_only: bool = False
+    """Whether it holds only outside of warm-up and decay of the learning rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a metric declares."""
+
+    name: str
+    judged: str = FIXED_RULE
+    """How its series are judged against their own past: ``log`` of an amount, ``asinh``, ``entropy``, ``plain``,
+    ``share`` (k of n); else why they are not."""
+    _: KW_ONLY
+    stats: frozenset[str] = ALL
+    """Statistics that are so judged; of the others, another one is."""
+    exponent: float = float("nan")
+    """Of the learning rate, where theory says one."""
+    whole: bool = False
+    """Whether a ``share`` is the count k itself."""
+    logarithm: bool = False
+    """Whether a baseline of another run takes its logarithm."""
+    estimates: frozenset[str] = ALL
+    """Statistics with a bound, or that report one: fixed thresholds hold for them, and no deviation is alarmed of."""
+    rules: Mapping[Rule, frozenset[str]] = field(default_factory=dict)
+    """Rules of always.py, and the statistics that they hold for."""
+    thresholds: tuple[Threshold, ...] = ()
+    severity: int = 3
+    """Of a warning of these."""
+    grave: float = float("inf")
+    """Value from which on that is severity 1."""
+    listed: bool = True
+    """Whether the summary lists it, and no number of the loop may have its name."""
+    chart: tuple[str, str] | None = None
+    """Statistic that the page of a run draws, and its title."""
+
+    def follows(self, rule: Rule, stat: str) -> bool:
+        """Return whether a rule holds for a statistic."""
+        return rule in self.rules and (not self.rules[rule] or stat in self.rules[rule])

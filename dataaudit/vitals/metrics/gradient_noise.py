@@ -1,0 +1,63 @@
+"""How noisy gradients of a step's micro-batches are: how their directions agree, and the noise scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dataaudit.vitals.measurement import Measurement
+from dataaudit.vitals.metric import Column, Metric
+
+if TYPE_CHECKING:
+    import torch
+
+STATS = (
+    ("gsnr", "step"),
+    ("direction_consistency", "step"),
+    ("grad_noise_scale", "ema"),
+    ("grad_noise_scale", "low"),
+    ("grad_noise_scale", "high"),
+)
+
+
+class GradientNoise(Measurement):
+    """Numbers of :class:`dataaudit.vitals.micro_batches.MicroBatches`, of the whole model."""
+
+    FAMILY = "weights"
+    METRICS = (
+        Metric("gsnr", "plain"),
+        Metric("direction_consistency", "plain"),
+        Metric("grad_noise_scale", "log", stats=frozenset({"ema"})),
+    )
+
+    def columns(self) -> list[Column]:
+        """Return a column for each statistic."""
+        return [Column(metric, -1, -1, stat) for metric, stat in STATS]
+
+    def values(self) -> list[torch.Tensor]:
+        """Return a step's noise, NaN where micro-batches were not told apart."""
+        batches = self.sources.micro_batches
+        noise = None if batches is None else batches.finish()
+        return [self.sources.hooks.activations.new_full((len(STATS),), float("nan")) if noise is None else noise]
+
+    def why_not(self) -> str | None:
+        """Return why gradients of micro-batches cannot be told apart."""
+        from dataaudit.vitals.micro_batches import why_not
+
+        return why_not()
+
+    def gaps(self) -> dict[str, str]:
+        """Return why the latest step that was measured gave no noise; ``gsnr`` of layers has numbers all the same."""
+        batches = self.sources.micro_batches
+        why = (self.why_not() or "") if batches is None else batches.why
+        return dict.fromkeys(("direction_consistency", "grad_noise_scale"), why) if why else {}
+
+    def state(self) -> dict[str, Any]:
+        """Return the averages of the noise scale."""
+        batches = self.sources.micro_batches
+        return {"noise": None if batches is None else batches.scale.state_dict()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        if self.sources.micro_batches is not None and state["noise"] is not None:
+            self.sources.micro_batches.scale.load_state_dict(state["noise"])

@@ -1,0 +1,113 @@
+"""What attention does, head by head: largest logits, entropies, rows that look at next to nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dataaudit.base.statistics import Floats
+from dataaudit.vitals.measurement import Arrived, Measurement
+from dataaudit.vitals.metric import Column, Metric, Threshold
+
+if TYPE_CHECKING:
+    import torch
+
+DEAD_SHARE = 0.99
+"""A head is dead with a larger share of rows whose entropy is below log 2."""
+OFF = "off"
+"""1 where statistics of all rows and of sampled ones are further apart than their bounds."""
+_ABSENT = float("-inf")
+_LOWER_BOUNDS = frozenset({"sampled", "lower"})
+_SAMPLED = (
+    ("max_attn_logit", "sampled"),
+    ("attn_entropy", "mean"),
+    ("attn_entropy", "normalised"),
+    ("dead_head_rate", "share"),
+)
+_ALL_ROWS = (
+    ("max_attn_logit", "lower"),
+    ("max_attn_logit", "upper"),
+    ("attn_entropy", "all_rows"),
+    ("attn_entropy", "all_rows_bound"),
+)
+"""Numbers of all rows of attention, where a layer has its turn."""
+
+
+class Heads(Measurement):
+    """Largest values and means over a step's micro-batches, each of one row of the batch."""
+
+    FAMILY, HOOKED = "attention", True
+    METRICS = (
+        Metric(
+            "max_attn_logit",
+            "asinh",
+            stats=frozenset({"sampled"}),
+            estimates=frozenset({"lower", "upper"}),
+            rules={"rise": frozenset({"sampled"})},
+            thresholds=(
+                Threshold(100.0, "QK-clip acts at 100: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS),
+                Threshold(1000.0, "above 1000 runs became unstable: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS),
+            ),
+            severity=2,
+            grave=1000.0,
+            chart=("sampled", "Largest attention logit"),
+        ),
+        Metric(
+            "attn_entropy",
+            "entropy",
+            stats=frozenset({"normalised"}),
+            estimates=frozenset({"all_rows", "all_rows_bound", OFF}),
+            rules={"collapse": frozenset({"mean"})},
+            chart=("normalised", "Entropy of attention / log n"),
+        ),
+        Metric("dead_head_rate", "share", chart=("share", "Share of rows whose attention is dead")),
+    )
+
+    def columns(self) -> list[Column]:
+        """Return a column for each statistic, layer and head; as many heads as the widest layer has."""
+        sites, most = self.sources.hooks.attention, self.sources.hooks.heads.shape[2]
+        return [
+            *(
+                Column(metric, site.layer, head, stat, site.number if head < site.heads else -1, site.number)
+                for metric, stat in _SAMPLED
+                for site in sites
+                for head in range(most)
+            ),
+            *(
+                Column(metric, site.layer, head, stat)
+                for metric, stat in _ALL_ROWS
+                for site in sites
+                for head in range(most)
+            ),
+            *(Column("attn_entropy", site.layer, -1, OFF, site.number) for site in sites),
+            Column("dead_head_rate", -1, -1, "share", of=sum(site.heads for site in sites)),
+        ]
+
+    def values(self) -> list[torch.Tensor]:
+        """Return what hooks wrote, -inf where nothing was; not finite in one micro-batch, it is not in the mean."""
+        written = self.sources.hooks.heads
+        largest = written[..., 0].amax(1)  # NaN where any is
+        known = written != _ABSENT
+        means = written.where(known, 0.0).sum(1) / known.sum(1)
+        means = means.masked_fill(~known.any(1), _ABSENT)
+        lower, upper, off = (written[..., stat].amax(1) for stat in (4, 5, 8))
+        dead = means[..., 3]
+        share = ((dead > DEAD_SHARE).sum() / dead.isfinite().sum()).masked_fill(dead.isnan().any(), float("nan"))
+        parts = [largest, *(means[..., stat] for stat in (1, 2, 3)), lower, upper, means[..., 6], means[..., 7]]
+        return [*(part.flatten() for part in parts), off.amax(1), share[None]]
+
+    def arrived(self, values: Floats, context: Arrived) -> None:
+        """Refuse statistics of all rows from then on where they and sampled ones do not agree."""
+        hooks = self.sources.hooks
+        for site, off in zip(hooks.attention, values[-1 - len(hooks.attention) : -1], strict=True):
+            if off > 0:
+                hooks.recorder.refused.add(site.number)
+                why = "further from sampled rows than bounds allow"
+                context.event("refused", {"layer": site.layer, "what": "all rows of attention", "why": why})
+
+    def why_not(self) -> str | None:
+        """Return why no layer's attention is seen."""
+        hooks = self.sources.hooks
+        if hooks.head_layers:
+            return None
+        reasons = [*hooks.why.values(), self.sources.structure.missing("attention")]
+        return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or "none found"

@@ -1,0 +1,80 @@
+"""How large weights, gradients and updates of a layer are, and whether the optimizer's state is finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dataaudit.vitals.measurement import Measurement
+from dataaudit.vitals.metric import ALL, Column, Metric, Threshold
+
+if TYPE_CHECKING:
+    import torch
+
+_WHOLE_LAYERS = frozenset({"all", "others"})
+_RATIO = "rule of thumb: about 1e-3 is healthy"
+STATS = (
+    ("layer_std", "all"),
+    ("grad_norm", "at_step"),
+    ("update_to_weight", "all"),
+    ("update_to_weight", "matrices"),
+    ("update_to_weight", "vectors"),
+    ("grad_to_weight", "all"),
+    ("opt_state_finite", "share"),
+    ("gsnr", "adam_proxy"),
+)
+_NAMED_OTHERS = frozenset({"matrices", "vectors", "adam_proxy"})
+
+
+class WeightNorms(Measurement):
+    """Norms of the layers whose turn it is."""
+
+    FAMILY = "weights"
+    METRICS = (
+        Metric("layer_std", "log", rules={"fold": ALL}, chart=("all", "Standard deviation of parameters")),
+        Metric("grad_norm", "log", logarithm=True, rules={"fold": ALL}, chart=("at_step", "Gradient norm")),
+        Metric(
+            "update_to_weight",
+            "log",
+            exponent=1.0,
+            logarithm=True,
+            rules={
+                "fold": frozenset({"all", "matrices", "others", "others_matrices", "others_vectors"}),
+                "frozen": frozenset({"all"}),
+            },
+            thresholds=(
+                Threshold(1e-2, _RATIO, stats=_WHOLE_LAYERS),
+                Threshold(1e-4, _RATIO, stats=_WHOLE_LAYERS, above=False, steady_only=True),
+            ),
+            chart=("all", "Update / weight"),
+        ),
+        Metric("grad_to_weight", "log", logarithm=True, chart=("all", "Gradient / weight")),
+        Metric("opt_state_finite", rules={"state": ALL}),
+    )
+
+    def columns(self) -> list[Column]:
+        """Return a column for each statistic and layer; what lies outside of layers is ``others``."""
+        layers = [layer for layer, _ in self.sources.weights.groups]
+        return [Column(metric, layer, -1, _stat(stat, layer)) for metric, stat in STATS for layer in layers]
+
+    def values(self) -> list[torch.Tensor]:
+        """Return what hooks of the optimizers saw; of ``gsnr`` what Adam's moments say."""
+        return [self.sources.weights.finish().flatten()]
+
+    def why_not(self) -> str | None:
+        """Return that no optimizer was given."""
+        return None if self.sources.optimizers else "no optimizer was given"
+
+    def state(self) -> dict[str, Any]:
+        """Return which parameters were zero when training began."""
+        return {"zeros": self.sources.weights.zeros}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.sources.weights.mark_zeros(state["zeros"])
+
+
+def _stat(stat: str, layer: int) -> str:
+    if layer >= 0:
+        return stat
+    return f"others_{stat}" if stat in _NAMED_OTHERS else "others"
