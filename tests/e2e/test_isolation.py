@@ -113,58 +113,6 @@ def test_an_error_of_the_caller_leaves_the_cluster_usable(cluster):
     ("behaviour", "reason", "place"),
     [
         ("segfault", Reason.WORKER_DIED, "SIGSEGV"),
-        ("kill", Reason.WORKER_DIED, "SIGKILL"),
-        ("hang", Reason.TIMED_OUT, ""),
-        ("eat", Reason.OUT_OF_MEMORY, ""),
-        ("memory error", Reason.OUT_OF_MEMORY, ""),
-        ("input error", Reason.IO_ERROR, ""),
-    ],
-)
-def test_the_bad_unit_is_named_and_the_rest_is_done(cluster, behaviour, reason, place):
-    """One bad unit among twenty is found by name; the other nineteen have their results."""
-    units = [HostileUnit("well" if number != 7 else behaviour, str(number)) for number in range(20)]
-    outcomes, notes = run_units(cluster, units)
-    assert outcomes[7].reason == reason
-    assert place in outcomes[7].place
-    assert [outcome.place for number, outcome in enumerate(outcomes) if number != 7] == [
-        f"done {number}" for number in range(20) if number != 7
-    ]
-    assert notes
-
-
-@pytest.mark.parametrize("behaviour", ["killed once", "passing input error"])
-def test_what_passes_costs_only_time(cluster, behaviour, tmp_path):
-    """A death or an input error that does not come back leaves no trace in the outcomes."""
-    units = [
-        HostileUnit("well" if number % 5 else behaviour, str(number), folder=str(tmp_path)) for number in range(15)
-    ]
-    outcomes, _ = run_units(cluster, units)
-    assert [outcome.reason for outcome in outcomes] == [None] * 15
-
-
-def test_only_bad_units(cluster):
-    """A run in which every unit kills comes to an end and names them all."""
-    outcomes, _ = run_units(cluster, [HostileUnit("kill", str(number)) for number in range(3)])
-    assert [outcome.reason for outcome in outcomes] == [Reason.WORKER_DIED] * 3
-
-
-def test_ending_a_run_early_leaves_the_cluster_usable(cluster):
-    """When the caller has seen enough, the rest is cancelled and the next run works."""
-    seen = []
-    DaskRunner(cluster=cluster, unit_seconds=60).run(
-        "early",
-        behave,
-        [HostileUnit("well", str(number)) for number in range(50)],
-        lambda index, _: bool(seen.append(index)),
-    )
-    assert len(seen) == 1
-    assert run_units(cluster, [HostileUnit("well", "x")])[0][0].place == "done x"
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "reason", "place"),
-    [
-        ("segfault", Reason.WORKER_DIED, "SIGSEGV"),
         ("hang", Reason.TIMED_OUT, ""),
         ("eat", Reason.OUT_OF_MEMORY, ""),
     ],
