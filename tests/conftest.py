@@ -13,7 +13,7 @@ from importlib.machinery import PathFinder
 
 import pytest
 from hypothesis import HealthCheck, settings
-from lanes import ALWAYS, BENCHMARKS, NEEDS_TORCH, PARTS, VARIABLE, chosen, examples, may_have_tests, part_of
+from lanes import ALWAYS, NEEDS_TORCH, PARTS, VARIABLE, WHOLE_RUN, chosen, examples, may_have_tests, part_of
 
 from dataaudit import verify
 from dataaudit.decide.gate import policy
@@ -33,7 +33,7 @@ def pytest_configure(config):
     """Choose all tests of files that a command names; compile the kernels before processes share the tests."""
     if config.args_source is config.ArgsSource.ARGS:
         os.environ.setdefault(VARIABLE, ",".join((ALWAYS, *(part for part in PARTS if _has_its_libraries(part)))))
-    if not chosen() & {*NEEDS_TORCH, BENCHMARKS}:
+    if chosen() <= {ALWAYS, WHOLE_RUN}:
         sys.meta_path[sys.meta_path.index(PathFinder)] = _WithoutTorch
     if not (hasattr(config, "workerinput") or config.option.collectonly or are_compiled()):
         with contextlib.suppress(OSError):

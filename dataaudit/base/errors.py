@@ -24,7 +24,7 @@
 A shard that cannot be read is not an exception but a value (:class:`dataaudit.scan.corpus.loss.Loss`): it
 is counted in the ledger and the rest of the corpus is audited.
 
-Guarded: calls of libraries that are not ours, whose errors have no common root and may quote what was read.
+CatchErrors: calls of libraries that are not ours, whose errors have no common root and may quote what was read.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class CatchErrors:
 
     ::
 
-        with Guarded(MemoryError) as call:
+        with CatchErrors(MemoryError) as call:
             model = library.load(path)
         if call.error is not None:
             raise DetectorError(f"the model cannot be loaded ({call.kind})")

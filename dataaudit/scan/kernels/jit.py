@@ -359,7 +359,7 @@ def compile_next(taking: int, telling: int) -> None:
 
 def _start_helper(taking: int, telling: int) -> subprocess.Popen[bytes]:
     code = (
-        "from dataaudit.base.process import be_lean; be_lean(arrow=False);"
+        "from dataaudit.base.process import tune_process; tune_process(arrow=False);"
         f" from dataaudit.scan.kernels.jit import compile_next; compile_next(0, {telling})"
     )
     command, away = [sys.executable, "-P", "-c", code], subprocess.DEVNULL
