@@ -7,7 +7,7 @@ filters work on the codes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, groupby
@@ -222,10 +222,19 @@ class MetricRows(Sequence[Metric]):
 
     def shaped(self, *fields: str) -> MetricRows:
         """Return the rows whose scope has these fields and no other."""
-        chosen = np.ones(self._size, dtype=bool)
-        for name in Scope.__slots__:
-            chosen &= self.given(name) == (name in fields)
-        return self.take(chosen)
+        return self.take(self.shapes() == self.shape_of(fields))
+
+    def shapes(self) -> np.ndarray:
+        """Return int64[n]: which fields the scope of each row has, as :meth:`shape_of` writes them."""
+        shapes = np.zeros(self._size, np.int64)
+        for bit, name in enumerate(Scope.__slots__):
+            shapes |= self.given(name).astype(np.int64) << bit
+        return shapes
+
+    @staticmethod
+    def shape_of(fields: Collection[str]) -> int:
+        """Return a bit for each field of a scope that is among some."""
+        return sum(1 << bit for bit, name in enumerate(Scope.__slots__) if name in fields)
 
     def of_sources(self, names: Sequence[str]) -> MetricRows:
         """Return the rows of some sources."""

@@ -8,9 +8,9 @@ is not there, duplicates of a source) is declared nowhere. No record, and no val
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -55,8 +55,16 @@ class Condition:
         return Condition(lambda: ~self.make())
 
 
+@cache
+def _made(condition: Condition | None) -> tuple[pc.Expression | None, str]:
+    """Return Arrow's expression of a condition, and its text."""
+    expression = None if condition is None else condition.make()
+    return expression, str(expression)
+
+
 IS_DOCUMENT = Condition(lambda: pc.field("entity") == "document")
 """Which rows of ``overlap`` are of held-out documents; others are of evaluation items."""
+_FACTORS = {"bytes/token": 1.0, "ratio": 1.0, "hits per million tokens": 1e-6}
 _DIGITS = 1e-11
 """Relative difference of two ways to compute a number that 12 digits are kept of."""
 _COLUMNS = {
@@ -130,9 +138,10 @@ class ManifestTables:
     def records(self, metric: str, stat: str, shape: Shape, scope: Mapping[str, str]) -> MetricRows:
         """Return the records of a statistic whose scopes have the fields of a shape, and those of a scope."""
         own = self.once(("records", metric), lambda: self.manifest.metric_rows().where(metric=metric))
-        of_stat = self.once(("records", metric, stat, *scope.items()), lambda: own.where(stat=stat, **scope))
-        records: MetricRows = of_stat.shaped(*shape, *scope)
-        return records
+        key = (metric, stat, *scope.items())
+        of_stat: MetricRows = self.once(("records", *key), lambda: own.where(stat=stat, **scope))
+        shapes: np.ndarray = self.once(("shapes", *key), of_stat.shapes)
+        return of_stat.take(shapes == MetricRows.shape_of((*shape, *scope)))
 
 
 def _by_kind(findings: pa.Table) -> pa.Table:
@@ -169,13 +178,16 @@ class Number:
 
     def __call__(self, tables: ManifestTables, shape: Shape) -> Numbers:
         """Return the numbers of groups that have rows."""
-        condition = None if self.where is None else self.where.make()
-        where = ("rows", self.table, str(condition))
-        numbers: Numbers = tables.once(
-            ("number", *where, self.column, self.distinct, shape),
-            lambda: self._counted(tables.once(where, lambda: self._rows(tables, condition)), shape),
-        )
-        return numbers
+        condition, text = _made(self.where)
+        where = ("rows", self.table, text)
+        made: dict[Shape, Numbers] = tables.once(("numbers", *where, self.column, self.distinct), dict)
+        if shape not in made:
+            finer = None if self.distinct else next((own for own in made if {*shape} < {*own}), None)
+            if finer is None:
+                made[shape] = self._counted(tables.once(where, lambda: self._rows(tables, condition)), shape)
+            else:
+                made[shape] = _summed(made[finer], [finer.index(name) for name in shape])
+        return made[shape]
 
     def _rows(self, tables: ManifestTables, condition: pc.Expression | None) -> pa.Table:
         rows = tables.rows(self.table)
@@ -192,6 +204,15 @@ class Number:
         summed = groups.aggregate([("number", "sum")])
         keys = zip(*(summed[name].to_pylist() for name in shape), strict=True) if shape else [()]
         return dict(zip(keys, (value or 0 for value in summed["number_sum"].to_pylist()), strict=False))
+
+
+def _summed(numbers: Numbers, kept: Sequence[int]) -> Numbers:
+    """Return numbers by some fields of their groups, by their places in a key."""
+    sums: dict[tuple[Any, ...], float] = {} if kept else {(): 0}
+    for key, number in numbers.items():
+        own = tuple(key[index] for index in kept)
+        sums[own] = sums.get(own, 0) + number
+    return sums
 
 
 def product(*names: str, scale: float = 1) -> Callable[[pa.Table], pa.ChunkedArray]:
@@ -248,11 +269,22 @@ def recorded(metric: str, stat: str) -> Quantity:
 class Claim:
     """What stands in a manifest, and between which numbers it has to lie."""
 
-    what: str
+    subject: str
+    shape: Shape
+    key: tuple[Any, ...]
     recorded: float
     """NaN where there is no record, or no value: it counts as 0."""
     least: float
     most: float
+    scope: Mapping[str, str] = field(default_factory=dict)
+    """Fields that all scopes of the check have, beside those of the shape."""
+    more: str = ""
+    """What is said behind the scope."""
+
+    @property
+    def what(self) -> str:
+        """Return what is claimed about."""
+        return f"{self.subject}{_of({**dict(zip(self.shape, self.key, strict=True)), **self.scope})}{self.more}"
 
     @property
     def text(self) -> str:
@@ -283,8 +315,7 @@ class Agrees:
             left, right = self.left(tables, shape), self.right(tables, shape)
             for key in {**left, **right}:
                 least = right.get(key, 0)
-                what = f"{self.what}{_of(dict(zip(shape, key, strict=True)))}"
-                yield Claim(what, left.get(key, 0), least, least if is_closed else math.inf)
+                yield Claim(self.what, shape, key, left.get(key, 0), least, least if is_closed else math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +346,10 @@ class Follows:
 
     def claims(self, tables: ManifestTables) -> Iterator[Claim]:
         """Yield what has to hold."""
-        for shape in shapes_of(self.shapes) if self.when(tables.manifest) else ():
-            yield from self._of_shape(tables, shape)
+        shapes = shapes_of(self.shapes) if self.when(tables.manifest) else []
+        finest_first = [[*self._of_shape(tables, shape)] for shape in reversed(shapes)]
+        for shape, claims in zip(shapes, reversed(finest_first), strict=True):
+            yield from claims
             if self.value is not None and self.adds_up and "source" not in shape:
                 yield from self._of_sources(tables, shape)
 
@@ -331,19 +364,20 @@ class Follows:
         kept = tuple(name for name in shape if name not in self.drops)
         indexes = [shape.index(name) for name in kept]
         whole = None if self.of is None else self.of(tables, kept)
+        name = f"{self.metric}.{self.stat}"
         for key in dict.fromkeys((*(least or ()), *(most or ()), *records)):
-            name = f"{self.metric}.{self.stat}{_of({**dict(zip(shape, key, strict=True)), **self.scope})}"
             value, denominator, share = records.get(key, (math.nan, 0.0, 0.0))
             edges = (0 if least is None else least.get(key, 0), math.inf if most is None else most.get(key, 0))
             if self.value is None:
-                yield Claim(name, np.rint(value * denominator * share) if share else value, *edges)
+                number = np.rint(value * denominator * share) if share else value
+                yield Claim(name, shape, key, number, *edges, self.scope)
                 continue
             among = None if whole is None else whole.get(tuple(key[index] for index in indexes), 0)
             if share and among is not None:
                 edges = (edges[0] / among / share, edges[1] / among / share) if among else (0, 0)
-            yield Claim(name, value, *edges)
+            yield Claim(name, shape, key, value, *edges, self.scope)
             if among and not math.isnan(value):
-                yield Claim(f"the denominator of {name}", denominator, among, among)
+                yield Claim(f"the denominator of {name}", shape, key, denominator, among, among, self.scope)
 
     def _of_sources(self, tables: ManifestTables, shape: Shape) -> Iterator[Claim]:
         """Yield that sources add up to what they are sources of, where there are records of sources."""
@@ -354,8 +388,8 @@ class Follows:
         rows = tables.records(self.metric, self.stat, shape, self.scope) if sums else rows.take(slice(0))
         for key, value in zip(_keys(rows, shape), numerators(rows), strict=True):
             if key in sums:
-                scope = _of({**dict(zip(shape, key, strict=True)), **self.scope})
-                yield Claim(f"what {self.metric}.{self.stat}{scope} counts of its sources", sums[key], value, value)
+                about = f"what {self.metric}.{self.stat}", shape, key
+                yield Claim(*about, sums[key], value, value, self.scope, " counts of its sources")
 
 
 def of_shard(column: str, right: Quantity, **more: Any) -> Agrees:
@@ -378,8 +412,9 @@ Check = Follows | Agrees
 
 def factors(rows: MetricRows) -> np.ndarray:
     """float64[n]: what a value times its denominator is multiplied by, to be what is counted; 0 for counts."""
-    shares = rows.among("unit", ["bytes/token", "ratio"]).astype(np.float64)
-    return np.where(rows.among("unit", ["hits per million tokens"]), 1e-6, shares)
+    units = rows.column("unit")
+    by_unit = np.array([_FACTORS.get(unit, 0.0) for unit in (*units.values.to_pylist(), "")])
+    return np.asarray(by_unit[units.codes])
 
 
 def numerators(rows: MetricRows) -> list[float]:
