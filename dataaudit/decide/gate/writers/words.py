@@ -214,7 +214,7 @@ def _unread_words(case: Case, shown: Numbers) -> str:
         rest = f"another {number(case.value - case.judged)} are bad records that the policy tolerates"
     else:
         rest = f"{shown.value} were not read; a shard with too many bad records counts whole"
-    return f"{shown.judged} {name(case.unit, 60)} count as not read ({rest})"
+    return f"{shown.judged} {name(case.unit, 60)}, which count as not read ({rest})"
 
 
 def _reason(case: Case) -> str:
