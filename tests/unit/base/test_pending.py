@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="devices are torch's")
 
-from dataaudit.base.async_copy import Laps  # noqa: E402
+from dataaudit.base.async_copy import Laps  # noqa: E402 - after the skip
 
 pytestmark = pytest.mark.torch
 

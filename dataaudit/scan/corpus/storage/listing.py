@@ -16,6 +16,7 @@ import fnmatch
 import hashlib
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,7 +57,7 @@ Identity = tuple[int, int]
 """Device and inode, which name a folder whatever path leads to it; (0, 0) in a store."""
 
 
-class Folder:
+class Folder(ABC):
     """A folder of this machine or of a store.
 
     Args:
@@ -75,13 +76,13 @@ class Folder:
         """Device and inode; a store has no links, so no circles."""
         return (0, 0)
 
+    @abstractmethod
     def entries(self) -> list[Entry] | None:
         """Return all entries, by name; None when it cannot be listed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def named(self, name: str) -> list[Entry]:
         """Return the entries of that very name: none, one, in a store a file and a folder."""
-        raise NotImplementedError
 
 
 class Entry(NamedTuple):

@@ -12,6 +12,7 @@ import hashlib
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from email.utils import parsedate_to_datetime
 from typing import IO, Any, BinaryIO, TypeVar
@@ -65,7 +66,7 @@ Copy = Callable[[IO[bytes], int], Coroutine[Any, Any, None]]
 """Writes a whole remote file, of so many bytes, into a local one."""
 
 
-class RemoteObject:
+class RemoteObject(ABC):
     """A remote file."""
 
     copy: Copy | None = None
@@ -92,11 +93,13 @@ class RemoteObject:
             raise BodyError(f"{stop - start} bytes expected, {len(body)} received")
         return body
 
+    @abstractmethod
     async def _stat(self) -> RemoteStat:
-        raise NotImplementedError
+        """Ask once."""
 
+    @abstractmethod
     async def _fetch(self, start: int, stop: int) -> bytes:
-        raise NotImplementedError
+        """Ask once for a range; fewer bytes may come."""
 
 
 def open_object(path: RemotePath) -> RemoteObject:
