@@ -56,8 +56,10 @@ def test_a_verdict_of_both_kinds_says_how_many_of_each_and_why_the_code_is_3():
         (
             758_786,
             898_631,
-            "898,631 bytes, which count as not read"
-            " (758,786 were not read; a shard with too many bad records counts whole)",
+            (
+                "898,631 bytes, which count as not read"
+                " (758,786 were not read; a shard with too many bad records counts whole)"
+            ),
         ),
         (186, 0, "0 bytes, which count as not read (another 186 are bad records that the policy tolerates)"),
         (0, 0, "0 bytes"),
