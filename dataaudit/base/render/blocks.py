@@ -322,6 +322,10 @@ def named(name: str) -> Line:
     return Name(name) if name else "(all)"
 
 
+Declared = tuple[Line, Literal["name", "number", "value", "word", "text"], Callable[[Any], Line | Cell]]
+"""A column in short: its head, its kind, and what its cell shows of an item."""
+
+
 def column(
     head: Line,
     of: str | Callable[[Any], Any] = "",
@@ -338,19 +342,20 @@ def column(
 def table_of(
     title: Line,
     items: Sequence[Any],
-    *columns: Column,
+    *columns: Column | Declared,
     foot: Iterable[Any] = (),
     most: int | None = MOST_ROWS,
     **more: Any,
 ) -> Table:
     """Return a table with a row for each of the first items, by its columns, and those of ``foot``."""
+    own = tuple(declared if isinstance(declared, Column) else Column(*declared) for declared in columns)
 
     def row(item: Any) -> Row:
-        return tuple(made.cell(item) for made in columns if made.cell is not None)
+        return tuple(made.cell(item) for made in own if made.cell is not None)
 
     rows = items if most is None else first(items, most)
     more = {"number": len(items), **more}
-    return Table(title=title, columns=columns, rows=tuple(map(row, rows)), foot=tuple(map(row, foot)), **more)
+    return Table(title=title, columns=own, rows=tuple(map(row, rows)), foot=tuple(map(row, foot)), **more)
 
 
 def rows_of(items: Sequence[_Item], row: Callable[[_Item], Row], most: int = MOST_ROWS) -> dict[str, Any]:

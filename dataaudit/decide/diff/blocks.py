@@ -6,10 +6,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any
 
 from dataaudit.base.render import markdown as md
-from dataaudit.base.render.blocks import Block, Cell, Facts, Point, Points, Prose, Section, Table, Tone, toned
+from dataaudit.base.render.blocks import (
+    Block,
+    Cell,
+    Declared,
+    Facts,
+    Point,
+    Points,
+    Prose,
+    Section,
+    Table,
+    Tone,
+    table_of,
+    toned,
+)
 from dataaudit.base.render.line import Interval, Line, Name, join, measured, nats, say, spell
 from dataaudit.base.render.terminal import facts as fact_lines
 from dataaudit.base.render.terminal import page, parts_of, section, terminal_width
@@ -30,7 +42,6 @@ from dataaudit.decide.diff.difference import (
     ShardChangeKind,
     render_json,
 )
-from dataaudit.decide.tables import Declared, table
 from dataaudit.metrics.drift.definition import MovedToken, text_or_id, tokens_that_moved
 
 MOST_CHARACTERS = 65_535
@@ -248,7 +259,7 @@ def _totals(difference: Difference) -> Table:
     totals = [
         (what, *(getattr(side, unit) for side in (difference.old, difference.new))) for what, unit in units.items()
     ]
-    return table(
+    return table_of(
         "Totals",
         totals,
         ("", "name", lambda total: total[0]),
@@ -269,7 +280,7 @@ def _shards(difference: Difference, extent: _Extent) -> Iterator[Block]:
         return
     same = difference.unchanged_shards
     repacked = any(count.fate == ShardChangeKind.REPACKED for count in difference.fates)
-    counts = table(
+    counts = table_of(
         "Shards, by what became of them",
         difference.fates,
         ("", "name", lambda count: FATES[count.fate]),
@@ -279,7 +290,7 @@ def _shards(difference: Difference, extent: _Extent) -> Iterator[Block]:
         note="repacked: the same rows, stored as other bytes." if repacked else "",
     )
     yield replace(counts, rows=(*counts.rows, ("as it was", same, same, "", "")), number=None)
-    yield table(
+    yield table_of(
         "Shards that changed, worst first",
         difference.shards,
         ("", "word", lambda change: FATES[change.fate]),
@@ -295,7 +306,7 @@ def _shards(difference: Difference, extent: _Extent) -> Iterator[Block]:
         yield Prose(text=f"and {plural(len(difference.recuts) - extent.places, 'more split')}")
 
 
-def _old_new(unit: str) -> list[Declared[Any]]:
+def _old_new(unit: str) -> list[Declared]:
     return [(f"{unit}, {side}", "number", attrgetter(f"{side}_{unit}")) for side in ("old", "new")]
 
 
@@ -339,13 +350,13 @@ def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
         values = join(", ", (Name(str(value), name) for value in change.scope.as_dict().values()))
         return values if values.parts else "(all)"
 
-    columns: tuple[Declared[MetricChange], ...] = (
+    columns: tuple[Declared, ...] = (
         ("metric", "name", lambda change: Name(f"{change.metric} {change.stat}", 2 * name)),
         ("where", "name", where),
         ("old", "value", lambda change: _number(change.old, change.unit)),
         ("new", "value", lambda change: _number(change.new, change.unit)),
     )
-    yield table(
+    yield table_of(
         _METRICS,
         signed,
         *columns,
@@ -361,7 +372,7 @@ def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
         records = plural(sum(metrics.values()), "record")
         yield Prose(text=say("{} {}: {}", records, _why_without(fate, reason), listed))
     if extent.listed and rest:
-        yield table(
+        yield table_of(
             "Records without a difference",
             rest,
             *columns,
@@ -451,7 +462,7 @@ def _drifts(difference: Difference, extent: _Extent) -> Iterator[Block]:
         "KL by chance, >=: with tokens drawn one by one. Documents repeat their words, so chance gives several"
         " times as much; a build with `reference` set to the old manifest measures it."
     )
-    yield table(
+    yield table_of(
         "Drift of token counts, in nats",
         difference.drifts,
         ("split", "name", lambda drift: part(drift.split)),
@@ -487,7 +498,7 @@ def _settings(difference: Difference, extent: _Extent) -> Table:
     def value(setting: str | None) -> Line:
         return None if setting is None else Name(setting, _LONG if extent.listed else extent.name)
 
-    return table(
+    return table_of(
         "Settings that decide the numbers",
         difference.settings,
         ("in", "word", attrgetter("area")),

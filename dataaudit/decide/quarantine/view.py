@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose
+from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose, table_of
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.render.terminal import render
 from dataaudit.decide.gate.number_texts import listed
 from dataaudit.decide.quarantine.changes import Change
 from dataaudit.decide.quarantine.entry import BadLine, Contents, Entry, plain_entry
 from dataaudit.decide.quarantine.list import OPEN, Folded, Record, Standing, short_id, target_name
-from dataaudit.decide.tables import table
 from dataaudit.metrics.disclosure import BELOW, FEW
 
 if TYPE_CHECKING:  # a list is shown without what reads manifests
@@ -66,7 +65,7 @@ def list_view(
         (idle, "lift or acceptance", "of what is not in the list, or was ended already"),
     )
     blocks: list[Block] = [
-        table(
+        table_of(
             "",
             shown,
             ("entry", "word", lambda record: short_id(record.entry)),
@@ -218,7 +217,7 @@ def _text(out: Path, applied: Applied) -> str:
     selection = applied.selection
     kept, left = t.plural(len(selection.kept), "shard"), f"{len(selection.excluded):,}"
     blocks: list[Block] = [
-        table(
+        table_of(
             "",
             _by_split(applied),
             ("split", "name", lambda split: Name(split[0])),
@@ -230,7 +229,7 @@ def _text(out: Path, applied: Applied) -> str:
             most=len(selection.shards),
             whole=True,
         ),
-        table(
+        table_of(
             "Left out",
             selection.excluded,
             ("shard", "name", lambda shard: Name(shard.name, _NAME)),
@@ -262,7 +261,7 @@ def _documents(drops: Drops) -> Block:
     shown, total = _counts(drops)
     number = "documents (fewer than 5 of some kind of personal data)" if total is None else t.plural(total, "document")
     split = join("; ", (say("{}: {}", Name(name), count) for name, count in drops.by_split.items()))
-    return table(
+    return table_of(
         say("To drop: {}{}", number, say(" ({})", split) if total is not None and split.parts else ""),
         list(shown.items()),
         ("reason", "name", lambda item: Name(item[0])),

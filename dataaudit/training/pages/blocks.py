@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose, Section, Table, toned
+from dataaudit.base.render.blocks import Block, Declared, Facts, Point, Points, Prose, Section, Table, toned
 from dataaudit.base.render.line import Line, Name, join, say, share, spell
 from dataaudit.base.render.terminal import page, parts_of, plot_lines, prose, section, terminal_width
 from dataaudit.base.statistics import LEAST_STEPS, Floats, Ints
@@ -23,7 +23,7 @@ from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_facts import beside
 from dataaudit.training.attribution.step_detector import YOUNG
 from dataaudit.training.pages.evidence_blocks import evidence_blocks, proposed, replay_blocks, unit_line
-from dataaudit.training.pages.run_blocks import Field, rounded, run_blocks, table
+from dataaudit.training.pages.run_blocks import rounded, run_blocks, table
 
 HEADLINE_STEPS = 5
 """Steps whose limit the headline names, where there is one."""
@@ -300,7 +300,7 @@ def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
         yield "as high before", f"{rarity.as_high:,} of {units}"
 
 
-_SUMS: tuple[Field, ...] = (
+_SUMS: tuple[Declared, ...] = (
     ("steps", "number", lambda row: row.steps),
     ("targets", "number", lambda row: row.targets),
     ("loss", "number", lambda row: rounded(row.loss)),
@@ -316,7 +316,7 @@ def _shares(title: str, rows: tuple[Share, ...], episode: Episode, noun: str, nu
         return toned(share(row.share), when=named)
 
     nameless = "another" if source else "merged"
-    columns: tuple[Field, ...] = (
+    columns: tuple[Declared, ...] = (
         ("shard", "number", lambda row: row.shard if row.shard is not None and row.shard >= 0 else None),
         ("source" if source else "split/uri", "name", lambda row: Name(row.name, ends=True) if row.name else nameless),
         ("rows", "word", lambda row: "" if row.first_row is None else f"{row.first_row:,} to {row.last_row:,}"),

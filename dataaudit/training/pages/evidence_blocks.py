@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dataaudit.base.render.blocks import Block, Cell, Prose, Section, Table
+from dataaudit.base.render.blocks import Block, Cell, Declared, Prose, Section, Table
 from dataaudit.base.render.line import Line, Name, join, say, share
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.findings import (
@@ -20,7 +20,7 @@ from dataaudit.training.attribution.findings import (
 )
 from dataaudit.training.attribution.residual_outliers import RUN_WIDE
 from dataaudit.training.attribution.run_findings import ContagionFound, DirectFound, Suspect, Unit
-from dataaudit.training.pages.run_blocks import Field, rounded, table
+from dataaudit.training.pages.run_blocks import rounded, table
 
 _NAMED = {
     "user": "named by you",
@@ -283,7 +283,7 @@ def _collapse(result: Collapse) -> Line:
     return say(words, Name(result.reference))
 
 
-def _units(title: str, units: Sequence[Unit], noun: str, *fields: Field) -> Table:
+def _units(title: str, units: Sequence[Unit], noun: str, *fields: Declared) -> Table:
     return table(
         title,
         units,

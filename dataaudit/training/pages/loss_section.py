@@ -20,6 +20,7 @@ from dataaudit.base.render.blocks import (
     Section,
     Tone,
     first,
+    table_of,
 )
 from dataaudit.base.render.line import Name, say, share
 from dataaudit.runlog.reader import RunLog
@@ -30,7 +31,7 @@ from dataaudit.training.attribution.run_facts import run_changes
 from dataaudit.training.attribution.run_findings import RunFacts
 from dataaudit.training.attribution.trained_on import source_tokens
 from dataaudit.training.pages.blocks import change_line, false_alarms, none_seen
-from dataaudit.training.pages.run_blocks import data_blocks, data_points, first_rows, rounded, run_pairs, run_points
+from dataaudit.training.pages.run_blocks import data_blocks, data_points, rounded, run_pairs, run_points
 
 MOST_POINTS = 2_000
 """Points of a line: means of as many segments of the run."""
@@ -54,7 +55,7 @@ def trained_section(log: RunLog, result: Attribution | str | None) -> tuple[Sect
     if not tokens:
         return None, []
     total = sum(tokens.values())
-    table = first_rows(
+    table = table_of(
         title,
         list(tokens.items()),
         ("source", "name", lambda row: Name(row[0])),
@@ -82,7 +83,7 @@ def run_section(result: RunFacts) -> Section | None:
                 id=f"gap-{place}",
                 title=say("train_val_gap {}", Name(held_out.name)) if held_out.name else "train_val_gap",
                 chart=Curves(series=(("gap", *line),), unit="nats/token"),
-                table=first_rows(
+                table=table_of(
                     "Losses on held-out data",
                     rows[::-1],
                     ("step", "number", lambda point: point.step),
@@ -134,7 +135,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     lead = f"{none_seen(detector, len(curve.step))}." if detector.visible else "Too few steps to judge any."
     if spikes:
         lead = f"{t.plural(len(spikes), 'episode')} above the band of the steps before."
-    table = first_rows(
+    table = table_of(
         "Episodes",
         spikes,
         ("first step", "number", lambda spike: spike[0]),
@@ -154,7 +155,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
         note=f"Grey: {_BANDS[detector.by]}. `dataaudit attribute` says which data an episode lies in.",
     )
     changed = run_changes(curve, log.table("values"))
-    changes = first_rows(
+    changes = table_of(
         "Changes in the run, which are facts and no causes",
         changed,
         ("first step", "number", lambda change: change.first_step),

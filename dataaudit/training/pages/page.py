@@ -14,7 +14,20 @@ from dataaudit.base import text as t
 from dataaudit.base.errors import NothingEvaluated
 from dataaudit.base.extras import require
 from dataaudit.base.files import read_safely
-from dataaudit.base.render.blocks import Block, Cell, Curves, Facts, Figure, Heat, Page, Point, Prose, Section, Tone
+from dataaudit.base.render.blocks import (
+    Block,
+    Cell,
+    Curves,
+    Facts,
+    Figure,
+    Heat,
+    Page,
+    Point,
+    Prose,
+    Section,
+    Tone,
+    table_of,
+)
 from dataaudit.base.render.line import PERCENT, Line, Name, say, spell
 from dataaudit.manifest.outfiles import write_file
 from dataaudit.runlog.format import ATTRIBUTION_FILE
@@ -37,7 +50,7 @@ from dataaudit.training.pages.incident_blocks import (
     where_line,
 )
 from dataaudit.training.pages.loss_section import MOST_POINTS, loss_section, run_section, trained_section
-from dataaudit.training.pages.run_blocks import first_rows, run_points, table
+from dataaudit.training.pages.run_blocks import run_points, table
 from dataaudit.vitals.metrics import charts
 
 HEADS = charts(of_heads=True)
@@ -230,7 +243,7 @@ def _newest(grid: Grid, title: str) -> Figure:
             column_title="",
             scale=grid.metric,
         ),
-        table=first_rows(
+        table=table_of(
             "Newest values, the largest first",
             order,
             ("where", "name", lambda row: where_line(*row[0])),
@@ -283,7 +296,7 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
                 ticks=_round_ticks(spans),
                 scale=grid.metric,
             ),
-            table=first_rows(
+            table=table_of(
                 "What changed most first",
                 order,
                 ("where", "name", lambda row: where_line(*grid.places[row])),
@@ -376,7 +389,7 @@ def _happened(events: Sequence[dict[str, Any]]) -> Section | None:
     if not events:
         return None
     rows = sorted(events, key=lambda item: (item["step"], item["time"]))
-    listed = first_rows(
+    listed = table_of(
         "Events",
         [row for row in rows if row["kind"] not in {"vitals", "coverage"}],
         ("step", "number", lambda row: row["step"]),

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator
+from functools import partial
 
 from dataaudit.base.render.blocks import (
-    MOST_ROWS,
     Block,
     Cell,
-    Column,
+    Declared,
     Facts,
     Point,
     Points,
     Prose,
-    Table,
     Tone,
-    first,
+    table_of,
     toned,
 )
 from dataaudit.base.render.line import Interval, Line, Name, Number, decimal, join, nats, say, share, size
@@ -51,20 +49,8 @@ _UNKNOWN = {
     "no_histogram": "the manifest holds no token counts",
     "folded_sources": "the manifest counts several sources as one",
 }
-Field = tuple[Line, Literal["name", "number", "value", "word", "text"], Callable[[Any], Line | Cell]]
-"""Head of a column, its kind, and the cell of an item."""
-
-
-def table(title: Line, items: Sequence[Any], *fields: Field, **options: Any) -> Table:
-    """Return a table that is declared by its columns; options are those of a table."""
-    columns = tuple(Column(head, kind) for head, kind, _ in fields)
-    rows = tuple(tuple(cell(item) for *_, cell in fields) for item in items)
-    return Table(title=title, columns=columns, rows=rows, **options)
-
-
-def first_rows(title: Line, items: Sequence[Any], *fields: Field, **options: Any) -> Table:
-    """Return a table of the first items, as many as a page lists, with how many there are."""
-    return table(title, first(items, MOST_ROWS), *fields, number=len(items), **options)
+table = partial(table_of, most=None)
+"""Makes a table of all items, by its columns."""
 
 
 def rounded(value: float | None, digits: int = 3) -> Number:
@@ -129,7 +115,7 @@ def run_points(result: RunFacts) -> Iterator[Point]:
 def data_blocks(result: TrainedOn) -> Iterator[Block]:
     """Return the tables of what was trained on."""
     declares = any(source.declared is not None for source in result.sources)
-    declared: Field = ("declared", "number", lambda row: share(row.declared))
+    declared: Declared = ("declared", "number", lambda row: share(row.declared))
     counted = result.lengths.tokens
     less = f" Passes and lengths are of {counted:,} tokens alone." if counted < result.tokens else ""
     merged = f" {result.merged:,} more lie in segments that were merged." if result.merged else ""

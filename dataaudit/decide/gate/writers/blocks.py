@@ -7,7 +7,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.render.blocks import Cell, Facts, Point, Prose, Section, Table, Tone, toned, web_address, worst
+from dataaudit.base.render.blocks import (
+    Cell,
+    Facts,
+    Point,
+    Prose,
+    Section,
+    Table,
+    Tone,
+    table_of,
+    toned,
+    web_address,
+    worst,
+)
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.render.terminal import render
 from dataaudit.base.text import plural
@@ -24,7 +36,6 @@ from dataaudit.decide.gate.verdict import (
     WaiverState,
 )
 from dataaudit.decide.gate.writers import words
-from dataaudit.decide.tables import table
 from dataaudit.metrics.registry import METRICS
 
 MOST_CASES = 30
@@ -148,7 +159,7 @@ def rule_blocks(
 ) -> list[Table | Facts]:
     """Return the shards behind what fails, what does not hold, where to look, waivers, and the other rules."""
     shown, left_out = words.pick(verdict, rows, first=of_a_rule, most=of_a_rule)
-    cases = table(
+    cases = table_of(
         "What does not hold",
         shown,
         ("state", "word", lambda item: Cell(text=str(item.effect).lower(), tone=_EFFECTS.get(item.effect, "quiet"))),
@@ -169,7 +180,7 @@ def rule_blocks(
         (words.effect_of(verdict, result), result) for result in verdict.rules if not words.problems(verdict, result)
     ]
     blocks.append(
-        table(
+        table_of(
             "The other rules",
             others,
             ("state", "word", lambda item: toned(str(item[0]).lower(), _EFFECTS.get(item[0], "quiet"))),
@@ -190,7 +201,7 @@ def _behind(verdict: Verdict, most: int) -> Table:
         new = ", changed since the baseline" if behind.changed else ", new since the baseline" if behind.fresh else ""
         return say("{}{}", join(", ", named), new)
 
-    shards = table(
+    shards = table_of(
         "Shards behind this",
         verdict.shards_behind[:most],
         ("shard", "name", lambda behind: _name(words.name(behind.uri))),
@@ -259,7 +270,7 @@ def _waivers(verdict: Verdict, most: int) -> Table:
         ceiling = "" if result.waiver.up_to is None else f", up to {number(result.waiver.up_to)}"
         return Name(result.waiver.expires.isoformat() + ceiling)
 
-    return table(
+    return table_of(
         "Waivers",
         sorted(verdict.waivers, key=lambda result: _WAIVERS[result.state]),
         ("state", "word", state),
