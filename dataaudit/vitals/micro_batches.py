@@ -14,12 +14,13 @@ bias them); where the average itself is not positive, B_simple is NaN, not measu
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
 from dataaudit.vitals.hooks import Hook, nothing
-from dataaudit.vitals.norms import norm
+from dataaudit.vitals.norms import norm, norms_of
 
 _STATE = ("weight", "squared_weight", "g2", "s", "g2_g2", "g2_s", "s_s")
 _Z = 1.959963984540054
@@ -28,6 +29,8 @@ _TASK = "_current_graph_task_id"
 _ENGINE = importlib.import_module("torch._C")
 _FEW = 16
 """Parameters, the smallest, by which is known what a scaler and clipping did."""
+_KEPT_BYTES = 64 << 20
+"""Of gradients that wait until their norms are taken together."""
 _SAME = 1e-3
 """Of a logarithm of base 2: how far from a whole number the factor of a scaler alone may be."""
 REST = 64
@@ -169,9 +172,6 @@ class GradientNorms:
     as :meth:`totals` is where hooks never fire (FSDP2 holds other tensors).
 
     Norms are of what backward passes computed: a loss divided by W gives g_i / W, one scaled by a GradScaler its scale.
-
-    Attributes:
-        slots: Float32[parameters, micro_batches]; NaN in columns that never began.
     """
 
     def __init__(
@@ -180,32 +180,55 @@ class GradientNorms:
         micro_batches: int,
         failed: Callable[[str], None] = nothing,
     ) -> None:
-        unique = list(dict.fromkeys(parameters))
-        self.slots = torch.full((len(unique), micro_batches), torch.nan, device=unique[0].device)
+        self._parameters = list(dict.fromkeys(parameters))
+        self._slots = torch.full((len(self._parameters), micro_batches), torch.nan, device=self._parameters[0].device)
         self._micro: int | None = None
         self._fired: dict[int, set[int]] = {}
-        self._handles = [item.register_hook(Hook(self._sees(index), failed)) for index, item in enumerate(unique)]
+        self._kept: list[tuple[int, torch.Tensor]] = []
+        """Gradients whose norms are taken together, and of which parameter."""
+        self._bytes = 0
+        self._most_bytes = _KEPT_BYTES if why_not() is None else -1  # or they would be reduced in place
+        self._none, self._twice = self._slots.new_tensor([0.0, math.nan])
+        self._norms = [self._none] * len(self._parameters)
+        self._handles = [
+            item.register_hook(Hook(self._sees(index), failed)) for index, item in enumerate(self._parameters)
+        ]
 
     def begin(self, micro_batch: int) -> None:
         """Write what follows into the slots of a micro-batch, from 0; called before its backward pass."""
-        self.slots[:, micro_batch].zero_()
+        self.pause()
+        self._norms = [self._none] * len(self._parameters)
         self._fired[micro_batch] = set()
         self._micro = micro_batch
 
+    def end(self) -> None:
+        """Write the norms of a micro-batch, in a few kernels for all parameters; its backward pass is over."""
+        if self._micro is not None:
+            self._take()
+            self._slots[:, self._micro].copy_(torch.stack(self._norms).square())
+
     def pause(self) -> None:
-        """Write nothing until a micro-batch begins."""
+        """End a micro-batch, and write nothing until the next one begins."""
+        self.end()
         self._micro = None
 
     def clear(self) -> None:
         """Forget what was written, and pause."""
-        self.slots.fill_(torch.nan)
+        self._micro, self._bytes = None, 0
+        self._kept.clear()
         self._fired.clear()
-        self._micro = None
+        self._slots.fill_(torch.nan)
+
+    @property
+    def slots(self) -> torch.Tensor:
+        """Squared norms, float32[parameters, micro_batches]; NaN in columns that never began."""
+        self.end()
+        return self._slots
 
     def totals(self) -> torch.Tensor:
         """Return |g_i|² over all parameters, float64[micro_batches]; NaN where it is not known."""
         totals = self.slots.double().sum(0)
-        for micro in range(self.slots.shape[1]):
+        for micro in range(len(totals)):
             if not self._fired.get(micro):
                 totals[micro].fill_(torch.nan)
         return totals
@@ -215,16 +238,29 @@ class GradientNorms:
         for handle in self._handles:
             handle.remove()
 
+    def _take(self) -> None:
+        """Take the norms of what was kept."""
+        kept, self._kept, self._bytes = self._kept, [], 0
+        for (at, _), value in zip(kept, norms_of([item for _, item in kept]), strict=True):
+            self._norms[at] = value
+
     def _sees(self, index: int) -> Callable[[torch.Tensor], None]:
+        parameter = self._parameters[index]
+
         def see(gradient: torch.Tensor) -> None:
             if self._micro is None:
                 return
             fired = self._fired[self._micro]
-            values = gradient.coalesce().values() if gradient.is_sparse else gradient
-            with torch.no_grad():
-                slot = self.slots[index, self._micro]
-                slot.fill_(torch.nan) if index in fired else slot.copy_(norm(values).square())
+            if index in fired:
+                self._kept = [(at, item) for at, item in self._kept if at != index]
+                self._norms[index] = self._twice
+                return
             fired.add(index)
+            self._kept.append((index, gradient.detach()))  # another holder of it would have `grad` be a copy
+            self._bytes += 0 if parameter.grad is None else gradient.numel() * gradient.element_size()
+            if self._bytes > self._most_bytes:
+                with torch.no_grad():
+                    self._take()
 
         return see
 
@@ -273,20 +309,17 @@ class MicroBatches:
         self._fired: list[set[int]] = []
         self._together = torch.zeros(len(parameters), device=parameters[0].device)
         self._failed = failed
+        self._parameters = parameters
         self._handles = [
             parameter.register_hook(Hook(self._passes(index), self._spoilt))
             for index, parameter in enumerate(parameters)
         ]
-        self._norms = GradientNorms(
-            parameters, most, self._spoilt
-        )  # its hooks run after those that say which pass it is
-        self._handles += [
-            parameter.register_post_accumulate_grad_hook(Hook(self._adds(index), self._spoilt))
-            for index, parameter in enumerate(parameters)
-        ]
+        # its hooks run after those that say which pass it is
+        self._norms = GradientNorms(parameters, most, self._spoilt)
         self._factor: torch.Tensor | None = None
         """What the squared norm of a gradient was multiplied by before the update."""
         self._few = _smallest(parameters, optimizers[0]) if optimizers else {}
+        self._which = torch.tensor([*self._few], device=parameters[0].device)
         self._handles += [
             optimizer.register_step_pre_hook(Hook(self._updates, self._spoilt)) for optimizer in optimizers[:1]
         ]
@@ -378,39 +411,50 @@ class MicroBatches:
         if not self._adding or self._factor is not None:
             return
         with torch.no_grad():
-            now = torch.stack([_square(item) for item in self._few.values()]).double().sum()
+            now = _squares(self._few.values()).double().sum()
             scale = getattr(optimizer, "grad_scale", None)  # fused ones unscale within their step
             if scale is not None:
                 now = now / scale.to(now).square().reshape(())
-            self._factor = now / self._together[[*self._few]].double().sum()
+            self._factor = now / self._together[self._which].double().sum()
 
     def _passes(self, index: int) -> Callable[[torch.Tensor], None]:
         def see(_: torch.Tensor) -> None:
-            if not self._on:
+            if not self._adding:
                 return
             task = int(getattr(_ENGINE, _TASK)())
             if task != self._task:
-                self._task = task
-                self._fired.append(set())
-                if len(self._fired) <= self._most:
-                    self._norms.begin(len(self._fired) - 1)
-                else:
-                    self._norms.pause()
-            self._fired[-1].add(index)
+                self._begin_pass(task)
+            if self._on:
+                self._fired[-1].add(index)
 
         return see
 
-    def _adds(self, index: int) -> Callable[[torch.Tensor], None]:
-        def see(parameter: torch.Tensor) -> None:
-            if self._adding and parameter.grad is not None:
-                self._added = True
-                self._together[index].copy_(norm(parameter.grad.detach()).square())
+    def _begin_pass(self, task: int) -> None:
+        """Begin a backward pass, at its first gradient, and have torch's engine say when it is over."""
+        self._task = task
+        torch.autograd.Variable._execution_engine.queue_callback(Hook(self._end_pass, self._spoilt))  # noqa: SLF001
+        if self._on:
+            self._fired.append(set())
+            if len(self._fired) <= self._most:
+                self._norms.begin(len(self._fired) - 1)
+            else:
+                self._norms.pause()
 
-        return see
+    def _end_pass(self) -> None:
+        """Take norms of the pass's own gradients, and of what all passes have added up."""
+        if self._adding:
+            with torch.no_grad():
+                self._norms.end()
+                self._together.copy_(_squares(self._parameters))
+            self._added = True
 
 
-def _square(parameter: torch.nn.Parameter) -> torch.Tensor:
-    return parameter.new_zeros((), dtype=torch.float32) if parameter.grad is None else norm(parameter.grad).square()
+def _squares(parameters: Iterable[torch.nn.Parameter]) -> torch.Tensor:
+    """Return the squared norm of the gradient of each parameter, float32[parameters]; 0 where there is none."""
+    gradients = [parameter.grad for parameter in parameters]
+    norms = iter(norms_of([item for item in gradients if item is not None]))
+    none = torch.zeros((), device=next(iter(parameters)).device)
+    return torch.stack([none if item is None else next(norms) for item in gradients]).square()
 
 
 def _smallest(

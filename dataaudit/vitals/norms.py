@@ -32,6 +32,15 @@ def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:
     return torch.linalg.vector_norm(torch.stack(parts), order).float()
 
 
+def norms_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the Euclidean norm of each tensor, float32 scalars on their device: of a GPU in a few kernels for all."""
+    wide = any(item.device.type == "cpu" or item.is_sparse or item.dtype == torch.float64 for item in tensors)
+    if wide or not tensors:
+        return [norm(item) for item in tensors]
+    # what clip_grad_norm_ takes norms with
+    return list(torch._foreach_norm([item.detach() for item in tensors], 2, dtype=torch.float32))  # noqa: SLF001
+
+
 def _norm(values: torch.Tensor, order: float, wide: torch.dtype) -> torch.Tensor:
     """Return the norm of a piece, a float64 scalar."""
     if not values.is_contiguous():

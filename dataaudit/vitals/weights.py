@@ -35,7 +35,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.vitals.finite import GradientsFinite, state_finite
 from dataaudit.vitals.hooks import Hook
 from dataaudit.vitals.micro_batches import gsnr_adam_proxy
-from dataaudit.vitals.norms import norm, pieces, std
+from dataaudit.vitals.norms import norm, norms_of, pieces, std
 from dataaudit.vitals.structure import Structure, parameters_of
 
 _MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
@@ -88,15 +88,15 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
         update, skipped = _together(updates, device), getattr(optimizer, "found_inf", None)
         if skipped is not None:
             update = torch.where(skipped.to(device).reshape(()) > 0, 0.0, update)
-        weight = _together([norm(parameter) for parameter in parameters], device)
-        return Norms(weight, _together([norm(item.grad) for item in updated], device), update)
+        weight = _together(norms_of(parameters), device)
+        return Norms(weight, _together(norms_of([item.grad for item in updated]), device), update)
 
 
 def norms_from_copies(copies: Sequence[torch.Tensor], parameters: Sequence[torch.nn.Parameter]) -> Norms:
     """Return norms of parameters, their gradients and what they moved by, for any optimizer."""
     with torch.no_grad():
-        weights = [norm(parameter) for parameter in parameters]
-        gradients = [norm(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        weights = norms_of(parameters)
+        gradients = norms_of([parameter.grad for parameter in parameters if parameter.grad is not None])
         moves = [norm(old.sub_(parameter)) for old, parameter in zip(copies, parameters, strict=True)]
         return Norms(*(_together(own, parameters[0].device) for own in (weights, gradients, moves)))
 
