@@ -56,6 +56,13 @@ def scalar(value: Any) -> float | AsyncCopy:
     return float(value.item() if isinstance(value, np.ndarray) else value)
 
 
+def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor on a device; a GPU copies from pinned memory alone without being waited for."""
+    if tensor.device.type == "cpu" and device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
 class Laps:
     """Seconds that steps take, by the clock of the device that does their work.
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dataaudit.base.async_copy import sent
 from dataaudit.base.errors import TagsError
 from dataaudit.base.statistics import Ints
 from dataaudit.runlog.format import MERGED, UNUSED
@@ -45,13 +46,13 @@ def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool
         length = columns + 1 if inner and (labels is None or labels.shape[1] != columns) else columns
         first = length - columns
         _check_shapes(tags, labels, rows, length)
-        counts = None if labels is None else labels[:, first:] != IGNORED
+        counts = None if labels is None else sent(labels[:, first:], losses.device) != IGNORED
         if counts is not None:
             losses = losses.masked_fill(~counts, 0)
             if inner and not first:
                 counts = counts.clone()
                 counts[:, 0] = False
-        tags = tags.to(losses.device, non_blocking=True)
+        tags = sent(tags, losses.device)
         starts = torch.where(tags[..., SHARD] == UNUSED, length, tags[..., START])
         stops = torch.cat([starts[:, 1:], torch.full_like(starts[:, :1], length)], dim=1)
         place = torch.arange(first, length, device=losses.device)
@@ -62,7 +63,7 @@ def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool
             within = (place >= starts[chosen, :, None]) & (place < stops[chosen, :, None])
             sums.append(torch.where(within, losses[chosen, None, :].to(torch.float64), 0.0).sum(-1))
             if counts is not None:
-                numbers.append((within & counts[chosen, None, :].to(within.device)).sum(-1))
+                numbers.append((within & counts[chosen, None, :]).sum(-1))
         return torch.cat(sums), torch.cat(numbers) if numbers else None
 
 

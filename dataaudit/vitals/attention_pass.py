@@ -55,6 +55,12 @@ def source_of(device: torch.device) -> str:
     return "all rows by one fused pass, with a bound of its rounding; not_applicable with a softcap"
 
 
+def by_kernel(query: torch.Tensor, scores: Scores) -> bool:
+    """Return whether Triton's kernel makes statistics of sampled rows, where no other source is compared with it."""
+    known = query.dtype in {torch.float32, torch.bfloat16, torch.float16}
+    return known and query.device.type == "cuda" and scores.sinks is None and _has_triton()
+
+
 @functools.cache
 def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None

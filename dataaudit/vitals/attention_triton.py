@@ -1,10 +1,13 @@
-"""A kernel of Triton: largest logit, log-sum-exp and entropy of all rows of attention, online, with no L x S matrix.
+"""Kernels of Triton: largest logit, log-sum-exp and entropy of rows of attention, online, with no L x S matrix.
 
 Of the logits x of a row, block by block, it keeps m = max x, l = Σ exp(x - m) and a = Σ exp(x - m)(x - m). Where m
 grows by d, l becomes exp(-d) l, and a becomes exp(-d)(a - d l). Then lse = m + log l, and the entropy, nats, is
 log l - a / l (the online softmax of Milakov and Gimelshein 2018, arXiv 1805.02867, with one sum more).
 
 Products are exact and sums are in float32: values below float32 fit into TF32, float32 itself is multiplied as such.
+
+Sampled rows take two kernels a layer, where one operator of torch after the other takes some hundred: a host that
+launches these is slower than a GPU that runs them.
 
 The compiler, unlike the interpreter, evaluates annotations of arguments: it refuses names that are not Triton's own.
 """
@@ -17,7 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
-from dataaudit.vitals.attention import AttentionRows, Scores, repeated, rounding, seen_rows
+from dataaudit.vitals.attention import DEAD_NATS, AttentionRows, Scores, repeated, rounding, seen_rows
 
 _WIDE = 128
 """Width of a head above which blocks are halved, to fit into the memory of a multiprocessor."""
@@ -37,7 +40,7 @@ def _add_block(largest: tl.tensor, total: tl.tensor, moment: tl.tensor, logits: 
     return higher, kept * total + tl.sum(weights, 1), kept * (moment + grown * total) + tl.sum(products, 1)
 
 
-@triton.jit(do_not_specialize=["length", "keys", "window"])
+@triton.jit(do_not_specialize=["number", "length", "keys", "window"])
 def _online(
     query: tl.tensor,
     key: tl.tensor,
@@ -55,6 +58,7 @@ def _online(
     mask_head: tl.tensor,
     mask_row: tl.tensor,
     mask_key: tl.tensor,
+    number: tl.tensor,
     length: tl.tensor,
     keys: tl.tensor,
     heads: tl.tensor,
@@ -69,17 +73,22 @@ def _online(
     has_window: tl.constexpr,
     has_softcap: tl.constexpr,
     mask_kind: tl.constexpr,
+    sampled: tl.constexpr,
     precision: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
     first = tl.program_id(0) * block
     batch = (tl.program_id(1) // heads).to(tl.int64)
     head = (tl.program_id(1) % heads).to(tl.int64)
-    rows, across = first + tl.arange(0, block), tl.arange(0, padded)
+    places, across = first + tl.arange(0, block), tl.arange(0, padded)
+    rows, stop = places, first + block
+    if sampled:  # the last row of each of so many equal parts
+        rows = ((places + 1).to(tl.int64) * length // number - 1).to(tl.int32)
+        stop = (tl.minimum(first + block, number).to(tl.int64) * length // number).to(tl.int32)
     query += batch * query_batch + head * query_head
     key += batch * key_batch + (head // group) * key_head
     mask += batch * mask_batch + head * mask_head
-    own = (rows < length)[:, None]
+    own = (places < number)[:, None]
     q = tl.load(
         query + rows[:, None] * query_row + across[None, :] * query_width,
         mask=own & (across < width)[None, :],
@@ -89,8 +98,8 @@ def _online(
     total = tl.full([block], 0.0, tl.float32)
     moment = tl.full([block], 0.0, tl.float32)
     count = tl.full([block], 0.0, tl.float32)
-    begin = tl.maximum(0, first - window + 1) // block * block if has_window else 0
-    end = tl.minimum(keys, first + block) if causal else keys
+    begin = tl.maximum(0, tl.min(rows) - window + 1) // block * block if has_window else 0
+    end = tl.minimum(keys, stop) if causal else keys
     for start in range(begin, end, block):
         columns = (start + tl.arange(0, block))[None, :]
         k = tl.load(
@@ -116,20 +125,72 @@ def _online(
         logits = tl.where(seen, logits, float("-inf"))
         count += tl.sum((logits != float("-inf")).to(tl.float32), 1)
         largest, total, moment = _add_block(largest, total, moment, logits)
-    size = tl.num_programs(1).to(tl.int64) * length
-    found += tl.program_id(1).to(tl.int64) * length + rows
-    tl.store(found, largest, mask=rows < length)
-    tl.store(found + size, largest + tl.log(total), mask=rows < length)
-    tl.store(found + 2 * size, tl.log(total) - moment / total, mask=rows < length)
-    tl.store(found + 3 * size, count, mask=rows < length)
+    size = tl.num_programs(1).to(tl.int64) * number
+    found += tl.program_id(1).to(tl.int64) * number + places
+    tl.store(found, largest, mask=places < number)
+    tl.store(found + size, largest + tl.log(total), mask=places < number)
+    tl.store(found + 2 * size, tl.log(total) - moment / total, mask=places < number)
+    tl.store(found + 3 * size, count, mask=places < number)
+
+
+@triton.jit(do_not_specialize=["number"])
+def _summed(
+    found: tl.tensor,
+    out: tl.tensor,
+    out_head: tl.tensor,
+    out_stat: tl.tensor,
+    number: tl.tensor,
+    dead_nats: tl.constexpr,
+    block: tl.constexpr,
+) -> None:
+    places = tl.arange(0, block)
+    own, size = places < number, tl.num_programs(0) * number
+    found += tl.program_id(0) * number + places
+    largest = tl.load(found, mask=own, other=float("-inf"))
+    lse = tl.load(found + size, mask=own, other=0.0)
+    entropy = tl.load(found + 2 * size, mask=own, other=0.0)
+    keys = tl.load(found + 3 * size, mask=own, other=0.0)
+    known = (lse <= float("inf")) | (keys == 0) | (largest == float("inf"))
+    spoilt = tl.sum(tl.where(known, 0, 1), 0)  # a maximum drops NaN
+    out += tl.program_id(0) * out_head
+    tl.store(out, tl.where(spoilt > 0, float("nan"), tl.max(tl.where(keys > 0, largest, float("-inf")), 0)))
+    finite = tl.abs(entropy) < float("inf")
+    for stat in tl.static_range(1, 4):
+        values = entropy
+        if stat == 2:
+            values = entropy / tl.log(tl.maximum(keys, 2.0))
+        if stat == 3:
+            values = tl.where(finite, (entropy < dead_nats).to(tl.float32), float("nan"))
+        counted = keys >= stat
+        rows = tl.sum(counted.to(tl.float32), 0)
+        mean = tl.sum(tl.where(counted, values, 0.0), 0) / rows
+        tl.store(out + stat * out_stat, tl.where(rows == 0, float("-inf"), mean))
 
 
 def online_pass(query: torch.Tensor, key: torch.Tensor, scores: Scores) -> AttentionRows:
     """Return statistics of all rows, sinks left out."""
+    largest, lse, entropy, count = _rows(query, key, scores, query.shape[2])
+    bound = rounding(query, repeated(key, query.shape[1]), scores.scale, lse)
+    return seen_rows(count, largest, largest, lse, bound, entropy, bound)
+
+
+def write_sampled(out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, scores: Scores, number: int) -> None:
+    """Write :func:`dataaudit.vitals.attention.head_statistics` of sampled rows to float32[H, 4]; of one row of a batch.
+
+    Sinks are left out. The rows are those of :func:`dataaudit.vitals.attention.sample_rows`.
+    """
+    found = _rows(query, key, scores, number)
+    run = _summed[(query.shape[1],)]
+    with torch.cuda.device_of(query):
+        run(found, out, *out.stride(), number, dead_nats=DEAD_NATS, block=max(16, triton.next_power_of_2(number)))
+
+
+def _rows(query: torch.Tensor, key: torch.Tensor, scores: Scores, number: int) -> torch.Tensor:
+    """Return largest logit, log-sum-exp, entropy and keys of some rows, float32[4, B, H, number]."""
     mask, scale, softcap, window = scores.mask, scores.scale, scores.softcap, scores.window
     batch, heads, length, width = query.shape
     keys = key.shape[2]
-    found = torch.empty(4, batch, heads, length, dtype=torch.float32, device=query.device)
+    found = torch.empty(4, batch, heads, number, dtype=torch.float32, device=query.device)
     kind, strides, hides_from = _NO_MASK, (0, 0, 0, 0), 0.0
     padded = max(16, triton.next_power_of_2(width))
     block = 64 if padded <= _WIDE else 32
@@ -139,7 +200,7 @@ def online_pass(query: torch.Tensor, key: torch.Tensor, scores: Scores) -> Atten
         strides = given.stride()
         kind = _HIDES if mask.dtype == torch.bool else _ADDED
         hides_from = 0.0 if mask.dtype == torch.bool else torch.finfo(mask.dtype).min / 2
-    run = _online[(triton.cdiv(length, block), batch * heads)]
+    run = _online[(triton.cdiv(number, block), batch * heads)]
     with torch.cuda.device_of(query):  # Triton starts a kernel on the current device, wherever its tensors are
         run(
             query,
@@ -149,6 +210,7 @@ def online_pass(query: torch.Tensor, key: torch.Tensor, scores: Scores) -> Atten
             *query.stride(),
             *key.stride(),
             *strides,
+            number,
             length,
             keys,
             heads,
@@ -163,9 +225,8 @@ def online_pass(query: torch.Tensor, key: torch.Tensor, scores: Scores) -> Atten
             has_window=window is not None,
             has_softcap=softcap is not None,
             mask_kind=kind,
+            sampled=number < length,
             precision="ieee" if query.dtype == torch.float32 else "tf32",
             block=block,
         )
-    largest, lse, entropy, count = found
-    bound = rounding(query, repeated(key, heads), scale, lse)
-    return seen_rows(count, largest, largest, lse, bound, entropy, bound)
+    return found

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dataaudit.base.async_copy import AsyncCopy
+from dataaudit.base.async_copy import AsyncCopy, sent
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import first_bad, first_bad_gradient
@@ -99,7 +99,7 @@ class Handover:
         values = torch.empty(len(numbers), device=self.ring.device)
         for slot, number in zip(values, numbers.values(), strict=True):
             if isinstance(number, torch.Tensor):
-                slot.copy_(number.detach().reshape(()), non_blocking=True)
+                slot.copy_(sent(number.detach().reshape(()), slot.device))
             else:
                 slot.fill_(number)  # a copy from the host would be waited for
         self._numbers.append((step, list(numbers), AsyncCopy(values)))

@@ -29,7 +29,7 @@ from dataaudit.vitals.attention import (
     rows_of_logits,
     sample_rows,
 )
-from dataaudit.vitals.attention_pass import PASS_STATS, attention_pass, pass_statistics, why_no_pass
+from dataaudit.vitals.attention_pass import PASS_STATS, attention_pass, by_kernel, pass_statistics, why_no_pass
 from dataaudit.vitals.norms import norm
 
 OUTLIER_SIGMA = 6.0
@@ -217,11 +217,17 @@ def _heads(
     own = slots[site.index, row, : query.shape[1]]
     query, key = query[item].detach(), key[item].detach()
     scores = Scores(scale, causal, window, softcap, mask, sinks)
+    closely = site.recorder.all_rows[site.number] and why_no_pass(query.device, scores.softcap) is None
+    site.count(min(query.shape[2], site.rows))
+    if not closely and by_kernel(query, scores):
+        from dataaudit.vitals.attention_triton import write_sampled
+
+        write_sampled(own[:, : len(ROW_STATS)], query, key, scores, min(query.shape[2], site.rows))
+        return
     rows = sample_rows(query.shape[2], site.rows, query.device)
     sampled = attention_rows(query, key, scores, rows)
-    site.count(len(rows))
     own[:, : len(ROW_STATS)].copy_(head_statistics(sampled))
-    if site.recorder.all_rows[site.number] and why_no_pass(query.device, scores.softcap) is None:
+    if closely:
         own[:, len(ROW_STATS) :].copy_(pass_statistics(attention_pass(query, key, scores), sampled, rows))
 
 

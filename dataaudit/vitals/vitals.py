@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from dataaudit.base.async_copy import Laps
+from dataaudit.base.async_copy import Laps, sent
 from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.vitals import micro_batches
 from dataaudit.vitals.alarms import Alarms
@@ -367,7 +367,7 @@ class Vitals:
         row[parts["bad"]].copy_(self._weights.bad)
         rate, norm, scale = row[parts["loop"]]
         now = self._weights.rate
-        rate.copy_(now, non_blocking=True) if isinstance(now, torch.Tensor) else rate.fill_(now)
+        rate.copy_(sent(now, rate.device)) if isinstance(now, torch.Tensor) else rate.fill_(now)
         for slot, value in (
             (norm, None if batches is None else batches.norm),
             (scale, None if batches is None else batches.loss_scale),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from attention_cases import SHAPES, hold, made, naive
 
-from dataaudit.vitals.attention import AttentionRows, Scores, attention_rows
+from dataaudit.vitals.attention import AttentionRows, Scores, attention_rows, head_statistics, sample_rows
 
 from .checks import Machine, NotEvaluated, Row
 from .models import SIZES, Loop, llama, padded, tokens_of
@@ -60,7 +61,7 @@ def compare(chosen: Iterable[Case], device: str) -> tuple[str, dict[str, float]]
     Raises:
         AssertionError: It was not, in a case that is named.
     """
-    from dataaudit.vitals.attention_triton import online_pass
+    from dataaudit.vitals.attention_triton import online_pass, write_sampled
 
     number, worst = 0, 0.0
     for case in chosen:
@@ -75,10 +76,33 @@ def compare(chosen: Iterable[Case], device: str) -> tuple[str, dict[str, float]]
             off = (rows.highest_max - exact.highest_max).abs() > exact.lse_bound
             off |= (rows.entropy - exact.entropy).abs() > exact.bound
             assert not off.any(), f"{int(off.sum())} rows are further than a bound from rows computed one by one"
+            sampled_ones(query[:1], key[:1], first_of(Scores(**moved)), write_sampled)
         except AssertionError as error:
             raise AssertionError(f"{case.query.dtype}, {case.name}: {error}") from None
         number += 1
     return f"{number} cases, the largest error is {worst:.2f} of its bound", {"cases": number, "error_in_bounds": worst}
+
+
+def first_of(scores: Scores) -> Scores:
+    """Return scores of the first row of a batch."""
+    mask = scores.mask
+    return scores if mask is None else replace(scores, mask=mask[(None,) * (4 - mask.dim())][:1])
+
+
+def sampled_ones(query: torch.Tensor, key: torch.Tensor, scores: Scores, write: Callable[..., None]) -> None:
+    """Assert that statistics of sampled rows are those of rows computed one by one, also where a key is not finite."""
+    length, heads = query.shape[2], query.shape[1]
+    spoilt = key.clone()
+    spoilt[:, -1, 0, 0] = torch.nan
+    seen_by_all = scores.mask is None and scores.window is None
+    for own, number in itertools.product((key, spoilt) if seen_by_all else (key,), (1, 7, 32, length)):
+        if (number := min(number, length)) == 0:
+            continue
+        slots = torch.full((heads, 9), 5.0, device=query.device)
+        write(slots[:, :4], query, own, scores, number)
+        expected = head_statistics(attention_rows(query, own, scores, sample_rows(length, number, query.device)))
+        assert torch.equal(slots[:, 4:], torch.full_like(slots[:, 4:], 5.0)), "it wrote elsewhere"
+        torch.testing.assert_close(slots[:, :4], expected, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 def here(rows: AttentionRows) -> AttentionRows:

@@ -4,9 +4,10 @@
 
 Blocks of steps alternate between ways, each at least as long as the way's cadence: a ratio is of neighbouring blocks,
 and the first steps are not counted. The ways of vitals share a model, an optimizer and compiled code: what is measured
-is decided on the host, step by step. The bare loop, and each other way, has its own. On a CPU seconds are CPU seconds
-of all threads; on a GPU they are wall seconds up to a synchronisation at the end of a block. Sizes: 10 million
-parameters with 8 x 512 tokens in float32; 124 million and 1 billion with 8 x 1024, on a GPU in bfloat16.
+is decided on the host, step by step; no alarm makes them measure more. The bare loop, and each other way, has its own.
+On a CPU seconds are CPU seconds of all threads; on a GPU they are wall seconds up to a synchronisation at the end of a
+block. Sizes: 10 million parameters with 8 x 512 tokens in float32; 124 million and 1 billion with 8 x 1024, on a GPU in
+bfloat16.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Trained:
             machine,
             model,
             optimizer=lambda own: torch.optim.AdamW(own, lr=1e-4, fused=self.cuda),
-            vitals={"interval": 16, "window": 128} if watched else None,
+            vitals={"interval": 16, "window": 128, "escalate": 0} if watched else None,
             compiler=machine.compiler if compiled else None,
             autocast=torch.bfloat16 if self.cuda else None,
         )
