@@ -137,13 +137,14 @@ class Process:
     def _environment(self) -> dict[str, str]:
         found = {
             **os.environ,
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # products of matrices are the same from run to run
             "HF_HUB_OFFLINE": "1",
             "PYTHONFAULTHANDLER": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),
             "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, (os.cpu_count() or 1) // 3)),
             "TRITON_CACHE_DIR": str(self.folder / "triton"),
         }
+        if "bits" in self.parts:
+            found |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # products of matrices are the same from run to run
         if self.dry:
             found |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
             found |= {"TRITON_INTERPRET": "1"} if "kernel" in self.parts else {}
