@@ -12,7 +12,7 @@ from dataaudit.vitals.baseline import Baseline
 from dataaudit.vitals.cadence import PRESETS
 from dataaudit.vitals.structure import Mapping
 
-FAMILIES = ("attention", "activations", "weights")
+FAMILIES = ("attention", "activations", "weights", "spectra", "updates", "experts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,8 @@ class VitalsConfig:
         preset: Where the cadence begins, and what it may cost: ``nano`` at every step and 3 % of its time, ``medium``
             at every 4th and 2 %, ``large`` at every 16th and 1 %. Weights rotate: an eighth of them is read at once.
         adapt: Whether the cadence follows what measuring costs; without it the same steps are always measured.
-        measure: Some of ``attention``, ``activations`` and ``weights`` (with gradients and updates).
+        measure: Some of ``attention``, ``activations``, ``weights`` (with gradients and updates), ``spectra`` of
+            weights, ``updates`` (the spectra of what moved) and ``experts``.
         sampled_rows: Rows of attention, of one row of the batch, that are computed in float32.
         micro_batches: Batches of a step that are kept apart; further ones take the place of the first.
         interval: Steps whose values are copied to the host together.

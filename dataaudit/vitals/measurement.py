@@ -17,6 +17,9 @@ from dataaudit.vitals.metric import Column, Metric
 if TYPE_CHECKING:
     import torch
 
+    from torch import nn
+
+    from dataaudit.vitals.config import VitalsConfig
     from dataaudit.vitals.micro_batches import MicroBatches
     from dataaudit.vitals.model_hooks import ModelHooks
     from dataaudit.vitals.structure import Structure
@@ -27,12 +30,16 @@ if TYPE_CHECKING:
 class Sources:
     """What measurements read: parts of the model, and the step whose numbers are taken."""
 
+    model: nn.Module
+    config: VitalsConfig
     structure: Structure
     hooks: ModelHooks
     weights: Weights
     micro_batches: MicroBatches | None
     optimizers: Sequence[torch.optim.Optimizer]
     step: int = 0
+    measured: bool = False
+    """Whether the step that is open is measured; in others nothing is read, so that the budget holds."""
     window_ends: bool = False
     """Whether a window of ``VitalsConfig.window`` steps ends with it."""
 
@@ -64,6 +71,9 @@ class Measurement:
         """Return what :meth:`values` returns, number by number."""
         raise NotImplementedError
 
+    def begin(self) -> None:
+        """Begin a step, before its forward passes."""
+
     def values(self) -> Sequence[torch.Tensor]:
         """Return a step's numbers on the device, float32, NaN where nothing was measured; nothing waits for it."""
         raise NotImplementedError
@@ -85,3 +95,6 @@ class Measurement:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
+
+    def close(self) -> None:
+        """Take hooks off, and end threads."""

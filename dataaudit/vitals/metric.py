@@ -78,6 +78,9 @@ class Metric:
     """Of a warning of these."""
     grave: float = float("inf")
     """Value from which on that is severity 1."""
+    flops: str = ""
+    """What a measurement of it takes beside the training step, as a formula; empty: less than an operation an element
+    read."""
     listed: bool = True
     """Whether the summary lists it, and no number of the loop may have its name."""
     chart: tuple[str, str] | None = None

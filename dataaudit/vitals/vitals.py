@@ -35,7 +35,7 @@ from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.handover import Handover
 from dataaudit.vitals.hooks import Mark
-from dataaudit.vitals.measurement import Sources
+from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metric import Column, Key
 from dataaudit.vitals.metrics import MEASUREMENTS, METRICS
 from dataaudit.vitals.micro_batches import MicroBatches
@@ -103,6 +103,8 @@ class Vitals:
         vars(model)[_WATCHED] = Mark()
         self._micro_batches = self._new_micro_batches()
         self._sources = Sources(
+            model=model,
+            config=self.config,
             structure=self.structure,
             hooks=self._hooks,
             weights=self._weights,
@@ -268,6 +270,8 @@ class Vitals:
         """Take every hook off, and hand over what was measured."""
         if _WATCHED not in vars(self._model):
             return
+        for item in self._measurements:
+            self._safely(f"the end of {type(item).__name__}", item.close)
         self._hooks.close()
         self._weights.close()
         if self._micro_batches is not None:
@@ -307,6 +311,9 @@ class Vitals:
         self._hooks.start(self._hooks.sites_of(layers, heads), turn=turn, closely=closely)
         if self._micro_batches is not None:
             self._micro_batches.start(number, measured=measured)
+        self._sources.step, self._sources.measured = number, measured
+        for item in self._measurements:
+            item.begin()
         asked = "weights" in self.config.measure and self._weights.groups
         self._weights.start(number, self._cadence.due(number) if asked else ())
 
@@ -345,7 +352,7 @@ class Vitals:
         parts = [
             part
             for item in self._measurements
-            for part in (item.values() if hooked or not item.HOOKED else self._unmeasured[id(item)])
+            for part in (self._numbers_of(item) if hooked or not item.HOOKED else self._unmeasured[id(item)])
         ]
         torch.cat(parts, out=row[: len(self.columns)])
         self._add_context(row)
@@ -360,6 +367,16 @@ class Vitals:
             self._handover.add_numbers(number, self._numbers)
             self._numbers = {}
         self._handover.deliver(wait=False)
+
+    def _numbers_of(self, item: Measurement) -> Sequence[torch.Tensor]:
+        """Return a measurement's numbers; a failure costs these alone."""
+        numbers: list[torch.Tensor] = []
+        with CatchErrors() as guarded:
+            numbers = [*item.values()]
+        if guarded.error is None:
+            return numbers
+        self._failed(type(item).__name__, guarded.origin)
+        return [self._hooks.activations.new_full((len(item.columns()),), torch.nan)]
 
     def _add_context(self, row: torch.Tensor) -> None:
         """Write what the host needs beside the numbers: :attr:`Handover.parts` names it."""
