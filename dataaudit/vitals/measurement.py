@@ -16,7 +16,6 @@ from dataaudit.vitals.metric import Column, Metric
 
 if TYPE_CHECKING:
     import torch
-
     from torch import nn
 
     from dataaudit.vitals.config import VitalsConfig
