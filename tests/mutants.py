@@ -12,6 +12,7 @@ worktree of its own. What has run stands in ``mutants.jsonl.done``, and is not r
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
 import os
@@ -122,7 +123,7 @@ def tests_of(module):
 
 
 def judged(mutant, known):
-    """Return what became of a mutant: killed, survived, untested, invalid or gone."""
+    """Return what became of a mutant: killed, survived, untested, invalid, gone, or broken: its tests fail anyway."""
     if mutant["shape"] not in known:
         return "gone"
     path, node = known[mutant["shape"]]
@@ -135,16 +136,29 @@ def judged(mutant, known):
         ast.parse(after)
     except SyntaxError:
         return "invalid"
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", *map(str, files)]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
     path.write_bytes(after)
     try:
-        code = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT, check=False)
-    except subprocess.TimeoutExpired:
-        return "killed"
+        if passes(tuple(files)):
+            return "survived"
     finally:
         path.write_bytes(before)
-    return "survived" if code.returncode == 0 else "killed"
+    return "killed" if sound(tuple(files)) else "broken"
+
+
+def passes(files):
+    """Return whether tests pass; those that do not end have failed."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", *map(str, files)]
+    path = f"{ROOT}:{ROOT / 'tests'}"
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+sound = functools.cache(passes)
+"""Whether tests pass without a change."""
 
 
 def run(listed):
