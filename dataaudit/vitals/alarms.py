@@ -14,7 +14,8 @@ once.
 
 Related alarms are one *incident*. An alarm belongs to the open incident when it began no later than :data:`LINGERS`
 steps after that one's latest alarm; else it opens another. What began first is its first, of several at a step the
-lowest layer. An incident is as grave as its gravest alarm: 0 stop and protect the last checkpoint, 1 contain, 2
+lowest layer. A model that begins moves far from where it began, layer by layer, in a way that no past of it foretells:
+until its updates add up to half of its weights, deviations from its own past are hints. An incident is as grave as its gravest alarm: 0 stop and protect the last checkpoint, 1 contain, 2
 investigate, 3 a hint.
 """
 
@@ -142,6 +143,11 @@ def _is_share(key: Key) -> bool:
 LINGERS = 64
 """Steps after its latest alarm in which an incident takes in others."""
 _SEVERITY = {"not_finite": 0, "state": 0, "rate": 1, "tying": 1, "dead": 1, "collapse": 1, "frozen": 1, "fold": 1}
+_FROM_ITS_PAST = frozenset({"fold", "jump", "drift"})
+MOVED = 0.5
+"""Sum of updates over weights until which a model begins,"""
+BEGINS = 512
+"""in so many steps at most."""
 REPORTED_AT = 512
 """Steps after which coverage is reported where no healthy span was named."""
 
@@ -191,6 +197,8 @@ class Incidents:
 
 def _severity(detail: Mapping[str, Any]) -> int:
     rule = detail.get("rule")
+    if detail.get("begins"):
+        return 3
     if rule == "limit":
         metric = declared(detail["metric"])
         return 1 if detail["value"] >= metric.grave else metric.severity
@@ -199,6 +207,33 @@ def _severity(detail: Mapping[str, Any]) -> int:
 
 def _order(detail: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(detail.get(name, -1) for name in ("first_step", "layer", "head"))
+
+
+class Beginning:
+    """Tells how long a model begins: until its weights have been moved by as much as half of what they are."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        named = [key.metric == "update_to_weight" and key.layer >= 0 and key.stat == "all" for key in keys]
+        self._series = np.flatnonzero(named)
+        self._latest = np.full(len(self._series), np.nan)
+        self._steps, self._moved = 0, 0.0
+
+    def see(self, values: Floats) -> bool:
+        """Take the values of a step; return whether the model begins still."""
+        own = values[self._series]
+        self._latest = np.where(np.isnan(own), self._latest, own)
+        known = self._latest[np.isfinite(self._latest)]
+        self._moved += float(np.median(known)) if len(known) else 0.0
+        self._steps += 1
+        return self._moved < MOVED and self._steps <= BEGINS
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows, in plain types."""
+        return {"latest": self._latest.tolist(), "steps": self._steps, "moved": self._moved}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._latest[:], self._steps, self._moved = state["latest"], int(state["steps"]), float(state["moved"])
 
 
 class Alarms:
@@ -234,7 +269,7 @@ class Alarms:
         watched = [Watched(metric, threshold, self.keys) for metric, threshold in farthest]
         self._watched = [item for item in watched if len(item.series)]
         self._always, self._schedule = Always(self.keys, units or {}), Schedule()
-        self.incidents = Incidents()
+        self._beginning, self.incidents = Beginning(self.keys), Incidents()
         self._open = np.zeros(number, bool)
         """Series of numbers that are not finite."""
         self._last_step, self._first_step, self._largest_rate = 0, 0, 0.0
@@ -268,6 +303,8 @@ class Alarms:
         self._seen += ~np.isnan(values)
         alarms = [*self._rates(step, rate), *self._bad_numbers(values), *self._rules(values, rate)]
         alarms += self._surprises(step, values, rate, tokens, trials)
+        begins = self._beginning.see(values) and self.healthy is None
+        alarms = [{**item, "begins": True} if begins and item["rule"] in _FROM_ITS_PAST else item for item in alarms]
         passed = np.zeros(len(self.keys), bool)
         warned: list[dict[str, Any]] = []
         for watched in self._watched:
@@ -286,6 +323,7 @@ class Alarms:
             "shares": self.shares.state(),
             "always": self._always.state(),
             "schedule": self._schedule.state(),
+            "beginning": self._beginning.state(),
             "incidents": self.incidents.state(),
             "steps": [self._first_step, self._last_step],
             "largest_rate": self._largest_rate,
@@ -304,6 +342,7 @@ class Alarms:
             self.shares.load(state["shares"])
             self._always.load(state["always"])
             self._schedule.load(state["schedule"])
+            self._beginning.load(state["beginning"])
             self.incidents.load(state["incidents"])
             self._first_step, self._last_step = map(int, state["steps"])
             self._largest_rate, self._reported = float(state["largest_rate"]), bool(state["reported"])

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from dataaudit.vitals.config import VitalsConfig
     from dataaudit.vitals.micro_batches import MicroBatches
     from dataaudit.vitals.model_hooks import ModelHooks
     from dataaudit.vitals.structure import Structure
@@ -30,7 +29,8 @@ class Sources:
     """What measurements read: parts of the model, and the step whose numbers are taken."""
 
     model: nn.Module
-    config: VitalsConfig
+    config: Any
+    """The run's VitalsConfig, whose module imports declarations of metrics."""
     structure: Structure
     hooks: ModelHooks
     weights: Weights

@@ -14,6 +14,7 @@ from made_manifest import make, shard
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
+from dataaudit.decide.gate.writers.writing import Outputs
 from dataaudit.manifest.outfiles import append_file, check_files, write_file
 
 ABOUT = ["--license", "MIT", "--url", "https://a.example", "--creator", "A", "--description", "D"]
@@ -53,6 +54,13 @@ def place(manifest, monkeypatch):
     for path in Path().iterdir():
         if path.name not in {"m", "other"}:
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def test_every_output_of_the_gate_and_every_export_is_tried_here():
+    exports = main.commands["export"].commands
+    written = {name for name, one in exports.items() if any("--out" in each.opts for each in one.params)}
+    assert {given[1] for given in COMMANDS.values() if given[0] == "export"} == written - {"lsh"}  # it needs an index
+    assert {given[-1] for given in COMMANDS.values() if given[0] == "gate"} == {*Outputs().files}
 
 
 def _run(command, target):
