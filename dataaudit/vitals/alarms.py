@@ -225,7 +225,7 @@ class Beginning:
         known = self._latest[np.isfinite(self._latest)]
         self._moved += float(np.median(known)) if len(known) else 0.0
         self._steps += 1
-        return self._moved < MOVED and self._steps <= BEGINS
+        return len(own) > 0 and self._moved < MOVED and self._steps <= BEGINS
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""

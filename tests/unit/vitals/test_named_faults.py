@@ -10,9 +10,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="vitals are of torch")
 
 import vitals_models as made  # noqa: E402
+from gpu.models import SIZES, Model  # noqa: E402
 from torch import nn  # noqa: E402
 
-from dataaudit.vitals import MemorySink, Vitals, VitalsConfig  # noqa: E402
+from dataaudit.vitals import MemorySink, Vitals, VitalsConfig, alarms  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -147,3 +148,30 @@ def test_what_has_no_noise_says_why():
 def test_the_score_of_the_gradients_norm_is_written_from_the_ninth_step_on():
     scores = [step for step, metric, *_ in run(micro_batches=1)[2].values if metric == "gradient_spike_score"]
     assert scores[:3] == [9, 10, 11]
+
+
+def test_a_model_that_begins_without_a_warm_up_raises_hints_alone_until_it_has_moved_by_half(monkeypatch):
+    """Eight layers grow tenfold within 20 steps of a healthy run: a fold that no past of the run foretells."""
+    monkeypatch.setitem(SIZES, "deep", (96, 8, 4, 256, 4, 32))
+
+    def severities():
+        torch.manual_seed(0)
+        model, sink = Model("deep"), MemorySink()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        config = VitalsConfig(interval=1, adapt=False, mapping=model.mapping, measure=("activations", "weights"))
+        draw = torch.Generator().manual_seed(0)
+        with Vitals(model, optimizer, config, [sink]) as vitals:
+            for _ in range(32):
+                tokens = torch.randint(0, 256, (4, 33), generator=draw)
+                with vitals.step():
+                    logits = model(tokens[:, :-1])
+                    nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        raised = [one for _, kind, one in sink.events if kind == "alarm"]
+        assert {one["rule"] for one in raised} == {"fold"}
+        return {one["severity"] for one in raised}
+
+    assert severities() == {3}
+    monkeypatch.setattr(alarms, "MOVED", 0.0)
+    assert min(severities()) < 3
