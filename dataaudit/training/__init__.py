@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.documents import Documents, Encoder, byte_encoder
+from dataaudit.training.flops import ModelFlops
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments
@@ -23,6 +24,7 @@ __all__ = [
     "Documents",
     "Encoder",
     "LoopReplay",
+    "ModelFlops",
     "PackedDocuments",
     "TokenFile",
     "Trained",

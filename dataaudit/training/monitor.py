@@ -33,6 +33,7 @@ from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
+from dataaudit.training.flops import ModelFlops, Utilisation
 from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
 from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
@@ -94,6 +95,7 @@ class TrainingMonitor:
             corpus, which is the manifest's where it counts as many tokens.
         profile_every: Steps between two steps that torch's profiler looks at: how much of them is communication and
             how much computing. A profiled step is slower and waits for the device, so none is unless it is asked for.
+        flops: What the model computes for a token: ``mfu`` and ``hfu`` of each 16 steps follow.
 
     Raises:
         ConfigError: The folder holds a log and neither ``state`` nor ``resume`` is given, or cannot be written.
@@ -122,6 +124,7 @@ class TrainingMonitor:
         scheduler: Any | None = None,
         tokenizer: str = "",
         profile_every: int = 0,
+        flops: ModelFlops | None = None,
     ) -> None:
         check_arguments(planned_tokens, profile_every, block_rows, order)
         self.corpus = corpus
@@ -143,6 +146,7 @@ class TrainingMonitor:
         self.steps = 0 if state is None else int(state["step"])
         self._watch = OptimizerWatch(optimizer, scaler, scheduler)
         self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
+        self._utilisation = Utilisation(flops)
         rates = RateWatch(None if state is None else state["rates"], self._watch.state()["schedule"])
         first, on = self.steps + 1, state is not None or resume
         process, first_step = (self.rank, self.ranks), first if on else None
@@ -242,6 +246,7 @@ class TrainingMonitor:
         )
         rows, self._context = _shape(losses, logits, hidden, labels) or (0, self._context)
         self._positions += rows * (self._context - self._inner)
+        self._utilisation.batch(rows, self._context)
         self._clock.batch()
         if self._score is not None:
             self._batch_inputs.append((keep, tags if sums is None else None))
@@ -273,6 +278,7 @@ class TrainingMonitor:
         self.steps += 1
         numbers |= self._end_step(values)
         ended, times = self._clock.end_step()
+        times |= self._utilisation.end_step(self.steps, times.get("step_time"))
         self._thread.put(Step(self.steps, ended, self._batches, own, numbers | times))
         self._batches = []
         self._profiled.begin(self.steps + 1)
@@ -299,6 +305,8 @@ class TrainingMonitor:
             self.add_event(self.steps, "not_seen", detail)
         if self.steps == 1 or not self._thread.gpu.device:
             self._thread.gpu.device = _device()
+        if (counted := self._utilisation.begin(self._thread.gpu.device)) is not None:
+            self.add_event(self.steps, "utilisation", counted)
         return numbers
 
     def _warn(self, kind: str, detail: Mapping[str, Any]) -> None:

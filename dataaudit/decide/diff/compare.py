@@ -51,7 +51,7 @@ _MEANING = {
     ShardChangeKind.MOVED_SPLIT: (Bump.MAJOR, "moved to another split"),
     ShardChangeKind.REMOVED: (Bump.MAJOR, "gone: no shard holds their rows, or one copy of them less is there"),
     ShardChangeKind.CHANGED: (Bump.MAJOR, "with other rows than before"),
-    ShardChangeKind.LOST: (Bump.MAJOR, "read before and unread now"),
+    ShardChangeKind.LOST: (Bump.MAJOR, "read before and not now: unreadable, or quarantined"),
     ShardChangeKind.UNKNOWN: (Bump.MAJOR, "unread in both, with other stored bytes or unknown ones"),
     ShardChangeKind.RECUT: (Bump.PATCH, "cut or ordered otherwise now: all that is counted of their splits agrees"),
     ShardChangeKind.ADDED: (Bump.MINOR, "added"),

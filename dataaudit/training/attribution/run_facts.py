@@ -31,6 +31,7 @@ from dataaudit.training.attribution.run_findings import (
     RunFacts,
     Straggler,
     Times,
+    UtilisationFound,
     ValidationPoint,
     number,
 )
@@ -90,7 +91,7 @@ def run_facts(log: RunLog) -> RunFacts:
         clipping=_clipping(series, step, skipped),
         mixed_precision=_mixed_precision(series, step, skipped),
         held_out=_held_out(series, curve),
-        times=_times(series, steps, log.run.ranks),
+        times=_times(series, steps, events, log.run.ranks),
     )
 
 
@@ -191,7 +192,7 @@ def divergence_step(step: Ints, gap: Floats) -> int | None:
     return int(step[first]) if len(step) - 1 - first >= RISES else None
 
 
-def _times(series: Series, steps: pa.Table, ranks: int) -> Times | None:
+def _times(series: Series, steps: pa.Table, events: pa.Table, ranks: int) -> Times | None:
     """Return where the time of the newest steps went; None where no step was timed."""
     at, rank, seconds = series.of("step_time")
     if not len(at):
@@ -218,7 +219,20 @@ def _times(series: Series, steps: pa.Table, ranks: int) -> Times | None:
         gpu_util=_mean(series.of("gpu_util")[2]),
         gpu_mem_used=number(float(memory.max())) if len(memory) else None,
         straggler=_straggler(series, step, ranks),
+        utilisation=_utilisation(series, events, step),
     )
+
+
+def _utilisation(series: Series, events: pa.Table, step: Ints) -> UtilisationFound | None:
+    """Return the utilisation of the newest steps, and how the newest start of the run counts it."""
+    own = events.filter(pc.equal(events["kind"], "utilisation")).sort_by("time")["detail"].to_pylist()
+    if not own:
+        return None
+    counted = orjson.loads(own[-1])
+    why_not = counted.pop("why", "")
+    windows = [_in_steps(series.of(name), step)[2] for name in ("mfu", "hfu")]
+    mfu, hfu = (number(np.median(values)) if len(values) and not why_not else None for values in windows)
+    return UtilisationFound(mfu=mfu, hfu=hfu, counted=counted, why_not=why_not)
 
 
 def _straggler(series: Series, step: Ints, ranks: int) -> Straggler | None:

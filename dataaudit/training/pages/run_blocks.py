@@ -27,6 +27,7 @@ from dataaudit.training.attribution.run_findings import (
     SourceTrained,
     Times,
     TrainedOn,
+    UtilisationFound,
 )
 
 STALL = 0.1
@@ -214,6 +215,8 @@ def _times_pairs(result: Times) -> Iterator[tuple[Line, Line]]:
     yield "step time", f"p50 {_seconds(result.step_time_p50)}, p95 {_seconds(result.step_time_p95)}"
     if result.tokens_per_sec is not None:
         yield "tokens a second", f"{result.tokens_per_sec:,.0f}"
+    if result.utilisation is not None:
+        yield "MFU, HFU", _utilisation(result.utilisation)
     if result.dataloader_stall_frac is not None:
         yield "waiting for batches", share(result.dataloader_stall_frac)
     if result.comm_time_frac is not None and result.compute_time_frac is not None:
@@ -224,6 +227,18 @@ def _times_pairs(result: Times) -> Iterator[tuple[Line, Line]]:
         yield "slowest rank", f"{result.straggler.rank}, {result.straggler.ratio:.2f} times the median"
     if result.gpu_util is not None:
         yield "GPU", say("{} busy, {} of memory", share(result.gpu_util), size(int(result.gpu_mem_used or 0)))
+
+
+def _utilisation(result: UtilisationFound) -> Line:
+    if result.why_not:
+        return say("not evaluated: {}", Name(result.why_not, 200))
+    if result.mfu is None:
+        return "none yet: a window has 16 steps"
+    counted = {name: str(value).replace("_", " ") for name, value in result.counted.items()}
+    how = "attention {attention}, embeddings {embeddings}, recomputed: {recomputed}".format_map(counted)
+    peak = f"{float(result.counted['peak']) / 1e12:,.5g}"
+    words = "{}, {} of {} TFLOP/s ({}); {}"
+    return say(words, share(result.mfu), share(result.hfu), peak, Name(counted["device"], 60), how)
 
 
 def _point(text: Line, section: str, tone: Tone = "warn") -> Point:
