@@ -235,7 +235,9 @@ def _unstacked(module: nn.Module, fused: Part, heads: int, *, grouped: bool) -> 
 
 def _rows(module: nn.Module, name: str) -> Part:
     """Return the weight of a linear map, one row for each output."""
-    linear = getattr(module, name)
+    linear = getattr(module, name, None)
+    if linear is None:
+        raise _UnknownError(f"it has no {name}")
     weight = linear._parameters.get("weight")  # noqa: SLF001 - what a parametrization computes is none
     transposed = type(linear).__name__ == "Conv1D"
     if not (isinstance(linear, nn.Linear) or transposed):
@@ -289,7 +291,7 @@ def _of_groups(tensor: torch.Tensor, groups: int, size: int, first: int, count: 
 def _gain_after(module: nn.Module, kind: str, heads: int, size: int) -> dict[str, Part]:
     """Return the gain of the norm of queries or of keys, [1 or heads, d_head, 1]."""
     norms = [(name, child) for name, child in module.named_children() if name in _NORMS[kind]]
-    unknown = [name for name, child in module.named_children() if name in _NORMS_TOGETHER and any(child.parameters())]
+    unknown = [name for name, child in module.named_children() if name in _NORMS_TOGETHER and [*child.parameters()]]
     if unknown:
         raise _UnknownError(f"how {unknown[0]} scales queries and keys is not known")
     return {
@@ -323,7 +325,12 @@ def _gain_of(role: str, norm: nn.Module, name: str, *sizes: int) -> dict[str, Pa
     if weight is None and not any(True for _ in norm.parameters()):
         return {}
     unknown = _UnknownError(f"how {name}, a {type(norm).__name__}, scales is not known")
-    if weight is None or weight.numel() not in sizes or hasattr(weight, "to_local") or any(True for _ in norm.buffers()):
+    if (
+        weight is None
+        or weight.numel() not in sizes
+        or hasattr(weight, "to_local")
+        or any(True for _ in norm.buffers())
+    ):
         raise unknown
     with torch.no_grad(), CatchErrors() as guarded:
         signs = torch.ones_like(weight)
@@ -370,19 +377,30 @@ class _Reader:
     def read(self, statements: Sequence[ast.stmt]) -> nn.Module | str | None:
         """Return what the child is given."""
         for item in statements:
-            if isinstance(item, ast.If | ast.For | ast.With | ast.Try):
-                chosen = self._truth(item.test) if isinstance(item, ast.If) else None
-                branches = [item.body if chosen is not False else [], getattr(item, "orelse", []) if not chosen else []]
-                for branch in branches:
-                    if (passed := self.read(branch)) is not None:
-                        return passed
-                continue
-            for call in (node for node in ast.walk(item) if isinstance(node, ast.Call)):
-                if self._name_of(call.func) == self._child:
-                    given = [*call.args, *(word.value for word in call.keywords)]
-                    return (self._norm(given[0]) if given else None) or "no norm"
-            if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
-                self._by_norm[item.targets[0].id] = self._norm(item.value)
+            passed = self._branches(item) if isinstance(item, ast.If | ast.For | ast.With) else self._statement(item)
+            if passed is not None:
+                return passed
+        return None
+
+    def _branches(self, item: ast.If | ast.For | ast.With) -> nn.Module | str | None:
+        """Read those branches that may be taken; a variable that a norm made in some of them counts as made by it."""
+        chosen = self._truth(item.test) if isinstance(item, ast.If) else None
+        before, after = dict(self._by_norm), dict[str, nn.Module | None]()
+        for branch, taken in ((item.body, chosen is not False), (getattr(item, "orelse", []), not chosen)):
+            self._by_norm = dict(before)
+            if taken and (passed := self.read(branch)) is not None:
+                return passed
+            after |= {name: norm or after.get(name) for name, norm in self._by_norm.items() if taken}
+        self._by_norm = after
+        return None
+
+    def _statement(self, item: ast.stmt) -> nn.Module | str | None:
+        for call in (node for node in ast.walk(item) if isinstance(node, ast.Call)):
+            if self._name_of(call.func) == self._child:
+                given = [*call.args, *(word.value for word in call.keywords)]
+                return (self._norm(given[0]) if given else None) or "no norm"
+        if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
+            self._by_norm[item.targets[0].id] = self._norm(item.value)
         return None
 
     def _norm(self, value: ast.expr) -> nn.Module | None:
@@ -403,6 +421,9 @@ class _Reader:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             inner = self._truth(test.operand)
             return None if inner is None else not inner
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) and self._name_of(test.left):
+            own, other = getattr(self._owner, self._name_of(test.left), None), test.comparators[0]
+            return own == other.value if isinstance(other, ast.Constant) else None
         value = getattr(self._owner, self._name_of(test), None)
         return value if isinstance(value, bool) else None
 

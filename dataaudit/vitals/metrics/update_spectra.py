@@ -22,8 +22,8 @@ _UNSOLVED = 4
 """Layers that wait for the host at most: further ones are left out."""
 _WHOLE = 4
 """Bytes of an element from which on an update is what was computed."""
-_MASTER = "master_param"
-"""Of an optimizer's state: a parameter in float32, in FusedAdam of Transformer Engine."""
+_MASTER, _MASTERS = "master_param", "param_groups_master"
+"""Where FusedAdam of Transformer Engine keeps a parameter in float32, in its state; and that of Apex, group by group."""
 _STATS = ("query", "key", "query_power", "key_power", "query_stable_rank", "key_stable_rank", "delta", "late")
 _FROZEN = "its projections of queries and keys do not train"
 _ROUNDED = (
@@ -181,7 +181,7 @@ class UpdateSpectra(Measurement):
         import torch
 
         tensors, before, lane.copies = self._tensors(lane.layer), lane.copies, {}
-        lane.step = 0 if tensors is None else step
+        lane.step, self._gap = (0, _ROUNDED) if tensors is None else (step, self._gap)
         for key, tensor in (tensors or {}).items():
             copy = before.get(key)
             if copy is None or copy.shape != tensor.shape or copy.dtype != tensor.dtype:
@@ -254,9 +254,17 @@ class UpdateSpectra(Measurement):
         parameter = part.parameter
         if parameter.itemsize >= _WHOLE or not self._trains(parameter):
             return part.view(parameter.detach())
-        master = self._owners[id(parameter)].state.get(parameter, {}).get(_MASTER)
+        master = _master(self._owners[id(parameter)], parameter)
         whole = master is not None and master.itemsize >= _WHOLE and master.is_floating_point()
-        return part.view(master.detach()) if whole else None
+        return part.view(master.detach()) if master is not None and whole else None
+
+
+def _master(optimizer: Any, parameter: torch.Tensor) -> torch.Tensor | None:
+    """Return the master of a parameter; None where the optimizer has none, or has not made it yet."""
+    own: torch.Tensor | None = optimizer.state.get(parameter, {}).get(_MASTER)
+    groups = zip(optimizer.param_groups, getattr(optimizer, _MASTERS, None) or (), strict=False)
+    pairs = (pair for group, masters in groups for pair in zip(group["params"], masters["params"], strict=False))
+    return own if own is not None else next((master for item, master in pairs if item is parameter), None)
 
 
 def _bytes_of(layer: Projections) -> int:
