@@ -1,9 +1,9 @@
 """Spectra of what weights moved by: of a projection, and of what queries and keys do together, head by head.
 
-With W of a head d_head x d at the base, and D what it moved by since (Huang et al. 2026, arXiv 2606.28116, eq. 2 to 5):
-first order  D_q^T W_k + W_q^T D_k, second order  D_q^T D_k, d x d both. The first is A^T B with A = [D_q; W_q] and
-B = [W_k; D_k], so its squared singular values are the eigenvalues of F^T G_B F, with G_A = A A^T = F F^T and
-G_B = B B^T of 2 d_head: no matrix of d x d is made. A device makes the Gram matrices in float64; the host solves them.
+With W of a head, d_head x d, at the base and D what it moved by since (Huang et al. 2026, arXiv 2606.28116, eq. 2-5):
+first order  D_q^T W_k + W_q^T D_k, second order  D_q^T D_k, both d x d. The first is A^T B with A = [D_q; W_q] and
+B = [W_k; D_k]: its squared singular values are the eigenvalues of F^T G_B F with G_A = A A^T = F F^T and G_B = B B^T of
+2 d_head. No matrix of d x d is made. A device makes the Gram matrices in float64; the host solves them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dataaudit.base.statistics import Floats
-from dataaudit.vitals.norms import PIECE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,55 +21,8 @@ if TYPE_CHECKING:
 
     from dataaudit.vitals.projections import Projection
 
-
-def effective_rank(squares: Floats) -> Floats:
-    """Return exp(H) of p = squares / their sum, along the last axis; NaN where all are zero."""
-    squares = np.clip(squares, 0.0, None)
-    total = squares.sum(-1, keepdims=True)
-    shares = np.divide(squares, total, out=np.full_like(squares, np.nan), where=total > 0)
-    return np.exp(-(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(-1))
-
-
-def of_update(gram: Floats) -> tuple[float, float, float]:
-    """Return exp(H), the power (the squared Frobenius norm) and the stable rank of a matrix, from its Gram matrix."""
-    squares = np.linalg.eigvalsh(gram)
-    power = float(np.trace(gram))
-    return float(effective_rank(squares)), power, power / float(squares[-1]) if power > 0 else float("nan")
-
-
-def of_heads(queries: Floats, keys: Floats) -> tuple[Floats, Floats]:
-    """Return exp(H) of the first and of the second order of each head, float64[heads].
-
-    Args:
-        queries: float64[heads, 2 d_head, 2 d_head]: Gram matrices of [D_q; W_q].
-        keys: float64[key heads, 2 d_head, 2 d_head]: of [D_k; W_k]; each serves as many heads of queries.
-    """
-    keys = np.repeat(keys, len(queries) // len(keys), axis=0)
-    half = queries.shape[-1] // 2
-    second = _singular_squares(queries[:, :half, :half], keys[:, :half, :half])
-    turned = np.roll(keys, half, (1, 2))  # [W_k; D_k]
-    return effective_rank(_singular_squares(queries, turned)), effective_rank(second)
-
-
-def solved(query: Floats, key: Floats, queries: Floats, keys: Floats) -> tuple[Floats, Floats] | None:
-    """Return statistics of both projections, and of heads the first, then the second order; None: not finite.
-
-    The statistics: exp(H) of queries and keys, their powers, their stable ranks.
-    """
-    if not all(np.isfinite(gram).all() for gram in (query, key, queries, keys)):
-        return None
-    statistics = np.array([of_update(gram) for gram in (query, key)])
-    return statistics.T.ravel(), np.concatenate(of_heads(queries, keys))
-
-
-def _singular_squares(left: Floats, right: Floats) -> Floats:
-    """Return the squared singular values of A^T B from A A^T and B B^T; rows of A are brought to length 1 before."""
-    lengths = np.sqrt(np.diagonal(left, axis1=1, axis2=2))
-    lengths = np.where(lengths > 0, lengths, 1.0)
-    scale = lengths[:, :, None] * lengths[:, None, :]
-    values, vectors = np.linalg.eigh(left / scale)
-    factor = vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]
-    return np.linalg.eigvalsh(factor.transpose(0, 2, 1) @ (right * scale) @ factor)
+PIECE = 1 << 20
+"""Elements of a temporary tensor at most, beside Gram matrices."""
 
 
 def gram_of_update(base: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
@@ -99,3 +51,47 @@ def grams_of_heads(
         both = torch.cat([after.sub_(before), before], 1)
         grams.append(both @ both.mT)
     return torch.cat(grams)
+
+
+def solved(query: Floats, key: Floats, queries: Floats, keys: Floats) -> tuple[Floats, Floats] | None:
+    """Return statistics of both projections, and of heads the first, then the second order; None: not finite.
+
+    Args:
+        query: float64[m, m]: Gram matrix of what queries moved by.
+        key: Of keys.
+        queries: float64[heads, 2 d_head, 2 d_head]: Gram matrices of [D; W] of queries.
+        keys: Of keys; each of their heads serves as many heads of queries.
+
+    Returns:
+        exp(H) of queries and of keys, their powers, their stable ranks; float64[2 heads].
+    """
+    if not all(np.isfinite(gram).all() for gram in (query, key, queries, keys)):
+        return None
+    squares = [np.linalg.eigvalsh(gram) for gram in (query, key)]
+    powers = np.array([np.trace(gram) for gram in (query, key)])
+    stable = [power / own[-1] if power > 0 else np.nan for power, own in zip(powers, squares, strict=True)]
+    keys = np.repeat(keys, len(queries) // len(keys), axis=0)
+    half = queries.shape[-1] // 2
+    turned = np.roll(keys, half, (1, 2))  # [W; D]
+    first = _singular_squares(queries, turned)
+    second = _singular_squares(queries[:, :half, :half], keys[:, :half, :half])
+    of_layer = np.array([*map(effective_rank, squares), *powers, *stable])
+    return of_layer, np.concatenate([effective_rank(first), effective_rank(second)])
+
+
+def effective_rank(squares: np.ndarray) -> Floats:
+    """Return exp(H) of p = squares / their sum, along the last axis; NaN where all are zero."""
+    squares = np.clip(squares, 0.0, None)
+    total = squares.sum(-1, keepdims=True)
+    shares = np.divide(squares, total, out=np.full(squares.shape, np.nan), where=total > 0)
+    return np.asarray(np.exp(-(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(-1)), np.float64)
+
+
+def _singular_squares(left: Floats, right: Floats) -> Floats:
+    """Return squared singular values of A^T B from A A^T and B B^T; rows of A are first brought to length 1."""
+    lengths = np.sqrt(np.diagonal(left, axis1=1, axis2=2))
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    scale = lengths[:, :, None] * lengths[:, None, :]
+    values, vectors = np.linalg.eigh(left / scale)
+    factor = vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]
+    return np.asarray(np.linalg.eigvalsh(factor.transpose(0, 2, 1) @ (right * scale) @ factor), np.float64)

@@ -1,9 +1,12 @@
-"""Entropies of what query and key projections moved by: each for itself, and both together, head by head."""
+"""Entropies of what query and key projections moved by: of each, and of both together, head by head.
+
+The first and the second order are those of Huang et al. 2026, arXiv 2606.28116; see ``vitals/update_spectra.py``.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from dataaudit.vitals.host_work import HostWork, Job
-    from dataaudit.vitals.projections import Part, Projections
+    from dataaudit.vitals.projections import Projections
 
 HOST_BYTES = 256 << 20
 """Of copies of weights on the host; a layer that is larger is copied alone."""
@@ -22,22 +25,17 @@ _UNSOLVED = 4
 """Layers that wait for the host at most: further ones are left out."""
 _WHOLE = 4
 """Bytes of an element from which on an update is what was computed."""
-_MASTER, _MASTERS = "master_param", "param_groups_master"
-"""Where FusedAdam of Transformer Engine keeps a parameter in float32, in its state; and that of Apex, group by group."""
 _STATS = ("query", "key", "query_power", "key_power", "query_stable_rank", "key_stable_rank", "delta", "late")
-_FROZEN = "its projections of queries and keys do not train"
-_ROUNDED = (
-    "weights below float32 without float32 masters in the optimizer's state: what they moved by is mostly rounding"
-)
+_ROUNDED = "weights below float32 without float32 masters in the optimizer: what they moved by is mostly rounding"
 
 
 @dataclass(slots=True)
 class _Lane:
     """Layers that take turns: of one at a time there is a copy."""
 
-    layers: list[Projections]
+    layers: Sequence[Projections]
     wait: int
-    """Steps before the first copy, so that lanes do not work at the same step."""
+    """Steps before the first copy: lanes work at different steps."""
     turn: int = 0
     step: int = 0
     """After which the copy was taken; 0: there is none."""
@@ -49,7 +47,11 @@ class _Lane:
 
 
 class UpdateSpectra(Measurement):
-    """Compares weights with copies of them from exactly ``VitalsConfig.delta`` steps before."""
+    """Compares weights with copies of them from exactly ``VitalsConfig.delta`` steps before.
+
+    All entropies are exp(H) of p = squared singular values over their sum: 1 to the rank. Powers are squared Frobenius
+    norms, in units of the weights squared. ``delta`` is in steps; ``late``: steps since the weights were as measured.
+    """
 
     FAMILY = "updates"
     METRICS = (
@@ -57,17 +59,17 @@ class UpdateSpectra(Measurement):
             "delta_w_entropy",
             "log",
             stats=frozenset({"query", "key"}),
-            flops="2 m^2 n of a projection of m x n (m <= n); on the host 4/3 m^3",
+            flops="2 m^2 n of a projection of m x n, m <= n; on the host 4/3 m^3",
             chart=("query", "Effective rank of what queries moved by"),
         ),
         Metric(
             "qk_first_order_entropy",
             "log",
             flops="8 d d_head^2 (heads + key heads) of a layer; on the host 130 d_head^3 a head",
+            chart=("exp", "Effective rank of what queries and keys moved by, first order"),
             by_head=True,
-            chart=("exp", "Effective rank of what queries and keys moved by together"),
         ),
-        Metric("qk_second_order_entropy", "log", flops="from the same Gram matrices", by_head=True),
+        Metric("qk_second_order_entropy", "log", flops="with the first order", by_head=True),
     )
 
     def __init__(self, sources: Sources) -> None:
@@ -76,49 +78,42 @@ class UpdateSpectra(Measurement):
 
         from dataaudit.vitals.projections import projections_of
 
-        self._owners = {
-            id(item): own for own in sources.optimizers for group in own.param_groups for item in group["params"]
-        }
+        self._owners = {id(item): own for own in sources.optimizers for of in own.param_groups for item in of["params"]}
         self._why: dict[int, str] = {}
         """By layer, why it has no number."""
-        self._layers: list[Projections] = []
+        self._layers: dict[int, tuple[Projections, slice]] = {}
+        """By layer: its projections, and its part of the values."""
+        end = 0
         for layer in sources.structure.layers if self.FAMILY in sources.config.measure else ():
-            found = projections_of(layer)
-            why = found if isinstance(found, str) else self._why_not(found)
-            if why is None and not isinstance(found, str):
-                self._layers.append(found)
-            else:
-                self._why[layer.index] = str(why)
-        self._begins, ends = {}, 0
-        for layer in self._layers:
-            self._begins[layer.layer] = ends
-            ends += len(_STATS) + 2 * layer.query.heads
-        self._values = torch.full((ends,), torch.nan, device=sources.hooks.activations.device)
+            projections = projections_of(layer)
+            if isinstance(projections, str) or (why := self._why_not(projections)):
+                self._why[layer.index] = projections if isinstance(projections, str) else why
+                continue
+            begin, end = end, end + len(_STATS) + 2 * projections.query.heads
+            self._layers[layer.index] = projections, slice(begin, end)
+        self._values = torch.full((end,), torch.nan, device=sources.hooks.activations.device)
         self._host: HostWork | None = None
-        self._jobs: deque[tuple[Job, Projections, int]] = deque()
-        self._lanes = self._new_lanes()
-        self._from = 0
-        """First step that was measured; 0: none yet."""
+        self._jobs: deque[tuple[Job, int, int]] = deque()
+        """Work of the host, the layer and the step that it is of."""
         self._gap = ""
         """Why the latest comparison gave no number."""
+        self._from = 0
+        """First step that was measured; 0: none yet."""
+        self._lanes: list[_Lane] = []
+        self.load({})
 
     def columns(self) -> list[Column]:
         """Return columns layer by layer: what each projection moved by, then first and second order of heads."""
-        return [
-            column
-            for layer in self._layers
-            for column in (
-                *(Column("delta_w_entropy", layer.layer, -1, stat) for stat in _STATS),
-                *(
-                    Column(f"qk_{order}_order_entropy", layer.layer, head, "exp")
-                    for order in ("first", "second")
-                    for head in range(layer.query.heads)
-                ),
-            )
-        ]
+        columns = []
+        for layer, (projections, _) in self._layers.items():
+            columns += [Column("delta_w_entropy", layer, -1, stat) for stat in _STATS]
+            for order in ("first", "second"):
+                heads = range(projections.query.heads)
+                columns += [Column(f"qk_{order}_order_entropy", layer, head, "exp") for head in heads]
+        return columns
 
     def values(self) -> list[torch.Tensor]:
-        """Return what the host has solved; hand it what is ``delta`` steps old, and copy the next layer."""
+        """Hand the host what is ``delta`` steps old, and copy the next layer; return what the host has solved."""
         values, sources = self._values.fill_(float("nan")), self.sources
         if sources.measured and self.FAMILY in sources.config.measure:
             self._from = self._from or sources.step
@@ -132,19 +127,26 @@ class UpdateSpectra(Measurement):
         """Return why no layer has numbers."""
         if not self.sources.optimizers:
             return "no optimizer was given"
-        return None if self._layers else "; ".join(dict.fromkeys(self._why.values())) or "no layers"
+        return None if self._layers else "; ".join(dict.fromkeys(self._why.values()))
 
     def gaps(self) -> dict[str, str]:
         """Return why the latest comparison gave no number, or which layers have none."""
         layers: dict[str, list[str]] = {}
         for layer, why in self._why.items():
             layers.setdefault(why, []).append(str(layer))
-        why = self._gap or "; ".join(f"layers {', '.join(own)}: {why}" for why, own in layers.items())
-        return {metric.name: why for metric in self.METRICS} if why and self._layers else {}
+        gap = self._gap or "; ".join(f"layers {', '.join(own)}: {why}" for why, own in layers.items())
+        return {metric.name: gap for metric in self.METRICS} if gap and self._layers else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take copies anew: a checkpoint holds none."""
-        self._lanes, self._from = self._new_lanes(), 0
+        """Take copies anew, of as many layers as have room on the host: a checkpoint holds none."""
+        del state
+        layers, delta = [projections for projections, _ in self._layers.values()], self.sources.config.delta
+        sizes = [
+            sum(max(_WHOLE, part.parameter.itemsize) * part.shape.numel() for _, part in own.parts()) for own in layers
+        ]
+        count = min(len(layers), delta, max(1, HOST_BYTES // max(sizes, default=1)))
+        self._lanes = [_Lane(layers[lane::count], lane * delta // count) for lane in range(count)]
+        self._from = 0
 
     def close(self) -> None:
         """End the host's thread, and forget the copies."""
@@ -152,22 +154,10 @@ class UpdateSpectra(Measurement):
         if self._host is not None:
             self._host.close()
 
-    @property
-    def copied_bytes(self) -> int:
-        """Bytes of weights that are on the host now."""
-        return sum(item.nbytes for lane in self._lanes for item in lane.copies.values())
-
-    def _new_lanes(self) -> list[_Lane]:
-        """Return as many lanes as copies have room on the host."""
-        largest = max((_bytes_of(layer) for layer in self._layers), default=1)
-        delta = self.sources.config.delta
-        count = min(len(self._layers), delta, max(1, HOST_BYTES // largest))
-        return [_Lane(self._layers[lane::count], lane * delta // count) for lane in range(count)]
-
     def _see(self, lane: _Lane, step: int) -> None:
-        """Compare the weights of a lane with its copy where that is old enough, and copy the next layer."""
-        due = lane.step + self.sources.config.delta
-        if lane.step and step < due or not lane.step and step < self._from + lane.wait:
+        """Compare a layer with its copy where that is old enough, and copy the lane's next one."""
+        due = lane.step + self.sources.config.delta if lane.step else self._from + lane.wait
+        if step < due:
             return
         if lane.step and step == due:
             self._gap = self._compare(lane, step)
@@ -181,13 +171,13 @@ class UpdateSpectra(Measurement):
         import torch
 
         tensors, before, lane.copies = self._tensors(lane.layer), lane.copies, {}
-        lane.step, self._gap = (0, _ROUNDED) if tensors is None else (step, self._gap)
-        for key, tensor in (tensors or {}).items():
+        lane.step, self._gap = (step, self._gap) if tensors else (0, _ROUNDED)
+        for key, tensor in tensors.items():
             copy = before.get(key)
             if copy is None or copy.shape != tensor.shape or copy.dtype != tensor.dtype:
                 pinned = tensor.device.type == "cuda"
                 copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
-            lane.copies[key] = copy.copy_(tensor, non_blocking=True)  # in the stream's order: after earlier reads of it
+            lane.copies[key] = copy.copy_(tensor, non_blocking=True)  # after reads of it, in the stream's order
 
     def _compare(self, lane: _Lane, step: int) -> str:
         """Hand the host the Gram matrices of what a layer moved by since its copy; return why not."""
@@ -195,79 +185,56 @@ class UpdateSpectra(Measurement):
         from dataaudit.vitals.update_spectra import gram_of_update, grams_of_heads, solved
 
         layer, now, device = lane.layer, self._tensors(lane.layer), self._values.device
-        if now is None or len(self._jobs) >= _UNSOLVED:
-            return _ROUNDED if now is None else "the host has not solved those of earlier layers yet"
+        if not now or len(self._jobs) >= _UNSOLVED:
+            return "the host has not solved those of earlier layers yet" if now else _ROUNDED
         base = {key: copy.to(device, non_blocking=True) for key, copy in lane.copies.items()}
         grams = [gram_of_update(base[kind, "rows"], now[kind, "rows"]) for kind in ("query", "key")]
-        for kind, projection in layer.both():
+        for kind, projection in (("query", layer.query), ("key", layer.key)):
             own = [{name: tensors[kind, name] for name in projection.parts} for tensors in (base, now)]
             grams.append(grams_of_heads(projection, *own))
         self._host = self._host or HostWork(device)
-        self._jobs.append((self._host.submit(grams, solved), layer, step))
+        self._jobs.append((self._host.submit(grams, solved), layer.layer, step))
         return ""
 
-    def _write(self, job: Job, layer: Projections, step: int) -> None:
+    def _write(self, job: Job, layer: int, step: int) -> None:
         """Write what the host has solved to the step's numbers."""
         import torch
 
         from dataaudit.base.async_copy import sent
 
         if job.result is None:
-            self._gap = f"the host could not solve it: {job.why}"
+            self._gap = f"the host could not solve it: {job.why or 'weights are not finite'}"
             return
-        projections, heads = job.result
-        begin = self._begins[layer.layer]
-        numbers = torch.empty(len(_STATS) + heads.size)
-        late = self.sources.step - step
-        numbers.numpy()[:] = [*projections, self.sources.config.delta, late, *heads]
-        self._values[begin : begin + len(numbers)].copy_(sent(numbers, self._values.device))
+        of_layer, of_heads = job.result
+        numbers = torch.empty(len(_STATS) + of_heads.size)
+        numbers.numpy()[:] = [*of_layer, self.sources.config.delta, self.sources.step - step, *of_heads]
+        self._values[self._layers[layer][1]].copy_(sent(numbers, self._values.device))
 
-    def _why_not(self, layer: Projections) -> str | None:
-        """Return why a layer's updates are not known."""
-        rows = [projection.parts["rows"].parameter for _, projection in layer.both()]
-        if not any(self._trains(item) for item in rows):
-            return _FROZEN
-        rounded = [
-            part.parameter
-            for _, projection in layer.both()
-            for part in projection.parts.values()
-            if self._trains(part.parameter) and part.parameter.itemsize < _WHOLE
-        ]
-        masters = all(getattr(self._owners[id(item)], "master_weights", False) for item in rounded)
-        return None if masters or self._tensors(layer) is not None else _ROUNDED
+    def _why_not(self, layer: Projections) -> str:
+        """Return why a layer's updates are not known; empty where they are."""
+        rows = [part.parameter for (_, name), part in layer.parts() if name == "rows"]
+        if not any(item.requires_grad and id(item) in self._owners for item in rows):
+            return "its projections of queries and keys do not train"
+        promised = any(getattr(own, "master_weights", False) for own in self._owners.values())
+        return "" if promised or self._tensors(layer) else _ROUNDED
 
-    def _trains(self, parameter: torch.Tensor) -> bool:
-        return parameter.requires_grad and id(parameter) in self._owners
+    def _tensors(self, layer: Projections) -> dict[tuple[str, str], torch.Tensor]:
+        """Return what a layer's projections are made of; nothing where weights are rounded and have no masters."""
+        whole = [(key, part, self._whole(part.parameter)) for key, part in layer.parts()]
+        tensors = {key: part.view(item.detach()) for key, part, item in whole if item is not None}
+        return tensors if len(tensors) == len(whole) else {}
 
-    def _tensors(self, layer: Projections) -> dict[tuple[str, str], torch.Tensor] | None:
-        """Return what a layer's projections are made of; None where weights are rounded and have no masters."""
-        tensors = {
-            (kind, name): self._tensor(part)
-            for kind, projection in layer.both()
-            for name, part in projection.parts.items()
-        }
-        known = {key: tensor for key, tensor in tensors.items() if tensor is not None}
-        return known if len(known) == len(tensors) else None
+    def _whole(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        """Return a parameter, or its master where it is rounded and trains; None: there is none, or not yet.
 
-    def _tensor(self, part: Part) -> torch.Tensor | None:
-        """Return a part of a parameter, of its float32 master where it is rounded and trains."""
-        parameter = part.parameter
-        if parameter.itemsize >= _WHOLE or not self._trains(parameter):
-            return part.view(parameter.detach())
-        master = _master(self._owners[id(parameter)], parameter)
-        whole = master is not None and master.itemsize >= _WHOLE and master.is_floating_point()
-        return part.view(master.detach()) if master is not None and whole else None
-
-
-def _master(optimizer: Any, parameter: torch.Tensor) -> torch.Tensor | None:
-    """Return the master of a parameter; None where the optimizer has none, or has not made it yet."""
-    own: torch.Tensor | None = optimizer.state.get(parameter, {}).get(_MASTER)
-    groups = zip(optimizer.param_groups, getattr(optimizer, _MASTERS, None) or (), strict=False)
-    pairs = (pair for group, masters in groups for pair in zip(group["params"], masters["params"], strict=False))
-    return own if own is not None else next((master for item, master in pairs if item is parameter), None)
-
-
-def _bytes_of(layer: Projections) -> int:
-    """Return the bytes of a copy of a layer's projections in float32."""
-    parts = [part for _, projection in layer.both() for part in projection.parts.values()]
-    return sum(part.view(part.parameter.detach()).numel() * max(_WHOLE, part.parameter.itemsize) for part in parts)
+        FusedAdam of Transformer Engine keeps masters in its state, that of Apex group by group.
+        """
+        owner: Any = self._owners.get(id(parameter))
+        if parameter.itemsize >= _WHOLE or owner is None or not parameter.requires_grad:
+            return parameter
+        master: torch.Tensor | None = owner.state.get(parameter, {}).get("master_param")
+        of_groups = getattr(owner, "param_groups_master", None) if master is None else None
+        for own, masters in zip(owner.param_groups, of_groups or (), strict=False):
+            for item, whole in zip(own["params"], masters["params"], strict=False):
+                master = whole if item is parameter else master
+        return master if master is not None and master.itemsize >= _WHOLE else None

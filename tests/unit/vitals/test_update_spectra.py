@@ -85,11 +85,11 @@ def test_a_small_update_beside_large_weights_is_as_exact():
     for before, by in ((query, moved[0]), (key, moved[1])):
         both = np.concatenate([by, before], 1)
         grams.append(both @ both.transpose(0, 2, 1))
-    found = update_spectra.of_heads(*grams)
+    _, found = update_spectra.solved(np.eye(2), np.eye(2), *grams)
     true = explicit.spectra(
         (query, key, query, key), (query + moved[0], key + moved[1], query + moved[0], key + moved[1])
     )
-    for order, values in zip(("first", "second"), found, strict=True):
+    for order, values in zip(("first", "second"), found.reshape(2, 2), strict=True):
         for head in range(2):
             assert values[head] == pytest.approx(true[f"qk_{order}_order_entropy", head, "exp"], rel=1e-9)
 
@@ -167,7 +167,7 @@ def test_copies_take_as_much_memory_as_is_allowed(monkeypatch, mapped):
         with Vitals(model, optimizer, settings(model), [sink]) as vitals:
             [own] = [item for item in vitals._measurements if isinstance(item, metric.UpdateSpectra)]
             train(model, vitals, optimizer, range(1, 12))
-            return own.copied_bytes
+            return sum(item.nbytes for lane in own._lanes for item in lane.copies.values())
 
     assert copied() == made.LAYERS * a_layer
     monkeypatch.setattr(metric, "HOST_BYTES", 2 * a_layer - 1)
@@ -236,13 +236,19 @@ def renamed(model):
     ("change", "why"),
     [
         (renamed, "none of its projections has a name that is known: out, all_three"),
-        (lambda model: setattr(model.blocks[0].attention, "qkv", Adapted(torch.nn.Linear(4, 4))), "is a Adapted"),
+        (
+            lambda model: setattr(model.blocks[0].attention, "qkv", Adapted(torch.nn.Linear(4, 4))),
+            "its qkv is a Adapted",
+        ),
         (lambda model: setattr(model.blocks[0].attention, "head_dim", 12), "are not queries of 4 heads"),
-        (lambda model: setattr(model.blocks[0].attention, "qk_norm", torch.nn.LayerNorm(16)), "how qk_norm scales"),
+        (
+            lambda model: setattr(model.blocks[0].attention, "qk_norm", torch.nn.LayerNorm(7)),
+            "how qk_norm, a LayerNorm",
+        ),
         (lambda model: setattr(model.blocks[0].attention, "q_norm", torch.nn.LayerNorm(7)), "how q_norm, a LayerNorm"),
         (
             lambda model: torch.nn.utils.parametrizations.weight_norm(model.blocks[0].attention.qkv),
-            "is a ParametrizedLinear|computed from other parameters",
+            "the weight of qkv is computed from others",
         ),
         (lambda model: setattr(model.blocks[0], "first_norm", torch.nn.BatchNorm1d(made.WIDTH)), "a BatchNorm1d"),
     ],
