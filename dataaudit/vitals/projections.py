@@ -18,9 +18,9 @@ import ast
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -28,17 +28,8 @@ from torch import nn
 from dataaudit.base.errors import CatchErrors
 from dataaudit.vitals.structure import Layer, is_norm
 
-_APART = (
-    "q_proj k_proj",
-    "query key",
-    "q_lin k_lin",
-    "wq wk",
-    "w_q w_k",
-    "Wq Wk",
-    "to_q to_k",
-    "query_proj key_proj",
-    "q k",
-)
+_QUERIES = ("q_proj", "query", "q_lin", "wq", "w_q", "Wq", "to_q", "query_proj", "q")
+_KEYS = ("k_proj", "key", "k_lin", "wk", "w_k", "Wk", "to_k", "key_proj", "k")
 _STACKED, _BY_GROUP = ("qkv", "Wqkv", "qkv_proj", "c_attn"), ("query_key_value", "linear_qkv", "wqkv")
 _OTHER_LAYOUTS = ("CodeGenAttention", "GPTBigCodeAttention", "MiniMaxLightningAttention")
 """Classes of transformers that stack queries and keys in another way."""
@@ -127,13 +118,14 @@ def projections_of(layer: Layer) -> Projections | str:
 
 def _found(module: Any, layer: nn.Module, heads: int) -> tuple[Projection, Projection]:
     if isinstance(module, nn.MultiheadAttention):
-        if module.in_proj_weight is None:
-            return _together(module, layer, "", heads, Part(module.q_proj_weight), Part(module.k_proj_weight))
-        return _together(module, layer, "", heads, *_unstacked(module, Part(module.in_proj_weight), heads))
+        weights = [module.in_proj_weight, module.q_proj_weight, module.k_proj_weight]
+        rows = [_matrix(item, "its projections") for item in weights if item is not None]
+        query, key = rows if len(rows) > 1 else _unstacked(module, rows[0], heads)
+        return _together(module, layer, "", heads, query, key)
     if hasattr(module, "kv_b_proj"):
         return _latent(module, layer, heads)
     children = [name for name, child in module.named_children() if [*child.parameters()]]
-    for query, key in map(str.split, _APART):
+    for query, key in zip(_QUERIES, _KEYS, strict=True):
         if query in children and key in children:
             return _together(module, layer, query, heads, _rows(module, query), _rows(module, key))
     for name in (*_STACKED, *_BY_GROUP):
@@ -209,11 +201,16 @@ def _rows(module: nn.Module, name: str) -> Part:
     linear: Any = getattr(module, name, None)
     transposed = type(linear).__name__ == "Conv1D"
     if not (isinstance(linear, nn.Linear) or transposed):
-        raise _UnknownError(f"its {name} is a {type(linear).__name__}, no linear map of torch")
-    weight = linear._parameters.get("weight")  # noqa: SLF001 - what a parametrization computes is none
+        kind = f"{type(linear).__module__}.{type(linear).__name__}"
+        raise _UnknownError(f"its {name} is a {kind}, no linear map of torch")
+    rows = _matrix(linear._parameters.get("weight"), name)  # noqa: SLF001 - what a parametrization computes is none
+    return rows.then(lambda tensor: tensor.mT) if transposed else rows
+
+
+def _matrix(weight: Any, name: str) -> Part:
     if weight is None or weight.dim() != 2 or not weight.is_floating_point() or hasattr(weight, "to_local"):
         raise _UnknownError(f"the weight of {name} is computed from others, quantized or sharded")
-    return Part(weight).then(lambda tensor: tensor.mT) if transposed else Part(weight)
+    return Part(weight)
 
 
 def _size(module: nn.Module) -> int:
@@ -248,7 +245,7 @@ def _gain_before(role: str, module: nn.Module, name: str, layer: nn.Module, widt
     above = [(layer.get_submodule(".".join(names[:depth])), own) for depth, own in enumerate(names)]
     given = None
     for owner, child in ([(module, name)] if name else []) + above[::-1]:
-        body = _body(type(owner))
+        body = _body(cast("Hashable", type(owner)))
         now = None if body is None else _Reader(owner, child).read(body)
         if isinstance(now, nn.Module):
             return _gain(role, now, f"the norm before {child}", width)
@@ -278,7 +275,7 @@ class _Reader:
     def read(self, statements: Sequence[ast.stmt]) -> nn.Module | str | None:
         """Return the norm that made what the child is given, else some text; None where it is not called."""
         for item in statements:
-            if isinstance(item, ast.If | ast.For | ast.With):
+            if isinstance(item, ast.If):
                 if (given := self._branches(item)) is not None:
                     return given
                 continue
@@ -293,11 +290,10 @@ class _Reader:
                 self._by_norm |= dict.fromkeys(names, made)
         return None
 
-    def _branches(self, item: ast.If | ast.For | ast.With) -> nn.Module | str | None:
+    def _branches(self, item: ast.If) -> nn.Module | str | None:
         """Read those branches that may be taken; what a norm made in some of them counts as made by it."""
-        chosen = self._truth(item.test) if isinstance(item, ast.If) else None
-        before, after = self._by_norm, dict[str, nn.Module | None]()
-        for branch, taken in ((item.body, chosen is not False), (getattr(item, "orelse", []), not chosen)):
+        chosen, before, after = self._truth(item.test), self._by_norm, dict[str, nn.Module | None]()
+        for branch, taken in ((item.body, chosen is not False), (item.orelse, not chosen)):
             self._by_norm = dict(before)
             if taken and (given := self.read(branch)) is not None:
                 return given
@@ -317,10 +313,7 @@ class _Reader:
         return None
 
     def _truth(self, test: ast.expr) -> bool | None:
-        """Return what a condition on an attribute is; None where it is not known."""
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            inner = self._truth(test.operand)
-            return None if inner is None else not inner
+        """Return what a flag of the module is; None for another condition."""
         value = getattr(self._owner, _own(test), None)
         return value if isinstance(value, bool) else None
 

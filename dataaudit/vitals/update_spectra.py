@@ -54,16 +54,10 @@ def grams_of_heads(
 
 
 def solved(query: Floats, key: Floats, queries: Floats, keys: Floats) -> tuple[Floats, Floats] | None:
-    """Return statistics of both projections, and of heads the first, then the second order; None: not finite.
+    """Return exp(H) of both projections, their powers and stable ranks; and of heads, first then second order.
 
-    Args:
-        query: float64[m, m]: Gram matrix of what queries moved by.
-        key: Of keys.
-        queries: float64[heads, 2 d_head, 2 d_head]: Gram matrices of [D; W] of queries.
-        keys: Of keys; each of their heads serves as many heads of queries.
-
-    Returns:
-        exp(H) of queries and of keys, their powers, their stable ranks; float64[2 heads].
+    ``query`` and ``key`` are Gram matrices of what these moved by, float64[m, m]; ``queries`` and ``keys`` those of
+    :func:`grams_of_heads`, where each head of keys serves as many of queries. None where they are not finite.
     """
     if not all(np.isfinite(gram).all() for gram in (query, key, queries, keys)):
         return None

@@ -163,7 +163,7 @@ class UpdateSpectra(Measurement):
             self._gap = self._compare(lane, step)
             lane.turn += 1
         elif lane.step:
-            self._gap = f"step {due} was not measured: delta= should be a multiple of the steps between measurements"
+            self._gap = f"step {due} was not measured: the cadence changed, or delta= is no multiple of it"
         self._copy(lane, step)
 
     def _copy(self, lane: _Lane, step: int) -> None:

@@ -13,7 +13,7 @@ import vitals_models as made  # noqa: E402
 
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import MemorySink, Vitals, VitalsConfig, update_spectra  # noqa: E402
-from dataaudit.vitals.metrics import charts  # noqa: E402
+from dataaudit.vitals.metrics import charts, how_judged  # noqa: E402
 from dataaudit.vitals.metrics import update_spectra as metric  # noqa: E402
 from dataaudit.vitals.projections import projections_of  # noqa: E402
 from dataaudit.vitals.structure import find  # noqa: E402
@@ -238,7 +238,7 @@ def renamed(model):
         (renamed, "none of its projections has a name that is known: out, all_three"),
         (
             lambda model: setattr(model.blocks[0].attention, "qkv", Adapted(torch.nn.Linear(4, 4))),
-            "its qkv is a Adapted",
+            "its qkv is a test_update_spectra.Adapted, no linear map",
         ),
         (lambda model: setattr(model.blocks[0].attention, "head_dim", 12), "are not queries of 4 heads"),
         (
@@ -322,11 +322,12 @@ def test_a_biased_error_in_updates_of_queries_lowers_the_entropies_and_an_unbias
         return np.mean(heads), own["delta_w_entropy", -1, "query"]
 
     healthy, biased, unbiased = (np.array(mean(kind)) for kind in ("", "biased", "unbiased"))
-    print(healthy, biased, unbiased)
     assert (biased < 0.5 * healthy).all()
     assert (unbiased > 0.9 * healthy).all()
 
 
-def test_the_page_draws_the_first_order_among_heads():
+def test_the_page_draws_the_first_order_among_heads_and_entropies_alone_are_judged():
+    assert how_judged("qk_second_order_entropy", "exp") == how_judged("delta_w_entropy", "key") == "log"
+    assert how_judged("delta_w_entropy", "query_power") == "another statistic of the metric is judged"
     assert "qk_first_order_entropy" in {name for name, _, _ in charts(of_heads=True)}
     assert "delta_w_entropy" in {name for name, _, _ in charts(of_heads=False)}
