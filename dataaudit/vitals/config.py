@@ -28,6 +28,8 @@ class VitalsConfig:
         sampled_rows: Rows of attention, of one row of the batch, that are computed in float32.
         micro_batches: Batches of a step that are kept apart; further ones take the place of the first.
         interval: Steps whose values are copied to the host together.
+        delta: Steps between the weights that ``updates`` compares. A multiple of the steps between measurements, which
+            are powers of 2: else only those comparisons are made whose both ends are measured.
         window: Steps over which a unit's mean is taken before it is called dead.
         healthy: First and last step of a span of this run that is known to be healthy: deviations raise nothing before
             its end, and its end reports how many series are judged. Without it each is judged from 64 values on.
@@ -50,6 +52,7 @@ class VitalsConfig:
     sampled_rows: int = 32
     micro_batches: int = 8
     interval: int = 16
+    delta: int = 256
     window: int = 128
     healthy: tuple[int, int] | None = None
     baseline: Baseline | None = None
@@ -83,7 +86,7 @@ class VitalsConfig:
 
 
 _LEAST = {
-    **dict.fromkeys(("sampled_rows", "micro_batches", "interval", "window", "first_step"), 1),
+    **dict.fromkeys(("sampled_rows", "micro_batches", "interval", "delta", "window", "first_step"), 1),
     **dict.fromkeys(("total", "escalate"), 0),
 }
 

@@ -85,6 +85,8 @@ class Metric:
     """Whether the summary lists it, and no number of the loop may have its name."""
     chart: tuple[str, str] | None = None
     """Statistic that the page of a run draws, and its title."""
+    by_head: bool = False
+    """Whether it is of heads, though of another family than attention."""
 
     def follows(self, rule: Rule, stat: str) -> bool:
         """Return whether a rule holds for a statistic."""

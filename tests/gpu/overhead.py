@@ -36,6 +36,7 @@ VITALS = {  # families that are measured, and steps between two looks
     "all, every step": (FAMILIES, PRESETS["nano"].every),
     **{f"{name}, every step": ((name,), PRESETS["nano"].every) for name in ("attention", "activations")},
     "weights, an eighth a step": (("weights",), PRESETS["nano"].every),
+    "updates, every step": (("updates",), PRESETS["nano"].every),
     "all, medium": (FAMILIES, PRESETS["medium"].every),
     "all, large": (FAMILIES, PRESETS["large"].every),
     "hooks alone, nothing measured": ((), PRESETS["nano"].every),
@@ -82,7 +83,7 @@ class Trained:
         """Have vitals look at some families, every so many steps."""
         assert self.loop.vitals is not None
         vitals = self.loop.vitals
-        vitals.config = replace(vitals.config, measure=tuple(families) or FAMILIES)
+        vitals.config = vitals._sources.config = replace(vitals.config, measure=tuple(families) or FAMILIES)
         vitals._cadence.budget.every = every if families else 1 << 30
 
     def steps(self, number: int) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from dataaudit.vitals.metrics.gradient_noise import GradientNoise
 from dataaudit.vitals.metrics.gradient_spikes import GradientSpikes
 from dataaudit.vitals.metrics.heads import Heads
 from dataaudit.vitals.metrics.step_counts import StepCounts
+from dataaudit.vitals.metrics.update_spectra import UpdateSpectra
 from dataaudit.vitals.metrics.weight_norms import WeightNorms
 
 MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
@@ -22,6 +23,7 @@ MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
     GradientNoise,
     StepCounts,
     GradientSpikes,
+    UpdateSpectra,
 )
 """In the order of a step's vector: new ones at the end, or states of checkpoints do not fit."""
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for kind in MEASUREMENTS for metric in kind.METRICS}
@@ -42,5 +44,9 @@ def how_judged(metric: str, stat: str) -> str:
 
 def charts(*, of_heads: bool) -> tuple[tuple[str, str, str], ...]:
     """Return what the page of a run draws: metric, statistic and title, of heads or of layers."""
-    kinds = (kind for kind in MEASUREMENTS if (kind.FAMILY == "attention") == of_heads)
-    return tuple((metric.name, *metric.chart) for kind in kinds for metric in kind.METRICS if metric.chart)
+    return tuple(
+        (metric.name, *metric.chart)
+        for kind in MEASUREMENTS
+        for metric in kind.METRICS
+        if metric.chart and (kind.FAMILY == "attention" or metric.by_head) == of_heads
+    )

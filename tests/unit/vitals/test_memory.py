@@ -35,7 +35,7 @@ def held():
 def test_no_object_of_a_step_is_kept(optimizer):
     model = made.model_of("mapped")
     optimizer = getattr(torch.optim, optimizer)(model.parameters(), lr=1e-4)
-    config = VitalsConfig(mapping=made.MAPPING, adapt=False, healthy=(10, 60), escalate=0)
+    config = VitalsConfig(mapping=made.MAPPING, adapt=False, delta=32, healthy=(10, 60), escalate=0)
     counts = []
     with Vitals(model, optimizer, config, [Nothing()]) as vitals:
         for step in range(1, 241):

@@ -73,7 +73,7 @@ def steps(family, *, watched, optimizer=torch.optim.AdamW, number=9):
     model = made.model_of(family)
     own = optimizer(model.parameters(), lr=1e-3)
     mapping = made.MAPPING if family == "mapped" else None
-    config = VitalsConfig(interval=3, window=4, mapping=mapping, healthy=(2, 5), adapt=False)
+    config = VitalsConfig(interval=3, window=4, delta=3, mapping=mapping, healthy=(2, 5), adapt=False)
     vitals = Vitals(model, own, config, [MemorySink()]) if watched else None
     with Count() as count, count.host:
         for step in range(1, number + 1):
