@@ -11,6 +11,7 @@ from dataaudit.vitals.metrics.dead_units import DeadUnits
 from dataaudit.vitals.metrics.gradient_noise import GradientNoise
 from dataaudit.vitals.metrics.gradient_spikes import GradientSpikes
 from dataaudit.vitals.metrics.heads import Heads
+from dataaudit.vitals.metrics.spectra import Spectra
 from dataaudit.vitals.metrics.step_counts import StepCounts
 from dataaudit.vitals.metrics.weight_norms import WeightNorms
 
@@ -22,6 +23,7 @@ MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
     GradientNoise,
     StepCounts,
     GradientSpikes,
+    Spectra,
 )
 """In the order of a step's vector: new ones at the end, or states of checkpoints do not fit."""
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for kind in MEASUREMENTS for metric in kind.METRICS}
@@ -37,7 +39,8 @@ def declared(name: str) -> Metric:
 def how_judged(metric: str, stat: str) -> str:
     """Return how a series is judged against its own past; a sentence that says why it is not."""
     own = declared(metric)
-    return own.judged if not own.stats or stat in own.stats else _UNKNOWN.judged
+    is_judged = stat not in own.estimates and (not own.stats or stat in own.stats)
+    return own.judged if is_judged else _UNKNOWN.judged
 
 
 def charts(*, of_heads: bool) -> tuple[tuple[str, str, str], ...]:
