@@ -1,0 +1,101 @@
+"""Whether standard deviations of layers move together: oscillations that all layers share."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dataaudit.base.statistics import Floats
+from dataaudit.vitals.measurement import Arrived, Measurement, Sources
+from dataaudit.vitals.metric import Column, Metric
+
+if TYPE_CHECKING:
+    import torch
+
+WINDOW = 32
+"""Rounds through all layers, whose paths are compared."""
+_STILL = 1e-9
+"""Share of its mean below which what moves in a path is rounding."""
+
+
+def synchrony(steps: Floats, paths: Floats) -> float:
+    """Return the mean pairwise correlation of paths without their linear trends; NaN of fewer than two that move.
+
+    Args:
+        steps: float64[values, layers]: at which step each value was measured.
+        paths: float64[values, layers].
+    """
+    times = steps - steps.mean(0)
+    moves = paths - paths.mean(0)
+    rest = moves - times * ((times * moves).sum(0) / np.maximum((times**2).sum(0), 1e-300))
+    sizes = np.sqrt((rest**2).sum(0))
+    own = sizes > _STILL * np.abs(paths.mean(0)) * math.sqrt(len(paths))
+    number = int(own.sum())
+    if number < 2:
+        return math.nan
+    whole = (rest[:, own] / sizes[own]).sum(1)
+    return float((whole @ whole - number) / (number * (number - 1)))
+
+
+class LayerStdSync(Measurement):
+    """Follows ``layer_std``; a round is over when each layer has had its turn again."""
+
+    FAMILY = "weights"
+    METRICS = (Metric("layer_std_sync", "plain"),)
+
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        self._layers = [layer for layer, _ in sources.weights.groups if layer >= 0]
+        self._nothing = sources.hooks.activations.new_full((1,), math.nan)
+        self._at: list[int] | None = None
+        self._now = np.full((2, len(self._layers)), np.nan)
+        """Step and value of each layer in the round that is open."""
+        self._rounds: deque[Floats] = deque(maxlen=WINDOW)
+        self._step = 0
+
+    def columns(self) -> list[Column]:
+        """Return one column."""
+        return [Column("layer_std_sync", -1, -1, "correlation")]
+
+    def values(self) -> list[torch.Tensor]:
+        """Return nothing yet."""
+        return [self._nothing]
+
+    def arrived(self, values: Floats, context: Arrived) -> None:
+        """Add the values of the step; write the correlation where a round ends and the window is full."""
+        if self._at is None:
+            places = {item.layer: at for at, item in enumerate(context.columns) if item.metric == "layer_std"}
+            self._at = [places[layer] for layer in self._layers]
+        self._step += 1
+        new = context.values[self._at]
+        known = np.isfinite(new)
+        self._now[:, known] = np.where(known, self._step, 0)[known], new[known]
+        if np.isnan(self._now).any() or not len(self._layers):
+            return
+        self._rounds.append(self._now.copy())
+        self._now[:] = np.nan
+        if len(self._rounds) == WINDOW:
+            steps, paths = np.stack(self._rounds, 1)
+            values[0] = synchrony(steps, paths)
+
+    def why_not(self) -> str | None:
+        """Return why standard deviations of several layers are not measured."""
+        if not self.sources.optimizers:
+            return "no optimizer was given"
+        return None if len(self._layers) > 1 else "fewer than two layers train"
+
+    def state(self) -> dict[str, Any]:
+        """Return the rounds of the window, and the one that is open."""
+        now = [[None if np.isnan(item) else float(item) for item in row] for row in self._now]
+        return {"sync": {"step": self._step, "rounds": [item.tolist() for item in self._rounds], "now": now}}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        own = state["sync"]
+        self._step = int(own["step"])
+        self._rounds = deque((np.array(item, np.float64) for item in own["rounds"]), WINDOW)
+        self._now[:] = [[np.nan if item is None else item for item in row] for row in own["now"]]
