@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from dataaudit.base.statistics import Floats
-from dataaudit.vitals.norms import PIECE
 from dataaudit.vitals.power_law import fit_power_law
 from dataaudit.vitals.structure import Structure, parameters_of
 
@@ -27,8 +26,9 @@ PASSES = 3
 """Products with WᵀW at a turn."""
 LARGEST_SIDE = 4_096
 """Small side up to which the Gram's eigenvalues are found: it takes 134 MB in float64."""
+_PIECES = {"cpu": 1 << 18}
+"""Elements of a piece, 2 MB in float64; on other devices:"""
 _PIECE = 1 << 22
-"""Elements of a piece on a GPU, 32 MB in float64; on a CPU a quarter, which its cache holds more of."""
 _NEAR = 1e-10
 """Share of the largest eigenvalue by which the shift of inverse iteration lies above it."""
 _WORDS = {"Conv1D"}
@@ -148,8 +148,7 @@ def gram(tall: torch.Tensor) -> torch.Tensor:
 
 
 def _pieces(tall: torch.Tensor) -> Iterator[torch.Tensor]:
-    most = PIECE if tall.device.type == "cpu" else _PIECE
-    for piece in tall.split(max(1, most // tall.shape[1])):
+    for piece in tall.split(max(1, _PIECES.get(tall.device.type, _PIECE) // tall.shape[1])):
         yield piece.double()
 
 
@@ -157,13 +156,11 @@ def solved(gram: Floats, longer: int, vector: Floats) -> tuple[float, float, flo
     """Return numbers of a matrix from its Gram, and write its first right singular vector, float32[small].
 
     The largest singular value and its bound, stable rank, entropy of p = σ² / sum σ² over log of the small side, alpha
-    of the eigenvalues' power law and its distance; NaN where there are fewer than 20 above 1e-5.
-
-    Raises:
-        ValueError: The matrix is not finite.
+    of the eigenvalues' power law and its distance, NaN where there are fewer than 20 above 1e-5. All are NaN where the
+    Gram is not finite.
     """
     if not np.isfinite(gram).all():
-        raise ValueError("the matrix is not finite")
+        return (np.nan,) * 6
     values: Floats = np.linalg.eigvalsh(gram).clip(0.0)
     largest, total, side = float(values[-1]), float(values.sum()), len(values)
     if not largest:

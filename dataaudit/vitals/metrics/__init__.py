@@ -43,8 +43,7 @@ def declared(name: str) -> Metric:
 def how_judged(metric: str, stat: str) -> str:
     """Return how a series is judged against its own past; a sentence that says why it is not."""
     own = declared(metric)
-    is_judged = stat not in own.estimates and (not own.stats or stat in own.stats)
-    return own.judged if is_judged else _UNKNOWN.judged
+    return own.judged if not own.stats or stat in own.stats else _UNKNOWN.judged
 
 
 def charts(*, of_heads: bool) -> tuple[tuple[str, str, str], ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 WINDOW = 32
-"""Rounds through all layers, whose paths are compared."""
+"""Rounds through all layers, whose paths are compared; the next window begins after the last of them."""
 _STILL = 1e-9
 """Share of its mean below which what moves in a path is rounding."""
 
@@ -25,13 +24,11 @@ _STILL = 1e-9
 def synchrony(steps: Floats, paths: Floats) -> float:
     """Return the mean pairwise correlation of paths without their linear trends; NaN of fewer than two that move.
 
-    Args:
-        steps: float64[values, layers]: at which step each value was measured.
-        paths: float64[values, layers].
+    Both are float64[values, layers]: at which step each value was measured, and the values. Of independent paths it has
+    the mean 0 and, of 32 values and L layers, a standard deviation of about sqrt(2 / (30 L (L - 1))).
     """
-    times = steps - steps.mean(0)
-    moves = paths - paths.mean(0)
-    rest = moves - times * ((times * moves).sum(0) / np.maximum((times**2).sum(0), 1e-300))
+    times, moves = steps - steps.mean(0), paths - paths.mean(0)
+    rest = moves - times * ((times * moves).sum(0) / (times**2).sum(0))
     sizes = np.sqrt((rest**2).sum(0))
     own = sizes > _STILL * np.abs(paths.mean(0)) * math.sqrt(len(paths))
     number = int(own.sum())
@@ -51,10 +48,9 @@ class LayerStdSync(Measurement):
         super().__init__(sources)
         self._layers = [layer for layer, _ in sources.weights.groups if layer >= 0]
         self._nothing = sources.hooks.activations.new_full((1,), math.nan)
-        self._at: list[int] | None = None
-        self._now = np.full((2, len(self._layers)), np.nan)
-        """Step and value of each layer in the round that is open."""
-        self._rounds: deque[Floats] = deque(maxlen=WINDOW)
+        self._at: list[int] = []
+        self._rounds: list[Floats] = []
+        """float64[2, layers]: step and value of each layer, NaN in the round that is open."""
         self._step = 0
 
     def columns(self) -> list[Column]:
@@ -66,21 +62,22 @@ class LayerStdSync(Measurement):
         return [self._nothing]
 
     def arrived(self, values: Floats, context: Arrived) -> None:
-        """Add the values of the step; write the correlation where a round ends and the window is full."""
-        if self._at is None:
+        """Add the values of the step; write the correlation where the window is full."""
+        if not self._at:
             places = {item.layer: at for at, item in enumerate(context.columns) if item.metric == "layer_std"}
             self._at = [places[layer] for layer in self._layers]
         self._step += 1
         new = context.values[self._at]
         known = np.isfinite(new)
-        self._now[:, known] = np.where(known, self._step, 0)[known], new[known]
-        if np.isnan(self._now).any() or not len(self._layers):
+        if not known.any():
             return
-        self._rounds.append(self._now.copy())
-        self._now[:] = np.nan
-        if len(self._rounds) == WINDOW:
+        if not self._rounds or np.isfinite(self._rounds[-1]).all():
+            self._rounds.append(np.full((2, len(self._at)), np.nan))
+        self._rounds[-1][:, known] = np.stack([np.full(len(new), float(self._step)), new])[:, known]
+        if len(self._rounds) == WINDOW and np.isfinite(self._rounds[-1]).all():
             steps, paths = np.stack(self._rounds, 1)
             values[0] = synchrony(steps, paths)
+            self._rounds = []
 
     def why_not(self) -> str | None:
         """Return why standard deviations of several layers are not measured."""
@@ -89,13 +86,11 @@ class LayerStdSync(Measurement):
         return None if len(self._layers) > 1 else "fewer than two layers train"
 
     def state(self) -> dict[str, Any]:
-        """Return the rounds of the window, and the one that is open."""
-        now = [[None if np.isnan(item) else float(item) for item in row] for row in self._now]
-        return {"sync": {"step": self._step, "rounds": [item.tolist() for item in self._rounds], "now": now}}
+        """Return the rounds of the window that is open; of what is not measured yet, nothing."""
+        rounds = [[[x if x == x else None for x in row] for row in item.tolist()] for item in self._rounds]
+        return {"sync": {"step": self._step, "rounds": rounds}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
-        own = state["sync"]
-        self._step = int(own["step"])
-        self._rounds = deque((np.array(item, np.float64) for item in own["rounds"]), WINDOW)
-        self._now[:] = [[np.nan if item is None else item for item in row] for row in own["now"]]
+        self._step = int(state["sync"]["step"])
+        self._rounds = [np.array(item, np.float64) for item in state["sync"]["rounds"]]
