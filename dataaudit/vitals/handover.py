@@ -203,9 +203,7 @@ class Handover:
         self._layers_not_finite(step, np.append(seen.sites > 0, False)[self._sites], finite, bad, which)
         rate, norm, scale = map(float, parts["loop"])
         event = partial(self._reporter.event, step)
-        context = Arrived(
-            gradient_norm=norm, loss_scale=scale, event=event, columns=self.columns, values=values
-        )
+        context = Arrived(gradient_norm=norm, loss_scale=scale, event=event, columns=self.columns, values=values)
         for item, own in self._measurements:
             item.arrived(values[own], context)
         known = np.isfinite(values)

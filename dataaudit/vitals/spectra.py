@@ -118,8 +118,8 @@ def first_vectors(matrix: Matrix) -> torch.Tensor:
 def power_iteration(tall: torch.Tensor, vector: torch.Tensor, passes: int = PASSES) -> torch.Tensor:
     """Improve a vector, float32[small], in place; return the estimate, its bound and the stable rank.
 
-    float32[3] on the device: σ, so far below or above which a singular value lies (the rounding to float32 included),
-    and |W|²_F / σ². A vector whose image is zero or not finite is left as it is.
+    float32[3] on the device: the root of θ; how far from it a singular value is at most, the rounding to float32
+    included; and |W|²_F / θ. A vector whose image is zero or not finite is left as it is.
     """
     own = vector.double()
     own = own / torch.linalg.vector_norm(own)

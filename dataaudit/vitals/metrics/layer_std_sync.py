@@ -87,7 +87,7 @@ class LayerStdSync(Measurement):
 
     def state(self) -> dict[str, Any]:
         """Return the rounds of the window that is open; of what is not measured yet, nothing."""
-        rounds = [[[x if x == x else None for x in row] for row in item.tolist()] for item in self._rounds]
+        rounds = [np.where(np.isnan(item), None, item).tolist() for item in self._rounds]
         return {"sync": {"step": self._step, "rounds": rounds}}
 
     def load(self, state: Mapping[str, Any]) -> None:

@@ -71,7 +71,11 @@ class MuPCheck(Measurement):
             return
         if not self._places:
             named = [(at, item, (item.layer, item.stat)) for at, item in enumerate(context.columns)]
-            self._places = {at: self._scales[key] for at, item, key in named if item.metric == "spectral_norm" and key in self._scales}
+            self._places = {
+                at: self._scales[key]
+                for at, item, key in named
+                if item.metric == "spectral_norm" and key in self._scales
+            }
             streams = [at for at, item, _ in named if item.metric == "residual_rms"]
             self._ends = [streams[0], streams[-1]]
         new = {at: context.values[at] * scale for at, scale in self._places.items() if np.isfinite(context.values[at])}

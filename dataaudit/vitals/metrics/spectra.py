@@ -11,7 +11,7 @@ import numpy as np
 
 from dataaudit.base.statistics import Floats
 from dataaudit.vitals.measurement import Arrived, Measurement, Sources
-from dataaudit.vitals.metric import ALL, Column, Metric
+from dataaudit.vitals.metric import ALL, Column, Metric, Threshold
 
 if TYPE_CHECKING:
     import torch
@@ -23,11 +23,17 @@ SHARE = 1 / 32
 GRAM_FLOPS = 32
 """Operations per element of all matrices, that a Gram and its eigenvalues take in a step that is measured."""
 MOST = 1_024
-"""Matrices that are measured; of more every second, third, ... is."""
+"""Matrices that are measured; of more, as many at even distances."""
 _SLOW = 6
 """n³ operations of a matrix product that take as long as eigenvalues and a vector, by measurement."""
 _TRENDS = "it moves with training: a fixed rule compares it with what it lately was"
-_WHOLE: Final = {"spectral_norm": "largest", "stable_rank": "least", "singular_entropy": "least", "ht_sr_alpha": "least"}
+_HEAVY = "below 2 a tail is very heavy: Martin, Mahoney, arXiv 1810.01075"
+_WHOLE: Final = {
+    "spectral_norm": "largest",
+    "stable_rank": "least",
+    "singular_entropy": "least",
+    "ht_sr_alpha": "least",
+}
 """Statistics of a layer, which the page draws: from the newest number of each of its matrices."""
 
 
@@ -49,11 +55,22 @@ class Spectra(Measurement):
 
     FAMILY = "spectra"
     METRICS = (
-        _metric("spectral_norm", 2.0, "Largest singular value of a layer's matrices", "12 m n for a matrix at its turn"),
+        _metric(
+            "spectral_norm", 2.0, "Largest singular value of a layer's matrices", "12 m n for a matrix at its turn"
+        ),
         Metric("spectral_norm_bound", "it is the bound of an estimate"),
         _metric("stable_rank", 2.0, "Least stable rank of a layer's matrices", ""),
-        _metric("singular_entropy", 1.1, "Least entropy of singular values / log n", "2 m n² + 2 n³ for one at its turn"),
-        _metric("ht_sr_alpha", 2.0, "Least exponent of a layer's spectra", "400 n for a matrix at its turn"),
+        _metric(
+            "singular_entropy", 1.1, "Least entropy of singular values / log n", "2 m n² + 2 n³ for one at its turn"
+        ),
+        Metric(
+            "ht_sr_alpha",
+            "it jumps where the fit takes another tail",
+            estimates=frozenset({"least"}),
+            thresholds=(Threshold(2.0, _HEAVY, stats=frozenset({"least"}), above=False),),
+            chart=("least", "Least exponent of a layer's spectra"),
+            flops="400 n for a matrix at its turn",
+        ),
         Metric("ht_sr_distance", "it says how well a power law fits"),
         Metric("spectra_part", "it says which matrix of a tensor had the turn", listed=False),
     )
@@ -65,10 +82,10 @@ class Spectra(Measurement):
         from dataaudit.vitals.spectra import LARGEST_SIDE, first_vectors, matrices_of
 
         every, self._left_out = matrices_of(sources.structure, sources.model)
-        step = math.ceil(len(every) / MOST) or 1
-        if step > 1:
-            self._left_out[f"there are {len(every):,} matrices, and of {step} one is measured"] = []
-        own = self._matrices = every[::step]
+        most = min(MOST, len(every))
+        own = self._matrices = [every[at * len(every) // most] for at in range(most)]
+        if len(own) < len(every):
+            self._left_out[f"there are {len(every):,} matrices, of which {most:,} are measured"] = []
         self._layers = [layer.index for layer in sources.structure.layers]
         self._small = [at for at, item in enumerate(own) if item.sides[1] <= LARGEST_SIDE]
         self._tensors = [at for at, item in enumerate(own) if item.parts]
@@ -211,7 +228,7 @@ class Spectra(Measurement):
     def state(self) -> dict[str, Any]:
         """Return turns, the vectors as text, and the newest numbers."""
         vectors = [base64.b64encode(item.cpu().numpy().tobytes()).decode() for item in self._vectors]
-        newest = [None if x != x else x for x in self._newest.flatten().tolist()]
+        newest = np.where(np.isnan(self._newest), None, self._newest).tolist()
         turns = [self._turns, self._grams, self._rest, self._reported]
         return {"spectra": {"turns": turns, "vectors": vectors, "newest": newest}}
 

@@ -20,7 +20,10 @@ class SpectralNorms(Measurement):
     FAMILY = "weights"
     METRICS = (
         Metric(
-            "largest_singular", "log", thresholds=(Threshold(0.1, "a test"),), chart=("largest", "Largest singular value")
+            "largest_singular",
+            "log",
+            thresholds=(Threshold(0.1, "a test"),),
+            chart=("largest", "Largest singular value"),
         ),
     )
 
