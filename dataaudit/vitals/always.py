@@ -188,7 +188,7 @@ class Always(Arrays):
         self._units = np.array([units.get(key.layer, 0) for key in keys], np.float64)
         self._layer = np.array([key.layer for key in keys], np.int64)
         self._amounts = np.flatnonzero(self._fold | self._entropy | self._logits)
-        self._reach = np.log([declared(keys[at].metric).fold for at in self._amounts])
+        self._reach = np.log([declared(keys[at].metric).fold for at in self._amounts.tolist()])
         self._recent = np.full((WINDOW, len(self._amounts)), np.nan)
         """The newest value first, of what is compared with its own past: logarithms."""
         self._rates = np.full((WINDOW, len(self._amounts)), np.nan)

@@ -86,11 +86,11 @@ class LayerStdSync(Measurement):
         return None if len(self._layers) > 1 else "fewer than two layers train"
 
     def state(self) -> dict[str, Any]:
-        """Return the rounds of the window that is open; of what is not measured yet, nothing."""
-        rounds = [np.where(np.isnan(item), None, item).tolist() for item in self._rounds]
-        return {"sync": {"step": self._step, "rounds": rounds}}
+        """Return the rounds of the window that is open, -1 where a layer is not measured yet."""
+        return {"sync": {"step": self._step, "rounds": [np.nan_to_num(item, nan=-1.0).tolist() for item in self._rounds]}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
         self._step = int(state["sync"]["step"])
-        self._rounds = [np.array(item, np.float64) for item in state["sync"]["rounds"]]
+        rounds = [np.array(item, np.float64) for item in state["sync"]["rounds"]]
+        self._rounds = [np.where(item < 0, np.nan, item) for item in rounds]

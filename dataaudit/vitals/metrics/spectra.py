@@ -26,6 +26,8 @@ MOST = 1_024
 """Matrices that are measured; of more, as many at even distances."""
 _SLOW = 6
 """n³ operations of a matrix product that take as long as eigenvalues and a vector, by measurement."""
+_NONE = -1.0
+"""No number yet, in a checkpoint."""
 _TRENDS = "it moves with training: a fixed rule compares it with what it lately was"
 _HEAVY = "below 2 a tail is very heavy: Martin, Mahoney, arXiv 1810.01075"
 _WHOLE: Final = {
@@ -228,7 +230,7 @@ class Spectra(Measurement):
     def state(self) -> dict[str, Any]:
         """Return turns, the vectors as text, and the newest numbers."""
         vectors = [base64.b64encode(item.cpu().numpy().tobytes()).decode() for item in self._vectors]
-        newest = np.where(np.isnan(self._newest), None, self._newest).tolist()
+        newest = np.nan_to_num(self._newest, nan=_NONE).tolist()
         turns = [self._turns, self._grams, self._rest, self._reported]
         return {"spectra": {"turns": turns, "vectors": vectors, "newest": newest}}
 
@@ -240,7 +242,8 @@ class Spectra(Measurement):
         self._turns, self._grams, self._rest, self._reported = own["turns"]
         for vector, text in zip(self._vectors, own["vectors"], strict=True):
             vector.copy_(torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32).view(vector.shape))
-        self._newest = np.array(own["newest"], np.float64).reshape(self._newest.shape)
+        newest = np.array(own["newest"], np.float64).reshape(self._newest.shape)
+        self._newest = np.where(newest == _NONE, np.nan, newest)
 
     def close(self) -> None:
         """End the thread."""

@@ -34,7 +34,7 @@ def test_synchrony_is_the_mean_correlation_without_trends():
     assert math.isnan(layer_std_sync.synchrony(np.tile(np.arange(32.0)[:, None], 2), still))
 
 
-def sync_of(shared, state=None, steps=range(1, 251), sink=None):
+def sync_of(shared, state=None, steps=range(1, 281), sink=None):
     """Return values of a run whose layers are made larger and smaller, together or each by itself."""
     torch.manual_seed(0)
     model, sink = made.model_of("mapped"), sink or MemorySink()
@@ -46,7 +46,7 @@ def sync_of(shared, state=None, steps=range(1, 251), sink=None):
             vitals.load_state_dict(state)
         for step in steps:
             for number, (block, own) in enumerate(zip(model.blocks, base, strict=True)):
-                draw = np.random.default_rng((step // 8, 0 if shared else number)).standard_normal()
+                draw = np.random.default_rng((step // 30, 0 if shared else number)).standard_normal()
                 for item, start in zip(block.parameters(), own, strict=True):
                     item.data.copy_(start * (1 + 0.05 * draw))
                     item.grad = torch.ones_like(item)
@@ -64,7 +64,7 @@ def test_layers_that_move_together_are_seen_and_a_checkpoint_goes_on(monkeypatch
     assert min(row[5] for row in together) > 0.5
     assert max(row[5] for row in apart) < 0.5
     _, state, sink = sync_of(shared=True, steps=range(1, 131))
-    again, _, _ = sync_of(shared=True, steps=range(131, 251), state=state, sink=sink)
+    again, _, _ = sync_of(shared=True, steps=range(131, 281), state=state, sink=sink)
     assert again == together
 
 

@@ -79,7 +79,7 @@ def test_a_new_metric_is_one_class_and_one_line():
         state = looked.state_dict()
         assert state["own"] == 24
         looked.load_state_dict({**state, "own": 5})
-        assert looked.state_dict()["spectra"] == 5
+        assert looked.state_dict()["own"] == 5
     own = [row for row in sink.values if row[1] == "largest_singular"]
     assert {row[2] for row in own} == {-1, *range(made.LAYERS)}
     assert len(own) < 24 * (made.LAYERS + 1) / 2
