@@ -11,6 +11,7 @@ a singular value lies within the bound of the estimate √θ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ _PIECES = {"cpu": 1 << 18}
 _PIECE = 1 << 22
 _NEAR = 1e-10
 """Share of the largest eigenvalue by which the shift of inverse iteration lies above it."""
-_WORDS = {"Conv1D"}
+_TRANSPOSED = {"Conv1D"}
 """Modules of transformers whose weight is [in, out]."""
 
 
@@ -81,14 +82,16 @@ def matrices_of(structure: Structure, model: nn.Module) -> tuple[list[Matrix], d
         for weight in own:
             name, owner = named[id(weight)]
             is_conv = hasattr(owner, "kernel_size")
-            if weight.dim() < 2 or weight.shape[-1] == 0 or min(weight.shape[0], weight[0].numel()) < 2:
+            is_tensor = weight.dim() == 3 and not is_conv
+            first, *others = weight.shape[1:] if is_tensor else weight.shape
+            if min(first, math.prod(others) if others else 1) < 2:  # a vector
                 continue
             why = "it is sharded over ranks" if hasattr(weight, "device_mesh") else ""
             why = why or ("" if is_conv or weight.dim() <= 3 else f"it has {weight.dim()} dimensions")
             if why:
                 left_out.setdefault(why, []).append(layer)
                 continue
-            parts = weight.shape[0] if weight.dim() == 3 and not is_conv else 0
+            parts = weight.shape[0] if is_tensor else 0
             found.append(Matrix(layer=layer, name=name, weight=weight, parts=parts, fans=_fans(owner, weight)))
     return found, left_out
 
@@ -105,14 +108,15 @@ def _named(module: nn.Module) -> dict[int, tuple[str, nn.Module]]:
 def _fans(owner: nn.Module, weight: nn.Parameter) -> tuple[int, int] | None:
     if isinstance(owner, nn.Linear | nn.MultiheadAttention):
         return weight.shape[0], weight.shape[1]
-    return (weight.shape[1], weight.shape[0]) if type(owner).__name__ in _WORDS else None
+    return (weight.shape[1], weight.shape[0]) if type(owner).__name__ in _TRANSPOSED else None
 
 
 def first_vectors(matrix: Matrix) -> torch.Tensor:
     """Return vectors to begin with, float32[places, small side]; no generator of random numbers is asked."""
-    steps = torch.arange(matrix.sides[1], device=matrix.weight.device, dtype=torch.float64)
+    steps = torch.arange(matrix.sides[1], device="cpu", dtype=torch.float64)
     vector = torch.sin(1.7 * steps.square() + steps + 1.0)
-    return (vector / torch.linalg.vector_norm(vector)).float().repeat(matrix.places, 1)
+    own = (vector / torch.linalg.vector_norm(vector)).float()
+    return own.repeat(matrix.places, 1).to(matrix.weight.device)
 
 
 def power_iteration(tall: torch.Tensor, vector: torch.Tensor, passes: int = PASSES) -> torch.Tensor:

@@ -87,7 +87,9 @@ class LayerStdSync(Measurement):
 
     def state(self) -> dict[str, Any]:
         """Return the rounds of the window that is open, -1 where a layer is not measured yet."""
-        return {"sync": {"step": self._step, "rounds": [np.nan_to_num(item, nan=-1.0).tolist() for item in self._rounds]}}
+        return {
+            "sync": {"step": self._step, "rounds": [np.nan_to_num(item, nan=-1.0).tolist() for item in self._rounds]}
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""

@@ -125,7 +125,7 @@ class Spectra(Measurement):
 
         self._numbers.fill_(math.nan)
         self._parts.fill_(math.nan)
-        if self.sources.measured and self.FAMILY in self.sources.config.measure and self._matrices:
+        if self.sources.measured and self.FAMILY in self.sources.config.measure and self.why_not() is None:
             with torch.autocast(self._numbers.device.type, enabled=False):
                 self._iterate()
                 self._rest -= 1
