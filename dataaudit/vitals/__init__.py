@@ -5,14 +5,20 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from dataaudit.vitals.config import VitalsConfig
+    from dataaudit.vitals.config import MuP, VitalsConfig
     from dataaudit.vitals.sinks import MemorySink, RunLogSink
     from dataaudit.vitals.structure import Mapping
     from dataaudit.vitals.vitals import Vitals
 
-__all__ = ["Mapping", "MemorySink", "RunLogSink", "Vitals", "VitalsConfig"]
+__all__ = ["Mapping", "MemorySink", "MuP", "RunLogSink", "Vitals", "VitalsConfig"]
 
-_HOMES = {"Mapping": "structure", "MemorySink": "sinks", "RunLogSink": "sinks", "VitalsConfig": "config"}
+_HOMES = {
+    "Mapping": "structure",
+    "MemorySink": "sinks",
+    "MuP": "config",
+    "RunLogSink": "sinks",
+    "VitalsConfig": "config",
+}
 
 if not TYPE_CHECKING:  # alarms and baselines are of NumPy alone: the package itself needs no torch
 

@@ -1,7 +1,8 @@
 """What is wrong whatever a run was like before: rules that need no baseline, and hold from the first step on.
 
 - *fold*: an amount is 4 times the median of its own last 32 values, or a quarter of it, three values in a row, by more
-  than the learning rate explains (to the power of 1.5 of its movement) and by more than 6 robust deviations;
+  than the learning rate explains (to the power of 1.5 of its movement) and by more than 6 robust deviations; metrics
+  may declare another factor than 4;
 - *collapse*: attention of a head, or of half the heads of a layer, has next to no entropy, and had a fourfold;
 - *dead*: half or more of the units of an MLP are silent;
 - *frozen*: weights of a layer are not moved in two of its turns, at a rate above 0, by updates that were not skipped;
@@ -34,7 +35,6 @@ MOST_AT_ONCE = 32
 """Alarms that a step raises of a metric and rule, the farthest out of them; the last one counts the others."""
 _CLEAR = 0.8
 """Share of a threshold below which a warning is over."""
-FOLD = 4.0
 WINDOW = 32
 """Values of a series whose median is compared with."""
 LEAST = 8
@@ -188,6 +188,7 @@ class Always(Arrays):
         self._units = np.array([units.get(key.layer, 0) for key in keys], np.float64)
         self._layer = np.array([key.layer for key in keys], np.int64)
         self._amounts = np.flatnonzero(self._fold | self._entropy | self._logits)
+        self._reach = np.log([declared(keys[at].metric).fold for at in self._amounts.tolist()])
         self._recent = np.full((WINDOW, len(self._amounts)), np.nan)
         """The newest value first, of what is compared with its own past: logarithms."""
         self._rates = np.full((WINDOW, len(self._amounts)), np.nan)
@@ -246,7 +247,7 @@ class Always(Arrays):
             far_rates = (
                 np.nanmax(np.abs(rates - now), axis=0) if not math.isnan(now) and not np.isnan(rates).all() else 0.0
             )
-            reach = np.maximum(math.log(FOLD), DEVIATIONS * spread) + EXPLAINED * np.nan_to_num(far_rates)
+            reach = np.maximum(self._reach[look], DEVIATIONS * spread) + EXPLAINED * np.nan_to_num(far_rates)
             off = logs[look] - middle
             own = chosen[look]
             side = np.where(off > reach, 1, np.where(off < -reach, -1, 0))

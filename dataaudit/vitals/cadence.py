@@ -84,9 +84,9 @@ class Escalation:
         return self.first <= step <= self.last
 
 
-def rotation(elements: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def rotation(elements: Sequence[int], share: float = SHARE) -> tuple[tuple[int, ...], ...]:
     """Return the slots of one round: the layers that each reads, of which some are empty."""
-    room = SHARE * sum(elements)
+    room = share * sum(elements)
     slots: list[tuple[int, ...]] = []
     slot: list[int] = []
     for layer, size in enumerate(elements):

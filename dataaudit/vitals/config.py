@@ -16,6 +16,36 @@ FAMILIES = ("attention", "activations", "weights", "spectra", "updates", "expert
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MuP:
+    """The smaller model whose settings a run takes over by muP, and what its run recorded at the same step.
+
+    Args:
+        width: Of its residual stream.
+        depth: Its layers.
+        spectral: ``mup_spectral`` ``median`` of its run; None: no exponent of it is recorded.
+        activation: ``mup_activation`` ``last`` of its run.
+        growth: ``mup_activation`` ``growth`` of its run.
+
+    Raises:
+        ConfigError: A value is not positive.
+    """
+
+    width: int
+    depth: int
+    spectral: float | None = None
+    activation: float | None = None
+    growth: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("width", "depth"):
+            _whole_number(f"mup: {name}", getattr(self, name), 1)
+        for name in ("spectral", "activation", "growth"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
+                raise ConfigError(f"vitals: mup: {name}: expected a positive number, found {_shown(value)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VitalsConfig:
     """What is measured, how often and how closely.
 
@@ -40,6 +70,7 @@ class VitalsConfig:
             of between these alone.
         escalate: Steps after an alarm in which everything is measured.
         mapping: Where the parts of a model are that is not understood by its structure.
+        mup: The base of a run that takes settings over from a smaller model by muP; without it that is not checked.
         first_step: The step that comes first, above 1 where a run goes on.
 
     Raises:
@@ -60,6 +91,7 @@ class VitalsConfig:
     steady: tuple[int, int] | None = None
     escalate: int = 32
     mapping: Mapping | None = None
+    mup: MuP | None = None
     first_step: int = 1
 
     def __post_init__(self) -> None:
@@ -73,7 +105,7 @@ class VitalsConfig:
         for name in ("healthy", "steady"):
             if (span := getattr(self, name)) is not None:
                 self._set(name, _span(name, span))
-        for name, kind, expected in (("mapping", Mapping, "Mapping(layers=...)"), ("baseline", Baseline, "a Baseline")):
+        for name, kind, expected in _KINDS:
             if (given := getattr(self, name)) is not None and not isinstance(given, kind):
                 raise ConfigError(f"vitals: {name}: expected {expected}, found {_shown(given)}")
         if self.healthy is not None and self.baseline is not None:
@@ -85,6 +117,11 @@ class VitalsConfig:
         object.__setattr__(self, name, value)
 
 
+_KINDS = (
+    ("mapping", Mapping, "Mapping(layers=...)"),
+    ("baseline", Baseline, "a Baseline"),
+    ("mup", MuP, "MuP(width=..., depth=...)"),
+)
 _LEAST = {
     **dict.fromkeys(("sampled_rows", "micro_batches", "interval", "delta", "window", "first_step"), 1),
     **dict.fromkeys(("total", "escalate"), 0),

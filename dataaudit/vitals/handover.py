@@ -202,7 +202,8 @@ class Handover:
         which = _first_spoilt(parts, passes, seen.passes, most)
         self._layers_not_finite(step, np.append(seen.sites > 0, False)[self._sites], finite, bad, which)
         rate, norm, scale = map(float, parts["loop"])
-        context = Arrived(gradient_norm=norm, loss_scale=scale, event=partial(self._reporter.event, step))
+        event = partial(self._reporter.event, step)
+        context = Arrived(gradient_norm=norm, loss_scale=scale, event=event, columns=self.columns, values=values)
         for item, own in self._measurements:
             item.arrived(values[own], context)
         known = np.isfinite(values)

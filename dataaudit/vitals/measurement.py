@@ -52,6 +52,10 @@ class Arrived:
     loss_scale: float
     event: Callable[[str, Mapping[str, Any]], None]
     """Writes an event of the step: its kind, and its detail."""
+    columns: Sequence[Column]
+    """Of all measurements."""
+    values: Floats
+    """float64[columns], NaN where nothing was measured; earlier measurements have made their changes."""
 
 
 class Measurement:

@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 Rule = Literal["fold", "rise", "collapse", "dead", "frozen", "state", "not_finite", "skipped"]
 ALL: frozenset[str] = frozenset()
 """Every statistic of a metric."""
+FOLD = 4.0
+"""Times of its recent median, or part of it, from which on an amount is far from that."""
 FIXED_RULE = "a fixed rule holds for it"
 
 
@@ -73,6 +75,8 @@ class Metric:
     """Statistics with a bound, or that report one: fixed thresholds hold for them, and no deviation is alarmed of."""
     rules: Mapping[Rule, frozenset[str]] = field(default_factory=dict)
     """Rules of always.py, and the statistics that they hold for."""
+    fold: float = FOLD
+    """Of the rule of that name."""
     thresholds: tuple[Threshold, ...] = ()
     severity: int = 3
     """Of a warning of these."""
@@ -90,4 +94,4 @@ class Metric:
 
     def follows(self, rule: Rule, stat: str) -> bool:
         """Return whether a rule holds for a statistic."""
-        return rule in self.rules and (not self.rules[rule] or stat in self.rules[rule])
+        return rule in self.rules and stat not in self.estimates and (not self.rules[rule] or stat in self.rules[rule])

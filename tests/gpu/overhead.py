@@ -37,6 +37,7 @@ VITALS = {  # families that are measured, and steps between two looks
     **{f"{name}, every step": ((name,), PRESETS["nano"].every) for name in ("attention", "activations")},
     "weights, an eighth a step": (("weights",), PRESETS["nano"].every),
     "updates, every step": (("updates",), PRESETS["nano"].every),
+    "spectra, every step": (("spectra",), PRESETS["nano"].every),
     "all, medium": (FAMILIES, PRESETS["medium"].every),
     "all, large": (FAMILIES, PRESETS["large"].every),
     "hooks alone, nothing measured": ((), PRESETS["nano"].every),

@@ -11,6 +11,9 @@ from dataaudit.vitals.metrics.dead_units import DeadUnits
 from dataaudit.vitals.metrics.gradient_noise import GradientNoise
 from dataaudit.vitals.metrics.gradient_spikes import GradientSpikes
 from dataaudit.vitals.metrics.heads import Heads
+from dataaudit.vitals.metrics.layer_std_sync import LayerStdSync
+from dataaudit.vitals.metrics.mup import MuPCheck
+from dataaudit.vitals.metrics.spectra import Spectra
 from dataaudit.vitals.metrics.step_counts import StepCounts
 from dataaudit.vitals.metrics.update_spectra import UpdateSpectra
 from dataaudit.vitals.metrics.weight_norms import WeightNorms
@@ -24,6 +27,9 @@ MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
     StepCounts,
     GradientSpikes,
     UpdateSpectra,
+    Spectra,
+    LayerStdSync,
+    MuPCheck,
 )
 """In the order of a step's vector: new ones at the end, or states of checkpoints do not fit."""
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for kind in MEASUREMENTS for metric in kind.METRICS}

@@ -20,7 +20,10 @@ class SpectralNorms(Measurement):
     FAMILY = "weights"
     METRICS = (
         Metric(
-            "spectral_norm", "log", thresholds=(Threshold(0.1, "a test"),), chart=("largest", "Largest singular value")
+            "largest_singular",
+            "log",
+            thresholds=(Threshold(0.1, "a test"),),
+            chart=("largest", "Largest singular value"),
         ),
     )
 
@@ -29,7 +32,7 @@ class SpectralNorms(Measurement):
         self.steps = 0
 
     def columns(self):
-        return [Column("spectral_norm", layer, -1, "largest") for layer, _ in self.sources.weights.groups]
+        return [Column("largest_singular", layer, -1, "largest") for layer, _ in self.sources.weights.groups]
 
     def values(self):
         self.steps += 1
@@ -44,10 +47,10 @@ class SpectralNorms(Measurement):
         return None if self.sources.optimizers else "no optimizer was given"
 
     def state(self):
-        return {"spectra": self.steps}
+        return {"own": self.steps}
 
     def load(self, state):
-        self.steps = state["spectra"]
+        self.steps = state["own"]
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +58,7 @@ def registered(monkeypatch):
     kinds = (*metrics.MEASUREMENTS, SpectralNorms)
     for module in (metrics, vitals):
         monkeypatch.setattr(module, "MEASUREMENTS", kinds)
-    monkeypatch.setitem(metrics.METRICS, "spectral_norm", SpectralNorms.METRICS[0])
+    monkeypatch.setitem(metrics.METRICS, "largest_singular", SpectralNorms.METRICS[0])
 
 
 def test_a_new_metric_is_one_class_and_one_line():
@@ -64,7 +67,7 @@ def test_a_new_metric_is_one_class_and_one_line():
     config = VitalsConfig(interval=1, adapt=False, mapping=made.MAPPING)
     true = {}
     with Vitals(model, optimizer, config, [sink]) as looked:
-        assert looked.summary()["metrics"]["spectral_norm"] == "ok"
+        assert looked.summary()["metrics"]["largest_singular"] == "ok"
         for step in range(1, 25):
             with looked.step():
                 made.loss_of(model, step).backward()
@@ -74,20 +77,20 @@ def test_a_new_metric_is_one_class_and_one_line():
                 matrices = [item.detach() for item in block.parameters() if item.dim() == 2]
                 true[step, layer] = torch.linalg.svdvals(max(matrices, key=torch.Tensor.numel))[0].item()
         state = looked.state_dict()
-        assert state["spectra"] == 24
-        looked.load_state_dict({**state, "spectra": 5})
-        assert looked.state_dict()["spectra"] == 5
-    own = [row for row in sink.values if row[1] == "spectral_norm"]
+        assert state["own"] == 24
+        looked.load_state_dict({**state, "own": 5})
+        assert looked.state_dict()["own"] == 5
+    own = [row for row in sink.values if row[1] == "largest_singular"]
     assert {row[2] for row in own} == {-1, *range(made.LAYERS)}
     assert len(own) < 24 * (made.LAYERS + 1) / 2
     for step, _, layer, _, _, largest in own:
         assert layer < 0 or largest == pytest.approx(true[step, layer], rel=1e-5)
     warned = [detail["metric"] for _, kind, detail in sink.events if kind == "warning"]
-    assert "spectral_norm" in warned
-    assert looked.coverage()["spectral_norm"]["series"] == made.LAYERS + 1
-    assert ("spectral_norm", "largest", "Largest singular value") in metrics.charts(of_heads=False)
+    assert "largest_singular" in warned
+    assert looked.coverage()["largest_singular"]["series"] == made.LAYERS + 1
+    assert ("largest_singular", "largest", "Largest singular value") in metrics.charts(of_heads=False)
 
 
 def test_a_new_metric_that_does_not_apply_says_why():
     with Vitals(made.model_of("mapped"), None, VitalsConfig(mapping=made.MAPPING)) as looked:
-        assert looked.summary()["metrics"]["spectral_norm"] == "not_applicable: no optimizer was given"
+        assert looked.summary()["metrics"]["largest_singular"] == "not_applicable: no optimizer was given"

@@ -1,0 +1,251 @@
+"""Singular values of weights, matrix by matrix in turn: the largest, how many matter, and the tail of their squares."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dataaudit.base.statistics import Floats
+from dataaudit.vitals.measurement import Arrived, Measurement, Sources
+from dataaudit.vitals.metric import ALL, Column, Metric, Threshold
+
+if TYPE_CHECKING:
+    import torch
+
+    from dataaudit.vitals.host_work import HostWork, Job
+
+SHARE = 1 / 32
+"""Of all elements, that power iteration reads in a step that is measured."""
+GRAM_FLOPS = 32
+"""Operations per element of all matrices, that a Gram and its eigenvalues take in a step that is measured."""
+MOST = 1_024
+"""Matrices that are measured; of more, as many at even distances."""
+_SLOW = 6
+"""n³ operations of a matrix product that take as long as eigenvalues and a vector, by measurement."""
+_NONE = -1.0
+"""No number yet, in a checkpoint."""
+_TRENDS = "it moves with training: a fixed rule compares it with what it lately was"
+_HEAVY = "below 2 a tail is very heavy: Martin, Mahoney, arXiv 1810.01075"
+_WHOLE: Final = {
+    "spectral_norm": "largest",
+    "stable_rank": "least",
+    "singular_entropy": "least",
+    "ht_sr_alpha": "least",
+}
+"""Statistics of a layer, which the page draws: from the newest number of each of its matrices."""
+
+
+def _metric(name: str, fold: float, title: str, flops: str) -> Metric:
+    stat = _WHOLE[name]
+    return Metric(
+        name,
+        _TRENDS,
+        estimates=frozenset({stat}),
+        rules={"fold": ALL},
+        fold=fold,
+        chart=(stat, title),
+        flops=flops,
+    )
+
+
+class Spectra(Measurement):
+    """Takes two turns: matrices of a 32nd of all elements by power iteration, and a Gram when the last is solved."""
+
+    FAMILY = "spectra"
+    METRICS = (
+        _metric(
+            "spectral_norm", 2.0, "Largest singular value of a layer's matrices", "12 m n for a matrix at its turn"
+        ),
+        Metric("spectral_norm_bound", "it is the bound of an estimate"),
+        _metric("stable_rank", 2.0, "Least stable rank of a layer's matrices", ""),
+        _metric(
+            "singular_entropy", 1.1, "Least entropy of singular values / log n", "2 m n² + 2 n³ for one at its turn"
+        ),
+        Metric(
+            "ht_sr_alpha",
+            "it jumps where the fit takes another tail",
+            estimates=frozenset({"least"}),
+            thresholds=(Threshold(2.0, _HEAVY, stats=frozenset({"least"}), above=False),),
+            chart=("least", "Least exponent of a layer's spectra"),
+            flops="400 n for a matrix at its turn",
+        ),
+        Metric("ht_sr_distance", "it says how well a power law fits"),
+        Metric("spectra_part", "it says which matrix of a tensor had the turn", listed=False),
+    )
+    NAMES = tuple(metric.name for metric in METRICS[:-1])
+
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        from dataaudit.vitals.cadence import rotation
+        from dataaudit.vitals.spectra import LARGEST_SIDE, first_vectors, matrices_of
+
+        every, self._left_out = matrices_of(sources.structure, sources.model)
+        most = min(MOST, len(every))
+        own = self._matrices = [every[at * len(every) // most] for at in range(most)]
+        if len(own) < len(every):
+            self._left_out[f"there are {len(every):,} matrices, of which {most:,} are measured"] = []
+        self._layers = [layer.index for layer in sources.structure.layers]
+        self._small = [at for at, item in enumerate(own) if item.sides[1] <= LARGEST_SIDE]
+        self._tensors = [at for at, item in enumerate(own) if item.parts]
+        elements = [math.prod(item.sides) for item in own]
+        self._slots, self._budget = rotation(elements or [1], SHARE), GRAM_FLOPS * sum(elements)
+        self._vectors = [first_vectors(item) for item in own]
+        """float32[places, small side] of each matrix, from turn to turn."""
+        empty = sources.hooks.activations.new_full
+        self._numbers = empty((len(self.NAMES), len(own)), math.nan)
+        self._parts = empty((len(own),), math.nan)
+        self._whole = empty((len(_WHOLE) * len(self._layers),), math.nan)
+        self._turns = self._grams = self._rest = 0
+        """Turns so far, Grams so far, and steps until the next Gram."""
+        self._newest = np.full((len(self.NAMES), len(own)), np.nan)
+        self._reported = False
+        self._work: HostWork | None = None
+        self._job: tuple[Job, int, int] | None = None
+        """What the host solves: of which matrix, and part."""
+        self._host: Any = None
+        """float32[largest small side]: where it writes the first singular vector; pinned beside a GPU."""
+        self._failed = ""
+
+    def columns(self) -> list[Column]:
+        """Return a column for each number and matrix, for which of its matrices a tensor showed, and for each layer."""
+        own = self._matrices
+        return [
+            *(Column(name, item.layer, -1, item.name) for name in self.NAMES for item in own),
+            *(Column("spectra_part", own[at].layer, -1, own[at].name) for at in self._tensors),
+            *(Column(name, layer, -1, stat) for name, stat in _WHOLE.items() for layer in self._layers),
+        ]
+
+    def values(self) -> list[torch.Tensor]:
+        """Return numbers of the matrices that have their turn, and those of a Gram that the host has solved."""
+        import torch
+
+        self._numbers.fill_(math.nan)
+        self._parts.fill_(math.nan)
+        if self.sources.measured and self.FAMILY in self.sources.config.measure and self.why_not() is None:
+            with torch.autocast(self._numbers.device.type, enabled=False):
+                self._iterate()
+                self._rest -= 1
+                if self._job is None and self._rest <= 0 and self._small:
+                    self._begin_gram()
+                self._take()
+        parts = [self._parts[at : at + 1] for at in self._tensors]
+        return [self._numbers.flatten(), *parts, self._whole]
+
+    def _iterate(self) -> None:
+        """Improve the vectors of the matrices that have their turn, and write their numbers."""
+        from dataaudit.vitals.spectra import power_iteration
+
+        rounds, slot = divmod(self._turns, len(self._slots))
+        self._turns += 1
+        for at in self._slots[slot]:
+            part = rounds % len(self._vectors[at])
+            numbers = power_iteration(self._matrices[at].tall(part), self._vectors[at][part])
+            self._numbers[: len(numbers), at].copy_(numbers)
+            self._parts[at].fill_(part)
+
+    def _begin_gram(self) -> None:
+        """Make the Gram of the matrix whose turn it is, and send it to the host."""
+        import torch
+
+        from dataaudit.vitals.host_work import HostWork
+        from dataaudit.vitals.spectra import gram, solved
+
+        device = self._numbers.device
+        if self._work is None:
+            self._work = HostWork(device)
+            most = max(self._matrices[at].sides[1] for at in self._small)
+            self._host = torch.zeros(most, device="cpu", pin_memory=device.type == "cuda")
+        rounds, turn = divmod(self._grams, len(self._small))
+        self._grams += 1
+        at = self._small[turn]
+        part, (longer, side) = rounds % len(self._vectors[at]), self._matrices[at].sides
+        self._rest = math.ceil((2 * longer + _SLOW * side) * side**2 / self._budget)
+        vector = self._host[:side].numpy()
+        job = self._work.submit([gram(self._matrices[at].tall(part))], lambda made: solved(made, longer, vector))
+        self._job = job, at, part
+
+    def _take(self) -> None:
+        """Write the numbers of a job that is done; power iteration goes on from its vector."""
+        if self._job is None or not self._job[0].done:
+            return
+        job, at, part = self._job
+        self._job, self._failed = None, job.why
+        if job.result is not None and math.isnan(job.result[0]):
+            self._failed = "the matrix that had its turn is not finite"
+        elif job.result is not None:
+            for slot, number in zip(self._numbers[:, at], job.result, strict=True):
+                slot.fill_(number)
+            self._parts[at].fill_(part)
+            vector = self._vectors[at][part]
+            vector.copy_(self._host[: len(vector)], non_blocking=True)
+
+    def arrived(self, values: Floats, context: Arrived) -> None:
+        """Write the numbers of layers, and report once what has none."""
+        new = values[: self._newest.size].reshape(self._newest.shape)
+        self._newest = np.where(np.isnan(new), self._newest, new)
+        layers = np.array([item.layer for item in self._matrices])
+        whole = values[len(values) - len(self._whole) :].reshape(len(_WHOLE), -1)
+        for row, (name, stat) in zip(whole, _WHOLE.items(), strict=True):
+            at = self.NAMES.index(name)
+            for layer in set(layers[np.isfinite(new[at])].tolist()) - {-1}:
+                known = self._newest[at, layers == layer]
+                row[self._layers.index(layer)] = (np.nanmax if stat == "largest" else np.nanmin)(known)
+        if not self._reported and self.FAMILY in self.sources.config.measure:
+            self._reported = True
+            for what, of, why in self._without():
+                context.event("not_seen", {"what": what, "layers": of, "why": why})
+
+    def _without(self) -> list[tuple[str, list[int], str]]:
+        """Return which metrics have no number of which layers' matrices, and why."""
+        from dataaudit.vitals.power_law import LEAST
+        from dataaudit.vitals.spectra import LARGEST_SIDE
+
+        found = [(self.FAMILY, sorted(set(layers)), why) for why, layers in self._left_out.items()]
+        large = [item for item in self._matrices if item.sides[1] > LARGEST_SIDE]
+        few = [item for item in self._matrices if item.sides[1] < LEAST]
+        for first, own, why in (
+            (3, large, f"their small side is above {LARGEST_SIDE:,}"),
+            (4, few, f"they have fewer than {LEAST} singular values"),
+        ):
+            if own:
+                names = ", ".join(sorted({item.name for item in own}))
+                found.append((", ".join(self.NAMES[first:]), sorted({item.layer for item in own}), f"{names}: {why}"))
+        return found
+
+    def why_not(self) -> str | None:
+        """Return why no matrix can be measured."""
+        if self._numbers.device.type == "mps":
+            return "the device has no float64"
+        return None if self._matrices else "; ".join(self._left_out) or "no weight is a matrix"
+
+    def gaps(self) -> dict[str, str]:
+        """Return why Grams give no numbers: the last one's failure, or that all matrices are too large."""
+        why = self._failed if self._small else "; ".join(why for *_, why in self._without())
+        return dict.fromkeys(self.NAMES[3:], why) if why and self._matrices else {}
+
+    def state(self) -> dict[str, Any]:
+        """Return turns, the vectors as text, and the newest numbers."""
+        vectors = [base64.b64encode(item.cpu().numpy().tobytes()).decode() for item in self._vectors]
+        newest = np.nan_to_num(self._newest, nan=_NONE).tolist()
+        turns = [self._turns, self._grams, self._rest, self._reported]
+        return {"spectra": {"turns": turns, "vectors": vectors, "newest": newest}}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        import torch
+
+        own = state["spectra"]
+        self._turns, self._grams, self._rest, self._reported = own["turns"]
+        for vector, text in zip(self._vectors, own["vectors"], strict=True):
+            vector.copy_(torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32).view(vector.shape))
+        newest = np.array(own["newest"], np.float64).reshape(self._newest.shape)
+        self._newest = np.where(newest == _NONE, np.nan, newest)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._work is not None:
+            self._work.close()

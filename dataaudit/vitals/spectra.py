@@ -1,0 +1,182 @@
+"""Singular values of weight matrices: by power iteration on the device, and from eigenvalues of their Grams.
+
+A matrix W is taken with its longer side first: the Gram WᵀW is of the small side, n. It is made on the device in
+float64, and the host finds its eigenvalues: solvers of a device would make the training loop wait. Products are of
+pieces, so that no copy of a whole matrix is made.
+
+Of a unit vector v, power iteration gives θ = vᵀWᵀWv, which is no more than the largest eigenvalue of WᵀW, and the
+residual r = |WᵀWv - θv|: an eigenvalue lies within r of θ (Parlett, The Symmetric Eigenvalue Problem, section 4.5), so
+a singular value lies within the bound of the estimate √θ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from dataaudit.base.statistics import Floats
+from dataaudit.vitals.power_law import fit_power_law
+from dataaudit.vitals.structure import Structure, parameters_of
+
+PASSES = 3
+"""Products with WᵀW at a turn."""
+LARGEST_SIDE = 4_096
+"""Small side up to which the Gram's eigenvalues are found: it takes 134 MB in float64."""
+_PIECES = {"cpu": 1 << 18}
+"""Elements of a piece, 2 MB in float64; on other devices:"""
+_PIECE = 1 << 22
+_NEAR = 1e-10
+"""Share of the largest eigenvalue by which the shift of inverse iteration lies above it."""
+_TRANSPOSED = {"Conv1D"}
+"""Modules of transformers whose weight is [in, out]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Matrix:
+    """A weight matrix, or several of one shape in one tensor, as of experts."""
+
+    layer: int
+    """-1: of none."""
+    name: str
+    """Dotted, within the layer."""
+    weight: nn.Parameter
+    parts: int
+    """Matrices in the tensor; 0: it is one itself."""
+    fans: tuple[int, int] | None
+    """What goes out of it and what goes in, where its module says so."""
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """The longer and the smaller side."""
+        first, second = self.part(0).shape
+        return max(first, second), min(first, second)
+
+    @property
+    def places(self) -> int:
+        """Matrices that have a turn."""
+        return max(1, self.parts)
+
+    def part(self, number: int) -> torch.Tensor:
+        """Return a view of the matrix, or of that of a number, as it is stored; kernels of convolutions are rows."""
+        own = self.weight.detach()
+        return own[number] if self.parts else own.flatten(1)
+
+    def tall(self, number: int) -> torch.Tensor:
+        """Return it with the longer side first."""
+        own = self.part(number)
+        return own if own.shape[0] >= own.shape[1] else own.T
+
+
+def matrices_of(structure: Structure, model: nn.Module) -> tuple[list[Matrix], dict[str, list[int]]]:
+    """Return matrices that train, each once, and the layers of those that cannot be read, by the reason."""
+    modules = {layer.index: layer.module for layer in structure.layers}
+    found: list[Matrix] = []
+    left_out: dict[str, list[int]] = {}
+    for layer, own in parameters_of(structure, model):
+        named = _named(modules.get(layer, model))
+        for weight in own:
+            name, owner = named[id(weight)]
+            is_conv = hasattr(owner, "kernel_size")
+            is_tensor = weight.dim() == 3 and not is_conv
+            first, *others = weight.shape[1:] if is_tensor else weight.shape
+            if min(first, math.prod(others) if others else 1) < 2:  # a vector
+                continue
+            why = "it is sharded over ranks" if hasattr(weight, "device_mesh") else ""
+            why = why or ("" if is_conv or weight.dim() <= 3 else f"it has {weight.dim()} dimensions")
+            if why:
+                left_out.setdefault(why, []).append(layer)
+                continue
+            parts = weight.shape[0] if is_tensor else 0
+            found.append(Matrix(layer=layer, name=name, weight=weight, parts=parts, fans=_fans(owner, weight)))
+    return found, left_out
+
+
+def _named(module: nn.Module) -> dict[int, tuple[str, nn.Module]]:
+    """Return of each parameter its name, of a ``weight`` that of its module, and its module."""
+    return {
+        id(weight): ((f"{prefix}.{name}" if prefix else name).removesuffix(".weight"), owner)
+        for prefix, owner in reversed([*module.named_modules()])
+        for name, weight in owner.named_parameters(recurse=False)
+    }
+
+
+def _fans(owner: nn.Module, weight: nn.Parameter) -> tuple[int, int] | None:
+    if isinstance(owner, nn.Linear | nn.MultiheadAttention):
+        return weight.shape[0], weight.shape[1]
+    return (weight.shape[1], weight.shape[0]) if type(owner).__name__ in _TRANSPOSED else None
+
+
+def first_vectors(matrix: Matrix) -> torch.Tensor:
+    """Return vectors to begin with, float32[places, small side]; no generator of random numbers is asked."""
+    steps = torch.arange(matrix.sides[1], device="cpu", dtype=torch.float64)
+    vector = torch.sin(1.7 * steps.square() + steps + 1.0)
+    own = (vector / torch.linalg.vector_norm(vector)).float()
+    return own.repeat(matrix.places, 1).to(matrix.weight.device)
+
+
+def power_iteration(tall: torch.Tensor, vector: torch.Tensor, passes: int = PASSES) -> torch.Tensor:
+    """Improve a vector, float32[small], in place; return the estimate, its bound and the stable rank.
+
+    float32[3] on the device: the root of θ; how far from it a singular value is at most, the rounding to float32
+    included; and |W|²_F / θ. A vector whose image is zero or not finite is left as it is.
+    """
+    own = vector.double()
+    own = own / torch.linalg.vector_norm(own)
+    theta = residual = whole = own.new_zeros(())
+    for number in range(passes):
+        image, last = torch.zeros_like(own), number == passes - 1
+        for piece in _pieces(tall):
+            image.addmv_(piece.T, piece.mv(own))
+            whole = whole + torch.linalg.vector_norm(piece).square() if last else whole
+        theta, size = own.dot(image), torch.linalg.vector_norm(image)
+        residual = torch.linalg.vector_norm(image - theta * own)
+        own = torch.where(size.isfinite() & (size > 0), image / size, own)
+    vector.copy_(own)
+    sigma = theta.clamp_min(0.0).sqrt()
+    below, above = sigma - (theta - residual).clamp_min(0.0).sqrt(), (theta + residual).sqrt() - sigma
+    bound = torch.maximum(below, above) + torch.finfo(torch.float32).eps * sigma
+    return torch.stack([sigma, bound, whole / theta]).float()
+
+
+def gram(tall: torch.Tensor) -> torch.Tensor:
+    """Return WᵀW, float64[small, small] on the device."""
+    found = tall.new_zeros((tall.shape[1],) * 2, dtype=torch.float64)
+    for piece in _pieces(tall):
+        found.addmm_(piece.T, piece)
+    return found
+
+
+def _pieces(tall: torch.Tensor) -> Iterator[torch.Tensor]:
+    for piece in tall.split(max(1, _PIECES.get(tall.device.type, _PIECE) // tall.shape[1])):
+        yield piece.double()
+
+
+def solved(gram: Floats, longer: int, vector: Floats) -> tuple[float, float, float, float, float, float]:
+    """Return numbers of a matrix from its Gram, and write its first right singular vector, float32[small].
+
+    The largest singular value and its bound, stable rank, entropy of p = σ² / sum σ² over log of the small side, alpha
+    of the eigenvalues' power law and its distance, NaN where there are fewer than 20 above 1e-5. All are NaN where the
+    Gram is not finite.
+    """
+    if not np.isfinite(gram).all():
+        return (np.nan,) * 6
+    values: Floats = np.linalg.eigvalsh(gram).clip(0.0)
+    largest, total, side = float(values[-1]), float(values.sum()), len(values)
+    if not largest:
+        return 0.0, 0.0, np.nan, np.nan, np.nan, np.nan
+    shifted = gram - largest * (1 + _NEAR) * np.eye(side)
+    start = gram @ np.sin(1.0 + 1.3 * np.arange(side))
+    own = np.linalg.solve(shifted, start)
+    vector[:] = own / np.linalg.norm(own)
+    shares = values[values > 0] / total
+    entropy = -float((shares * np.log(shares)).sum()) / np.log(side)
+    law = fit_power_law(values)
+    sigma = largest**0.5
+    bound = (longer * np.finfo(np.float64).eps + np.finfo(np.float32).eps) * sigma
+    alpha, distance = (np.nan, np.nan) if law is None else (law.alpha, law.distance)
+    return sigma, bound, total / largest, entropy, alpha, distance
