@@ -77,7 +77,8 @@ class RankSums:
     def _sum(self, name: str) -> None:
         distributed: Any = torch.distributed
         rank, number = distributed.get_rank(), distributed.get_world_size()
-        store = distributed.PrefixStore(f"dataaudit/{name}", distributed.distributed_c10d._get_default_store())
+        own = distributed.distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no public name for it
+        store = distributed.PrefixStore(f"dataaudit/{name}", own)
         store.set(str(rank), "here")
         until = time.monotonic() + _WAITS.total_seconds()
         while not store.check([str(item) for item in range(number)]):

@@ -87,7 +87,7 @@ class SourceCounts:
         if tokens % max(1, len(ids)):
             self.why = f"a router was given {tokens} tokens where {len(ids)} sources were handed over"
             return
-        each = ids.repeat_interleave(tokens // len(ids))[:, None] * self._shape[1] + chosen
+        each = ids[:, None].expand(-1, tokens // len(ids)).reshape(-1, 1) * self._shape[1] + chosen
         own = self.table[row].view(-1)
         own.scatter_add_(0, each.flatten(), torch.ones_like(each).flatten())
 
@@ -118,7 +118,9 @@ class Routers:
 
     def in_words(self, layers: int) -> str:
         """Return how many layers have a router, and of how many experts."""
-        sizes = sorted({f"{item.experts} experts" + f", {item.top_k} a token" * (item.top_k > 0) for item in self.found})
+        sizes = sorted(
+            {f"{item.experts} experts" + f", {item.top_k} a token" * (item.top_k > 0) for item in self.found}
+        )
         return f"{len(self.found)} of {layers} layers" + "".join(f", {item}" for item in sizes)
 
     def clear(self) -> None:
@@ -181,17 +183,15 @@ def _candidates(layer: nn.Module, named: str | None) -> Iterator[tuple[nn.Module
     parents = {id(child): module for module in layer.modules() for child in module.children()}
     for holder in layer.modules():
         experts, widths = _experts(holder)
-        block: nn.Module | None = holder
-        while experts > 1 and block is not None:
-            for router in block.children():
-                if any(item is holder for item in router.modules()) or block is holder and _is_list(holder):
-                    continue
-                total = sum(item.numel() for item in router.parameters())
-                for weight in router.parameters():
+        above: nn.Module | None = parents.get(id(holder)) if _is_list(holder) else holder
+        while experts > 1 and above is not None:
+            for child in above.children():
+                total = sum(item.numel() for item in child.parameters())
+                for weight in child.parameters():
                     of_experts = weight.dim() == 2 and weight.shape[0] == experts and weight.shape[1] in widths
                     if of_experts and total < 2 * weight.numel():
-                        yield block, router, weight
-            block = parents.get(id(block))
+                        yield above, child, weight
+            above = parents.get(id(above))
 
 
 def _is_list(module: nn.Module) -> bool:
@@ -201,7 +201,7 @@ def _is_list(module: nn.Module) -> bool:
 def _experts(module: nn.Module) -> tuple[int, set[int]]:
     """Return how many experts a module holds, 0 for none, and the lengths of what their matrices take or return."""
     own = [item for item in module.parameters(recurse=False) if item.dim() == 3]
-    if own and not isinstance(module, nn.modules.conv._ConvNd):
+    if own and not isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
         return own[0].shape[0], {size for item in own for size in item.shape[1:]}
     children = list(module.children())
     if _is_list(module) and len({type(item) for item in children}) == 1:
@@ -209,9 +209,7 @@ def _experts(module: nn.Module) -> tuple[int, set[int]]:
     return 0, set()
 
 
-def _router(
-    layer: int, block: nn.Module, router: nn.Module, weight: nn.Parameter, mapping: Mapping | None
-) -> Router:
+def _router(layer: int, block: nn.Module, router: nn.Module, weight: nn.Parameter, mapping: Mapping | None) -> Router:
     capacity = _number(router, block, _CAPACITY)
     factor = any(getattr(item, _FACTOR, None) for item in (router, block, getattr(block, "config", None)))
     used = [names_used(type(item)) for item in (router, block) if not type(item).__module__.startswith("torch.nn.")]
@@ -225,7 +223,9 @@ def _router(
         top_k=(0 if mapping is None else mapping.top_k) or _number(router, block, _TOP_K),
         sigmoid="softmax" not in kind,
         capacity=capacity,
-        why="" if capacity or not factor else "its capacity follows from a factor, which each library rounds its own way",
+        why=""
+        if capacity or not factor
+        else "its capacity follows from a factor, and how that is rounded is not known",
     )
 
 
@@ -242,11 +242,11 @@ def _read(output: object, experts: int) -> tuple[torch.Tensor, torch.Tensor | No
     items = list(output.values()) if isinstance(output, dict) else output
     items = list(items) if isinstance(items, tuple | list) else [items]
     tensors = [item for item in items if isinstance(item, torch.Tensor) and item.dim() > 1]
-    logits = next((item for item in tensors if item.is_floating_point() and item.shape[-1] == experts), None)
-    if logits is None:
+    wide = [item for item in tensors if item.is_floating_point() and item.shape[-1] == experts]
+    if not wide:
         raise UnfitError(f"what the router returns has no number for each of {experts} experts")
-    whole = [item for item in tensors if not item.is_floating_point() and item.shape[:-1] == logits.shape[:-1]]
-    return logits, whole[0] if whole else None
+    whole = [item for item in tensors if not item.is_floating_point() and item.shape[:-1] == wide[0].shape[:-1]]
+    return (wide[0], whole[0]) if whole else (wide[-1], None)  # scores may stand before logits
 
 
 def _routed(logits: torch.Tensor, chosen: torch.Tensor | None, sums: torch.Tensor, site: RouterSite) -> None:

@@ -30,7 +30,7 @@ class ExpertSources(Measurement):
         return []
 
     def table(self) -> tuple[Sequence[Column], torch.Tensor] | None:
-        """Return a window's table where it ends, int64[routers × sources × experts]."""
+        """Return a window's table where it ends, int64[rows]."""
         routers = self.sources.hooks.routers
         if not self.sources.window_ends or (table := routers.sources.table) is None:
             return None

@@ -36,8 +36,6 @@ class RouterWeights(Measurement):
 
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
-        routers = sources.hooks.routers
-        self._values = routers.sums.new_full((len(_STATS), len(routers.found)), float("nan"))
         self._turn, self._sharded = 0, False
 
     def columns(self) -> list[Column]:
@@ -50,10 +48,10 @@ class RouterWeights(Measurement):
         import torch
 
         routers = self.sources.hooks.routers.found
-        values = self._values.fill_(float("nan"))
-        if not self.sources.measured or not routers:
+        values = self.sources.hooks.routers.sums.new_full((len(_STATS), len(routers)), float("nan"))
+        if not self.sources.measured:
             return [values.flatten()]
-        turns = min(_TURNS, len(routers))
+        turns = max(1, min(_TURNS, len(routers)))
         for at in range(self._turn % turns, len(routers), turns):
             weight = routers[at].weight.detach()
             self._sharded = hasattr(weight, "to_local") or weight.dim() != 2 or len(weight) != routers[at].experts
