@@ -118,9 +118,7 @@ class Routers:
 
     def in_words(self, layers: int) -> str:
         """Return how many layers have a router, and of how many experts."""
-        sizes = sorted(
-            {f"{item.experts} experts" + f", {item.top_k} a token" * (item.top_k > 0) for item in self.found}
-        )
+        sizes = sorted({f"{item.experts} experts, {item.top_k or 'some'} a token" for item in self.found})
         return f"{len(self.found)} of {layers} layers" + "".join(f", {item}" for item in sizes)
 
     def clear(self) -> None:

@@ -49,7 +49,7 @@ class RouterWeights(Measurement):
 
         routers = self.sources.hooks.routers.found
         values = self.sources.hooks.routers.sums.new_full((len(_STATS), len(routers)), float("nan"))
-        if not self.sources.measured:
+        if not self.sources.measured or self.FAMILY not in self.sources.config.measure:
             return [values.flatten()]
         turns = max(1, min(_TURNS, len(routers)))
         for at in range(self._turn % turns, len(routers), turns):

@@ -79,7 +79,8 @@ def model_of(family, again=False):
         if "e_score_correction_bias" in name:
             buffer.normal_(0, 0.05)
     if again:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
     return model.train()
 
 
