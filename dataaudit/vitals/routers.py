@@ -77,7 +77,7 @@ class SourceCounts:
         if self.table is None or self.table.shape[1] != sources + 1:
             routers, experts = self._shape
             self.table = torch.zeros(routers, sources + 1, experts, dtype=torch.int64, device=self._device)
-        self.ids = ids.where((ids >= 0) & (ids < sources), sources)
+        self.ids = ids.long().where((ids >= 0) & (ids < sources), sources)
 
     def add(self, row: int, chosen: torch.Tensor) -> None:
         """Count experts that were chosen, int64[tokens, k], of a layer."""

@@ -183,6 +183,10 @@ _ABOUT: dict[str, tuple[str, str]] = {
         "See whether it goes on; the source of the threshold is in the event.",
     ),
 }
+_SAID = {
+    "frozen": "its weights are not trained any more",
+    "unused": "it was sent no token in a window of steps",
+}
 _MOST = 8
 """Followers that an incident lists."""
 
@@ -363,10 +367,8 @@ def _what(alarm: Mapping[str, Any]) -> Line:
         return say("{} is not finite{}", metric, batch)
     if rule == "rate":
         return say("the learning rate went from {} to {}", _number(alarm.get("before")), value)
-    if rule == "frozen":
-        return "its weights are not trained any more"
-    if rule == "unused":
-        return "it was sent no token in a window of steps"
+    if rule in _SAID:
+        return _SAID[rule]
     if "threshold" in alarm:
         return say("{} is {}, beyond {}", metric, value, _number(alarm["threshold"]))
     low, high = _number(alarm.get("low")), _number(alarm.get("high"))
