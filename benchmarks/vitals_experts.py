@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ from dataaudit.vitals.recorder import Recorder
 WIDTH = 256
 
 
-def best(call, times=30):
+def best(call: Callable[[], object], times: int = 30) -> tuple[float, float]:
     """Return the least seconds of a process in a call, and the median."""
     taken = []
     for _ in range(times):
@@ -32,7 +33,7 @@ def best(call, times=30):
     return min(taken), statistics.median(taken)
 
 
-def alone(experts, tokens, top_k):
+def alone(experts: int, tokens: int, top_k: int) -> list[tuple[float, float]]:
     """Return microseconds of the operator, and of a router's rows."""
     router = routers.Router(
         layer=0,
@@ -52,10 +53,10 @@ def alone(experts, tokens, top_k):
     seen = best(lambda: routers.see_router(logits, chosen, own.sums, site.id))
     own.sources.use(torch.arange(8), 8)
     by_source = best(lambda: routers.see_router(logits, chosen, own.sums, site.id))
-    return seen, by_source, best(lambda: rows_of(router.weight.detach()))
+    return [seen, by_source, best(lambda: rows_of(router.weight.detach()))]
 
 
-def model_of(experts, top_k):
+def model_of(experts: int, top_k: int) -> nn.Module:
     """Return a small mixture of transformers, of random weights."""
     import transformers
 
@@ -76,19 +77,19 @@ def model_of(experts, top_k):
     return transformers.Qwen3MoeForCausalLM(config).train()
 
 
-def paired(experts, tokens, top_k, steps):
-    """Return the median share that steps with experts measured take more than their neighbours without, and its spread."""
+def paired(experts: int, tokens: int, top_k: int, steps: int) -> tuple[float, list[float]]:
+    """Return seconds of a step, and quartiles of what steps with experts measured take more than their neighbours."""
     model = model_of(experts, top_k)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     batch = torch.randint(0, 512, (tokens // 256, 256))
     config = VitalsConfig(adapt=False, measure=("experts",), interval=8)
 
-    def step():
+    def step() -> None:
         model(batch, labels=batch).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    def watched(vitals):
+    def watched(vitals: Vitals) -> None:
         with vitals.step():
             step()
 
@@ -109,18 +110,17 @@ def paired(experts, tokens, top_k, steps):
     return statistics.median(plain), quarters
 
 
-def main():
+def main() -> None:
+    """Print costs for 8, 32 and 128 experts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--steps", type=int, default=40)
     given = parser.parse_args()
     torch.set_num_threads(1)
     for experts, top_k in ((8, 2), (32, 4), (128, 8)):
-        seen, by_source, rows = alone(experts, given.tokens, top_k)
-        microseconds = [f"{1e6 * least:.0f} (median {1e6 * median:.0f})" for least, median in (seen, by_source, rows)]
-        print(
-            f"E={experts} k={top_k}: operator {microseconds[0]} us, by source {microseconds[1]}, rows {microseconds[2]}"
-        )
+        costs = alone(experts, given.tokens, top_k)
+        least = ", ".join(f"{1e6 * least:.0f} (median {1e6 * median:.0f})" for least, median in costs)
+        print(f"E={experts} k={top_k}: operator, by source, rows of the router: {least} us")
         seconds, (low, middle, high) = paired(experts, given.tokens, top_k, given.steps)
         print(f"  a step {1e3 * seconds:.0f} ms; with experts {middle:+.2%} (quartiles {low:+.2%} to {high:+.2%})")
 

@@ -94,7 +94,7 @@ def routers_of(model):
 def chosen_by(router, family, logits):
     """Return the experts of a token, of a list of its logits in float64."""
     k = getattr(router, "top_k", 2)
-    scores = {at: value for at, value in enumerate(logits)}
+    scores = dict(enumerate(logits))
     if family == "deepseek_v3":
         bias = router.e_score_correction_bias.tolist()
         scores = {at: 1 / (1 + math.exp(-value)) + bias[at] for at, value in scores.items()}

@@ -330,14 +330,14 @@ def test_who_does_not_ask_for_experts_gets_none():
 
 def test_a_mapping_names_a_router_and_says_where_it_is_wrong():
     layers = {"layers": "blocks", "attention": "attention", "heads": made.HEADS}
-    with pytest.raises(ConfigError, match="router, moe.gate"):
+    with pytest.raises(ConfigError, match=r"router, moe\.gate"):
         Vitals(experts.model_of("mapped"), None, VitalsConfig(mapping=Mapping(**layers, router="moe.gate")))
     for wrong in ({"router": ""}, {"top_k": -1}, {"top_k": True}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             Mapping(**layers, **wrong)
     model, unknown = experts.model_of("mapped"), Mapping(**layers, router="moe.scores")
     _, events, vitals = run(model, config_of("x", mapping=unknown), 1)
-    assert ["router"] == [detail["what"] for _, kind, detail in events if kind == "not_seen"]
+    assert [detail["what"] for _, kind, detail in events if kind == "not_seen"] == ["router"]
     assert "Mapping(..., top_k=...)" in str(events)
     assert vitals.summary()["found"]["experts"] == "2 of 2 layers, 5 experts, some a token"
 
