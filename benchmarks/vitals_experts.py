@@ -98,7 +98,7 @@ def paired(experts: int, tokens: int, top_k: int, steps: int) -> tuple[float, li
     with Vitals(model, optimizer, config, [MemorySink()]) as vitals:
         watched(vitals)
         for turn in range(steps):
-            ways = [step, lambda: watched(vitals)]
+            ways: list[Callable[[], None]] = [step, lambda: watched(vitals)]
             seconds = {}
             for way in ways if turn % 2 else ways[::-1]:
                 begun = time.process_time()

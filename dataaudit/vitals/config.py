@@ -28,7 +28,7 @@ class VitalsConfig:
         sampled_rows: Rows of attention, of one row of the batch, that are computed in float32.
         micro_batches: Batches of a step that are kept apart; further ones take the place of the first.
         interval: Steps whose values are copied to the host together.
-        window: Steps over which a unit's mean is taken before it is called dead.
+        window: Steps over which units' means and experts' tokens are taken, before any is called dead.
         healthy: First and last step of a span of this run that is known to be healthy: deviations raise nothing before
             its end, and its end reports how many series are judged. Without it each is judged from 64 values on.
         baseline: A healthy baseline, of :func:`dataaudit.vitals.baseline.baseline_of_run`, in place of each series' own

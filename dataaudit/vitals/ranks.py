@@ -1,8 +1,9 @@
 """Sums of whole numbers over all ranks, taken in a thread: training waits for no other rank.
 
 A rank announces itself in the store of the default group. When all have, they form a group of their own, over gloo, and
-sum a table at the end of every window: an all_reduce each. So every rank makes vitals of the same model, with the same
-settings. Where one does not come within a minute, or another window is added, sums end, and why is reported.
+sum a table at the end of every window: an all_reduce each. So every rank makes vitals of the same layers, with the same
+settings, in the same order. Where a rank does not come within a minute, or adds another window, sums end, and why is
+reported.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class RankSums:
     def __init__(self, name: str) -> None:
         self.why = ""
         """Why tables are of this rank alone; empty where they are of all."""
-        self._windows = 0
+        self._windows, self._closed = 0, False
         name = f"{next(_NUMBERS)} {name}"
         self._given: queue.Queue[Ints | None] = queue.Queue()
         self._sums: queue.Queue[Ints] = queue.Queue()
@@ -65,6 +66,7 @@ class RankSums:
 
     def close(self) -> None:
         """End the thread, and wait for what it is at."""
+        self._closed = True
         self._given.put(None)
         self._thread.join(_ENDS)
 
@@ -82,7 +84,7 @@ class RankSums:
         store.set(str(rank), "here")
         until = time.monotonic() + _WAITS.total_seconds()
         while not store.check([str(item) for item in range(number)]):
-            if time.monotonic() > until:
+            if self._closed or time.monotonic() > until:
                 raise TimeoutError
             time.sleep(_POLLS)
         group = distributed.ProcessGroupGloo(store, rank, number, _WAITS)

@@ -19,7 +19,7 @@ from torch import nn
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.vitals.norms import PIECE
-from dataaudit.vitals.recorder import Recorder, Site, UnfitError
+from dataaudit.vitals.recorder import Recorder, Site, UnfitError, see_failure
 from dataaudit.vitals.recorder import _operator as operator
 from dataaudit.vitals.structure import Mapping, Structure, names_used
 
@@ -142,7 +142,10 @@ class Routers:
     def see(self, site: RouterSite, output: object) -> None:
         """Hand what a router returns to the operator."""
         logits, chosen = _read(output, site.router.experts)
-        see_router(logits.detach(), chosen, self.sums, site.id)
+        if logits is None:
+            see_failure(self.sums, site.id, f"it returns no number for each of {site.router.experts} experts")
+        else:
+            see_router(logits.detach(), chosen, self.sums, site.id)
 
     def read(self) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
         """Return a step's choices and probabilities, [routers, experts], and :data:`SUMS`, [routers]."""
@@ -208,8 +211,10 @@ def _experts(module: nn.Module) -> tuple[int, set[int]]:
 
 
 def _router(layer: int, block: nn.Module, router: nn.Module, weight: nn.Parameter, mapping: Mapping | None) -> Router:
-    capacity = _number(router, block, _CAPACITY)
+    capacity, why = _number(router, block, _CAPACITY), ""
     factor = any(getattr(item, _FACTOR, None) for item in (router, block, getattr(block, "config", None)))
+    if factor and not capacity:
+        why = "its capacity follows from a factor, and how that is rounded is not known"
     used = [names_used(type(item)) for item in (router, block) if not type(item).__module__.startswith("torch.nn.")]
     kinds = [item & {"softmax", "sigmoid"} for item in used]
     kind = next((item for item in kinds if item), {"softmax"})
@@ -221,9 +226,7 @@ def _router(layer: int, block: nn.Module, router: nn.Module, weight: nn.Paramete
         top_k=(0 if mapping is None else mapping.top_k) or _number(router, block, _TOP_K),
         sigmoid="softmax" not in kind,
         capacity=capacity,
-        why=""
-        if capacity or not factor
-        else "its capacity follows from a factor, and how that is rounded is not known",
+        why=why,
     )
 
 
@@ -235,14 +238,14 @@ def _number(router: nn.Module, block: nn.Module, names: Sequence[str]) -> int:
     return next((item for item in named if isinstance(item, int) and item > 0), 0)
 
 
-def _read(output: object, experts: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the number of each expert, and what was chosen, of what a router returns; raise where there is none."""
+def _read(output: object, experts: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return the number of each expert, and what was chosen, of what a router returns; None where there is none."""
     items = list(output.values()) if isinstance(output, dict) else output
     items = list(items) if isinstance(items, tuple | list) else [items]
     tensors = [item for item in items if isinstance(item, torch.Tensor) and item.dim() > 1]
     wide = [item for item in tensors if item.is_floating_point() and item.shape[-1] == experts]
     if not wide:
-        raise UnfitError(f"what the router returns has no number for each of {experts} experts")
+        return None, None
     whole = [item for item in tensors if not item.is_floating_point() and item.shape[:-1] == wide[0].shape[:-1]]
     return (wide[0], whole[0]) if whole else (wide[-1], None)  # scores may stand before logits
 
@@ -262,7 +265,7 @@ def _routed(logits: torch.Tensor, chosen: torch.Tensor | None, sums: torch.Tenso
             chosen = logits.topk(router.top_k).indices
         chosen = chosen.flatten(0, -2)
         masked = chosen.shape[-1] == experts != router.top_k
-        sent = tokens * (router.top_k or (1 if masked else chosen.shape[-1]))
+        sent = tokens * ((router.top_k or 1) if masked else chosen.shape[-1])
         if masked:  # it lacks what was dropped
             chosen = torch.arange(experts, device=chosen.device).where(chosen > 0, experts)
         chosen = chosen.where((chosen >= 0) & (chosen < experts), experts).long()

@@ -33,7 +33,6 @@ _WINDOW = (
     ("moe_dead_experts", "dead"),
     ("moe_dead_experts", "cold"),
 )
-LOAD = "load"
 
 
 class ExpertLoads(Measurement):
@@ -45,7 +44,7 @@ class ExpertLoads(Measurement):
             "router_token_entropy",
             "entropy",
             stats=frozenset({"normalised"}),
-            flops="10·E a token",
+            flops="12·E a token",
             chart=("normalised", "Entropy of a token's router scores / log E"),
         ),
         Metric(
@@ -61,7 +60,7 @@ class ExpertLoads(Measurement):
             "share",
             stats=frozenset({"dead", "cold"}),
             whole=True,
-            rules={"unused": frozenset({LOAD})},
+            rules={"unused": frozenset({"load"})},
             part="expert",
             chart=("dead", "Experts without a token in a window"),
         ),
@@ -88,7 +87,7 @@ class ExpertLoads(Measurement):
                 for metric, stat in (*_STEP, *_WINDOW)
                 for router in routers
             ),
-            *(Column("moe_dead_experts", item.layer, at, LOAD) for item in routers for at in range(item.experts)),
+            *(Column("moe_dead_experts", item.layer, at, "load") for item in routers for at in range(item.experts)),
         ]
 
     def values(self) -> list[torch.Tensor]:
@@ -153,18 +152,18 @@ class ExpertLoads(Measurement):
         config = sources.config
         if ranks() == 1 or not self._sizes or self.FAMILY not in config.measure:
             return None
-        return RankSums(f"{config.window} {config.first_step} {self._sizes}")
+        names = [sources.structure.layers[router.layer].name for router in sources.hooks.routers.found]
+        return RankSums(f"{config.window} {config.first_step} {names} {self._sizes}")
 
 
 def of_window(counts: Floats) -> tuple[list[float], Floats]:
     """Return of choices of a window, float64[E], the numbers of :data:`_WINDOW`, and each over the even share."""
-    even = counts.mean()
-    loads = counts / even if even >= LEAST_EVEN else np.full(len(counts), math.nan)
-    if not counts.any():
-        return [math.nan] * len(_WINDOW), loads
+    even, unknown = counts.mean(), np.full(len(counts), math.nan)
+    if not even:
+        return [math.nan] * len(_WINDOW), unknown
+    loads = counts / even
     shares = counts[counts > 0] / counts.sum()
-    entropy = float(-(shares * np.log(shares)).sum() / math.log(len(counts)))
-    numbers = [entropy, float(counts.std() / even)]
+    numbers = [float(-(shares * np.log(shares)).sum() / math.log(len(counts))), float(loads.std())]
     if even < LEAST_EVEN:
-        return [*numbers, math.nan, math.nan], loads
-    return [*numbers, float((counts == 0).sum()), float(((loads > 0) & (loads < COLD)).sum())], loads
+        return [*numbers, math.nan, math.nan], unknown
+    return [*numbers, float((loads == 0).sum()), float(((loads > 0) & (loads < COLD)).sum())], loads

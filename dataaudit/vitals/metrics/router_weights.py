@@ -31,7 +31,7 @@ class RouterWeights(Measurement):
             flops="4·E·d for a router",
             chart=("mean_cosine", "Mean cosine of router rows"),
         ),
-        Metric("router_centered_conditioning", "log", flops="5·E·d for a router"),
+        Metric("router_centered_conditioning", "log", flops="4·E·d for a router"),
     )
 
     def __init__(self, sources: Sources) -> None:

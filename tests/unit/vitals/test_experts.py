@@ -342,6 +342,17 @@ def test_a_mapping_names_a_router_and_says_where_it_is_wrong():
     assert vitals.summary()["found"]["experts"] == "2 of 2 layers, 5 experts, some a token"
 
 
+def test_a_router_that_returns_too_few_numbers_is_reported():
+    model = experts.model_of("mapped")
+    experts.routers_of(model)[0].register_forward_hook(lambda _, __, output: output[..., :3])
+    with Vitals(model, None, config_of("mapped"), [sink := MemorySink()]) as vitals:
+        with vitals.step():
+            made.loss_of(model, 1)
+    missing = [detail for _, kind, detail in sink.events if kind == "not_seen"]
+    assert missing == [{"what": "router", "layers": [0], "why": "it returns no number for each of 5 experts"}]
+    assert {row[2] for row in sink.values if row[1] == "moe_util_entropy"} == {1}
+
+
 def test_what_is_there_after_a_softmax_is_taken_as_shares():
     logits = torch.randn(6, 4)
     true = torch.special.entr(logits.double().softmax(-1)).sum().item()
