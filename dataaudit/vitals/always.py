@@ -3,8 +3,10 @@
 - *fold*: an amount is 4 times the median of its own last 32 values, or a quarter of it, three values in a row, by more
   than the learning rate explains (to the power of 1.5 of its movement) and by more than 6 robust deviations; metrics
   may declare another factor than 4;
-- *collapse*: attention of a head, or of half the heads of a layer, has next to no entropy, and had a fourfold;
+- *collapse*: attention of a head, or of half the heads of a layer, has next to no entropy, and had a fourfold; so do
+  shares of tokens of a layer's experts;
 - *dead*: half or more of the units of an MLP are silent;
+- *unused*: an expert was sent no token in a window whose even share is 32 tokens or more;
 - *frozen*: weights of a layer are not moved in two of its turns, at a rate above 0, by updates that were not skipped;
 - *state*: an optimizer's state is not finite;
 - *rate*: the learning rate leaves its schedule: it is three times as large a step later, or a third.
@@ -50,7 +52,7 @@ TURNS = 2
 """Turns of a layer, one after the other, in which its weights were not moved."""
 
 
-_RULES: tuple[Rule, ...] = ("fold", "collapse", "rise", "dead", "frozen", "state", "skipped")
+_RULES: tuple[Rule, ...] = ("fold", "collapse", "rise", "dead", "frozen", "state", "skipped", "unused")
 
 
 class Schedule:
@@ -182,7 +184,7 @@ class Always(Arrays):
     def __init__(self, keys: Sequence[Key], units: Mapping[int, int]) -> None:
         number = len(keys)
         self.open = np.zeros(number, bool)
-        self._fold, self._entropy, self._logits, self._dead, self._frozen, self._finite, self._skipped = (
+        self._fold, self._entropy, self._logits, self._dead, self._frozen, self._finite, self._skipped, self._unused = (
             np.array([declared(key.metric).follows(rule, key.stat) for key in keys], bool) for rule in _RULES
         )
         self._units = np.array([units.get(key.layer, 0) for key in keys], np.float64)
@@ -207,6 +209,7 @@ class Always(Arrays):
                 (self._dead, values >= np.maximum(half, 1.0), "dead", 0.0, half),
                 (self._frozen & (self._layer >= 0), (values == 0) & moves, "frozen", 0.0, math.inf),
                 (self._finite, values < 1, "state", 1.0, 1.0),
+                (self._unused, values == 0, "unused", 0.0, math.inf),
             ):
                 own = chosen & beyond
                 if name == "frozen":

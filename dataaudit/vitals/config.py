@@ -60,7 +60,7 @@ class VitalsConfig:
         interval: Steps whose values are copied to the host together.
         delta: Steps between the weights that ``updates`` compares. A multiple of the steps between measurements, which
             are powers of 2: else only those comparisons are made whose both ends are measured.
-        window: Steps over which a unit's mean is taken before it is called dead.
+        window: Steps over which units' means and experts' tokens are taken, before any is called dead.
         healthy: First and last step of a span of this run that is known to be healthy: deviations raise nothing before
             its end, and its end reports how many series are judged. Without it each is judged from 64 values on.
         baseline: A healthy baseline, of :func:`dataaudit.vitals.baseline.baseline_of_run`, in place of each series' own

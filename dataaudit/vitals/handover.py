@@ -81,6 +81,7 @@ class Handover:
         self._seen: list[_Seen] = []
         self._batches: deque[tuple[AsyncCopy, list[_Seen]]] = deque()
         self._numbers: deque[tuple[int, list[Column], AsyncCopy]] = deque()
+        self._tables: deque[tuple[int, Sequence[Column], AsyncCopy]] = deque()
         self._silent: set[tuple[int, str]] = set()
         """Sites of which nothing is seen, and why, where that was reported."""
 
@@ -104,6 +105,10 @@ class Handover:
                 slot.fill_(number)  # a copy from the host would be waited for
         self._numbers.append((step, list(numbers), AsyncCopy(values)))
 
+    def add_table(self, step: int, columns: Sequence[Column], values: torch.Tensor) -> None:
+        """Send values of a step to the host that stand in no vector, and are not judged."""
+        self._tables.append((step, columns, AsyncCopy(values)))
+
     def finish(self) -> None:
         """Hand over everything; this waits for the device."""
         self._copy()
@@ -120,6 +125,10 @@ class Handover:
                 detail = {"metric": column.metric, "layer": -1, "head": -1, "stat": column.stat}
                 self._not_finite(step, f"number {column.metric}", detail, known=math.isfinite(value))
             self._reporter.values(step, columns, values)
+        while self._tables and (wait or self._tables[0][2].ready()):
+            step, own, table = self._tables.popleft()
+            rows = np.flatnonzero(table.numpy())
+            self._reporter.values(step, [own[at] for at in rows.tolist()], table.numpy()[rows])
         while self._batches and (wait or self._batches[0][0].ready()):
             table, steps = self._batches.popleft()
             for seen, values in zip(steps, table.numpy(), strict=True):

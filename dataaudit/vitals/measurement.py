@@ -84,6 +84,10 @@ class Measurement:
     def arrived(self, values: Floats, context: Arrived) -> None:
         """See, and change, the numbers of a step when they are on the host."""
 
+    def table(self) -> tuple[Sequence[Column], torch.Tensor] | None:
+        """Return values of the step beside its vector, written where they are not 0, and not judged; None for none."""
+        return None
+
     def why_not(self) -> str | None:
         """Return why its metrics do not apply to this run; None where they do."""
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, NamedTuple
 
-Rule = Literal["fold", "rise", "collapse", "dead", "frozen", "state", "not_finite", "skipped"]
+Rule = Literal["fold", "rise", "collapse", "dead", "frozen", "state", "not_finite", "skipped", "unused"]
 ALL: frozenset[str] = frozenset()
 """Every statistic of a metric."""
 FOLD = 4.0
@@ -87,6 +87,8 @@ class Metric:
     read."""
     listed: bool = True
     """Whether the summary lists it, and no number of the loop may have its name."""
+    part: str = "head"
+    """What a number in ``head`` is of, in words."""
     chart: tuple[str, str] | None = None
     """Statistic that the page of a run draws, and its title."""
     by_head: bool = False

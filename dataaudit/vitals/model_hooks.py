@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from dataaudit.vitals.recorder import (
     see_projected_heads,
     see_units,
 )
+from dataaudit.vitals.routers import Router, Routers, RouterSite
 from dataaudit.vitals.structure import EXACT_ROWS, OWN_LOGITS, PROJECTED, Attention, Layer, Structure, function_of
 
 _KEPT_AS = "_dataaudit_heads"
@@ -70,7 +71,14 @@ class ModelHooks:
     """
 
     def __init__(
-        self, model: nn.Module, structure: Structure, device: torch.device, *, micro_batches: int, rows: int
+        self,
+        model: nn.Module,
+        structure: Structure,
+        device: torch.device,
+        *,
+        micro_batches: int,
+        rows: int,
+        routers: Sequence[Router] = (),
     ) -> None:
         self.why: dict[str, str] = {}
         """By the name of an attention module: why it is not measured."""
@@ -78,7 +86,8 @@ class ModelHooks:
         outputs = _outputs(structure)
         self.unit_layers = [layer for layer in structure.layers if layer.down is not None]
         self.head_layers = [layer for layer in structure.layers if self._can_see(layer.attention)]
-        self.recorder = Recorder(len(outputs) + len(self.unit_layers) + len(self.head_layers), micro_batches)
+        sites = len(outputs) + len(self.unit_layers) + len(self.head_layers) + len(routers)
+        self.recorder = Recorder(sites, micro_batches)
         self._stack, self._of_step = ExitStack(), ExitStack()
         self._fast = {
             id(inner): layer
@@ -101,6 +110,10 @@ class ModelHooks:
             self._site(index, layer.index, "heads", heads=_heads_of(layer), rows=rows)
             for index, layer in enumerate(self.head_layers)
         ]
+        self.routers = Routers(routers, device)
+        self.routed = [self.routers.site(row, self.recorder, len(self.sites) + row) for row in range(len(routers))]
+        """Sites of routers."""
+        self.sites += self.routed
 
         def empty(*shape: int) -> torch.Tensor:
             return torch.full(shape, torch.nan, device=device)
@@ -121,6 +134,8 @@ class ModelHooks:
         for site, layer in zip(self.attention, self.head_layers, strict=True):
             assert layer.attention is not None
             self._hook_attention(layer.attention, site)
+        for routed in self.routed:
+            self._hook_router(routed)
         for above in model.modules():  # a compiler guards on the step here, as it does at hooks that stay
             called = id(above) not in self._fast and not isinstance(above, nn.ModuleList)
             if called and any(id(item) in self._fast for item in above.modules()):
@@ -149,14 +164,19 @@ class ModelHooks:
         self.stop()
         self._stack.close()
 
-    def sites_of(self, layers: set[int], attention: set[int]) -> list[int]:
-        """Return the sites of activations and units of some layers, of heads of others. Layer -1: the whole model."""
-        return [site.number for site in self.sites if site.layer in (attention if site.part == "heads" else layers)]
+    def sites_of(self, layers: set[int], attention: set[int], experts: set[int] | None = None) -> list[int]:
+        """Return the sites of activations and units of some layers, of heads and routers of others.
+
+        Layer -1: the whole model.
+        """
+        by_part = {"heads": attention, "router": experts or set()}
+        return [site.number for site in self.sites if site.layer in by_part.get(site.part, layers)]
 
     def clear(self) -> None:
         """Forget what the last step wrote."""
         for slots, none in ((self.activations, torch.nan), (self.units, torch.nan), (self.heads, ABSENT)):
             slots.fill_(none)
+        self.routers.clear()
 
     def _site(self, index: int, layer: int, part: str, **more: int) -> Site:
         site = Site(recorder=self.recorder, number=len(self.sites), index=index, layer=layer, part=part, **more)
@@ -202,6 +222,13 @@ class ModelHooks:
 
         hook = self._hook(see, slots, site)
         self._register(module, site, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
+
+    def _hook_router(self, site: RouterSite) -> None:
+        def see(_: nn.Module, _args: object, output: object) -> None:
+            self.routers.see(site, output)
+
+        hook = self._hook(see, self.routers.sums, site)
+        self._register(site.router.module, site, lambda: site.router.module.register_forward_hook(hook))
 
     def _hook_attention(self, attention: Attention, site: Site) -> None:
         module = attention.module

@@ -55,14 +55,20 @@ class Mapping:
     """Within a layer."""
     embedding: str | None = None
     final_norm: str | None = None
+    router: str | None = None
+    """Of experts, within a layer: it holds a matrix [experts, d], and returns a number for each expert."""
+    top_k: int = 0
+    """Experts that a token is sent to, where neither the router nor what it returns says it."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "attention", "mlp", "embedding", "final_norm"):
+        for name in ("layers", "attention", "mlp", "embedding", "final_norm", "router"):
             value = getattr(self, name)
             if not (isinstance(value, str) and value) and (value is not None or name == "layers"):
                 raise ConfigError(f"vitals: Mapping: {name}: expected a dotted name, found {value!r}")
-        if not isinstance(self.heads, int) or isinstance(self.heads, bool) or self.heads < 0:
-            raise ConfigError(f"vitals: Mapping: heads: expected a whole number, found {self.heads!r}")
+        for name in ("heads", "top_k"):
+            number = getattr(self, name)
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise ConfigError(f"vitals: Mapping: {name}: expected a whole number, found {number!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +186,7 @@ def _is_attention(module: nn.Module) -> bool:
 
 def _kind_of(of: Any) -> str | None:
     """Return of what kind the attention of a class is, by the names that its code uses; None: it is none."""
-    own = [vars(item) for item in of.__mro__ if not item.__module__.startswith("torch.nn.modules")]
-    functions = [inspect.unwrap(item) for names in own for item in names.values() if inspect.isfunction(item)]
-    used = {name for function in functions for name in _names(function.__code__)}
+    used = names_used(of)
     kind = next((kind for name, kind in _CALLS.items() if name in used), None)
     if kind == "mapped" and used & {"softmax", "Softmax"}:
         kind = "either"
@@ -191,6 +195,13 @@ def _kind_of(of: Any) -> str | None:
 
 
 _kind: Callable[[Any], str | None] = functools.cache(_kind_of)
+
+
+def names_used(of: type) -> set[str]:
+    """Return the names that the code of a class uses, but for what it has from torch."""
+    own = [vars(item) for item in of.__mro__ if not item.__module__.startswith("torch.nn.modules")]
+    functions = [inspect.unwrap(item) for names in own for item in names.values() if inspect.isfunction(item)]
+    return {name for function in functions for name in _names(function.__code__)}
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -10,6 +10,7 @@ from torch import nn
 from dataaudit.vitals.attention_pass import source_of
 from dataaudit.vitals.config import FAMILIES, VitalsConfig
 from dataaudit.vitals.measurement import Measurement, Sources
+from dataaudit.vitals.metrics import declared
 
 _ORDER = (*FAMILIES, "")
 
@@ -34,6 +35,7 @@ def summary_of(
             if hooks.head_layers
             else "none",
             "update_to_weight": sources.weights.estimator,
+            "router_token_entropy": hooks.routers.estimator,
         },
         "preset": config.preset,
         "alarms": _what_alarms(config),
@@ -42,7 +44,7 @@ def summary_of(
 
 def _what_is_found(model: nn.Module, sources: Sources) -> dict[str, Any]:
     """Return the parts of a model that were found, in words and numbers."""
-    structure, seen = sources.structure, sources.hooks.head_layers
+    structure, hooks, seen = sources.structure, sources.hooks, sources.hooks.head_layers
     layers = structure.layers
     heads = sorted({layer.attention.heads for layer in seen if layer.attention})
     kinds = sorted({layer.attention.kind for layer in seen if layer.attention})
@@ -53,6 +55,7 @@ def _what_is_found(model: nn.Module, sources: Sources) -> dict[str, Any]:
         "where": layers[0].name.rpartition(".")[0] or layers[0].name,
         "attention": f"{len(seen)} of {len(layers)} layers{of_heads}",
         "mlp": f"{sum(layer.mlp is not None or layer.down is not None for layer in layers)} of {len(layers)} layers",
+        "experts": hooks.routers.in_words(len(layers)),
         "embedding": structure.embedding[0] if structure.embedding else "none",
         "final_norm": structure.final_norm[0] if structure.final_norm else "none",
         "not_seen": ", ".join(structure.others) or "nothing",
@@ -82,7 +85,8 @@ def covered(metrics: Mapping[str, Mapping[str, Any]]) -> str:
 
 def in_a_line(detail: Mapping[str, Any]) -> str:
     """Return an alarm or a warning that opens an incident as a sentence."""
-    named = [f"{what} {detail[what]}" for what in ("layer", "head") if detail.get(what, -1) >= 0]
+    parts = (("layer", "layer"), ("head", declared(str(detail.get("metric"))).part))
+    named = [f"{word} {detail[what]}" for what, word in parts if detail.get(what, -1) >= 0]
     where = ", ".join(named) or "whole model"
     words = detail.get("what") or f"{detail['metric']} of {where} {_WORDS.get(str(detail.get('rule')), 'is off')}"
     value = f" ({detail['value']:.4g})" if isinstance(detail.get("value"), float) and "what" not in detail else ""
@@ -96,6 +100,7 @@ _WORDS = {
     "state": "is not finite in the optimizer's state",
     "rate": "left its schedule",
     "dead": "counts half its units or more as silent",
+    "unused": "was sent no token in a window",
     "collapse": "has next to no entropy left",
     "frozen": "says that the layer does not train any more",
     "fold": "is far from its recent median",

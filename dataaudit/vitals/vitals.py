@@ -41,6 +41,7 @@ from dataaudit.vitals.metrics import MEASUREMENTS, METRICS
 from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.model_hooks import ModelHooks
 from dataaudit.vitals.replicas import Tying, loss_dispersion, parameter_checksum, ranks_that_differ
+from dataaudit.vitals.routers import find_routers
 from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import in_words, summary_of
@@ -98,7 +99,12 @@ class Vitals:
             self.structure, model, optimizers, device, self._stepped_outside, partial(self._failed, "updates")
         )
         self._hooks = ModelHooks(
-            model, self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
+            model,
+            self.structure,
+            device,
+            micro_batches=self.config.micro_batches,
+            rows=self.config.sampled_rows,
+            routers=find_routers(self.structure, self.config.mapping),
         )
         vars(model)[_WATCHED] = Mark()
         self._micro_batches = self._new_micro_batches()
@@ -203,6 +209,24 @@ class Vitals:
                 )
         self._numbers.update({Column(name, -1, -1, "value"): value for name, value in numbers.items()})
 
+    def log_sources(self, ids: torch.Tensor, sources: int) -> None:
+        """Take which source each token of the next forward pass is of, so that experts are counted by source.
+
+        It is called within a step, before the pass of each micro-batch, and holds until it is called again, or the step
+        ends. Counts of (source, expert) of a window of steps are rows of ``moe_source_load``, of this rank's tokens.
+
+        Args:
+            ids: Whole numbers of sources from 0, [rows] or [rows, tokens]: of a row of the batch, or token by token.
+            sources: How many there are; a number that is not below is not counted.
+
+        Raises:
+            ConfigError: These are no whole numbers of one or two dimensions.
+        """
+        if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or not 1 <= ids.dim() <= 2 or sources < 1:
+            raise ConfigError("vitals: log_sources: expected whole numbers, [rows] or [rows, tokens], and their number")
+        if self._open and self._sources.measured and "experts" in self.config.measure:
+            self._hooks.routers.sources.use(sent(ids.detach(), self._handover.ring.device), int(sources))
+
     def check_replicas(self, probe_loss: torch.Tensor | None = None) -> None:
         """Compare the weights of all ranks, and their losses on one batch; every rank calls it, within a step.
 
@@ -305,10 +329,11 @@ class Vitals:
         self._laps.begin()
         measured = self._cadence.measures(number)
         every = {-1, *(layer.index for layer in self.structure.layers)} if measured else set()
-        layers, heads = (every if name in self.config.measure else set() for name in ("activations", "attention"))
+        families = ("activations", "attention", "experts")
+        parts = [every if name in self.config.measure else set() for name in families]
         self._hooks.recorder.batch_row = number
         turn, closely = self._cadence.turn(number), self._cadence.closely(number)
-        self._hooks.start(self._hooks.sites_of(layers, heads), turn=turn, closely=closely)
+        self._hooks.start(self._hooks.sites_of(*parts), turn=turn, closely=closely)
         if self._micro_batches is not None:
             self._micro_batches.start(number, measured=measured)
         self._sources.step, self._sources.measured = number, measured
@@ -363,6 +388,9 @@ class Vitals:
                 known = every == self._cadence.budget.every  # a time of another cadence says nothing
                 if known and (decided := self._cadence.see(step, seconds)) is not None:
                     self._reporter.event(step, "cadence", decided)
+        for item in self._measurements:
+            if (table := item.table()) is not None:
+                self._handover.add_table(number, *table)
         if self._numbers:
             self._handover.add_numbers(number, self._numbers)
             self._numbers = {}

@@ -21,6 +21,7 @@ from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.statistics import Floats, Ints, spread
 from dataaudit.training.attribution.step_detector import ratio
 from dataaudit.training.pages.run_blocks import table
+from dataaudit.vitals.metrics import declared
 
 MOST_BINS = 120
 """Columns of a picture; a column is the mean of the steps that share it."""
@@ -153,8 +154,12 @@ _ABOUT: dict[str, tuple[str, str]] = {
         "Half the units of an MLP or more give nothing: its weights get no gradient.",
         "Look at its bias and at the size of the last updates; go back to a checkpoint where they were alive.",
     ),
+    "unused": (
+        "The router passes an expert by: it gets no gradient, and its memory and work are for nothing.",
+        "Compare the loss that balances loads, the router's rate and its bias with those of a healthy run.",
+    ),
     "collapse": (
-        "Attention looks at one key in effect: its gradient vanishes.",
+        "Attention looks at one key in effect, or a router at one expert: the gradient of the choice vanishes.",
         "Look at the largest logit beside it; norms of queries and keys, or QK-clip, hold it.",
     ),
     "frozen": (
@@ -177,6 +182,10 @@ _ABOUT: dict[str, tuple[str, str]] = {
         "The value passed a threshold of the literature.",
         "See whether it goes on; the source of the threshold is in the event.",
     ),
+}
+_SAID = {
+    "frozen": "its weights are not trained any more",
+    "unused": "it was sent no token in a window of steps",
 }
 _MOST = 8
 """Followers that an incident lists."""
@@ -358,8 +367,8 @@ def _what(alarm: Mapping[str, Any]) -> Line:
         return say("{} is not finite{}", metric, batch)
     if rule == "rate":
         return say("the learning rate went from {} to {}", _number(alarm.get("before")), value)
-    if rule == "frozen":
-        return "its weights are not trained any more"
+    if rule in _SAID:
+        return _SAID[rule]
     if "threshold" in alarm:
         return say("{} is {}, beyond {}", metric, value, _number(alarm["threshold"]))
     low, high = _number(alarm.get("low")), _number(alarm.get("high"))
@@ -381,12 +390,12 @@ def _series(alarm: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _where(alarm: Mapping[str, Any]) -> str:
-    return where_line(alarm.get("layer"), alarm.get("head"))
+    return where_line(alarm.get("layer"), alarm.get("head"), declared(str(alarm.get("metric"))).part)
 
 
-def where_line(layer: Any, head: Any) -> str:
-    """Return which layer and head, in words."""
-    numbers = (("layer", _integer(layer)), ("head", _integer(head)))
+def where_line(layer: Any, head: Any, part: str = "head") -> str:
+    """Return which layer and head, or other part of it, in words."""
+    numbers = (("layer", _integer(layer)), (part, _integer(head)))
     return ", ".join(f"{what} {number}" for what, number in numbers if number >= 0) or "whole model"
 
 

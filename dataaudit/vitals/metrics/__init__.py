@@ -8,11 +8,15 @@ from dataaudit.vitals.measurement import Measurement
 from dataaudit.vitals.metric import Metric
 from dataaudit.vitals.metrics.activations import Activations
 from dataaudit.vitals.metrics.dead_units import DeadUnits
+from dataaudit.vitals.metrics.expert_drops import ExpertDrops
+from dataaudit.vitals.metrics.expert_loads import ExpertLoads
+from dataaudit.vitals.metrics.expert_sources import ExpertSources
 from dataaudit.vitals.metrics.gradient_noise import GradientNoise
 from dataaudit.vitals.metrics.gradient_spikes import GradientSpikes
 from dataaudit.vitals.metrics.heads import Heads
 from dataaudit.vitals.metrics.layer_std_sync import LayerStdSync
 from dataaudit.vitals.metrics.mup import MuPCheck
+from dataaudit.vitals.metrics.router_weights import RouterWeights
 from dataaudit.vitals.metrics.spectra import Spectra
 from dataaudit.vitals.metrics.step_counts import StepCounts
 from dataaudit.vitals.metrics.update_spectra import UpdateSpectra
@@ -30,6 +34,10 @@ MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
     Spectra,
     LayerStdSync,
     MuPCheck,
+    RouterWeights,
+    ExpertLoads,
+    ExpertDrops,
+    ExpertSources,
 )
 """In the order of a step's vector: new ones at the end, or states of checkpoints do not fit."""
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for kind in MEASUREMENTS for metric in kind.METRICS}
