@@ -10,6 +10,7 @@ from dataaudit.vitals.metrics.activations import Activations
 from dataaudit.vitals.metrics.dead_units import DeadUnits
 from dataaudit.vitals.metrics.gradient_noise import GradientNoise
 from dataaudit.vitals.metrics.gradient_spikes import GradientSpikes
+from dataaudit.vitals.metrics.head_norms import HeadNorms
 from dataaudit.vitals.metrics.heads import Heads
 from dataaudit.vitals.metrics.step_counts import StepCounts
 from dataaudit.vitals.metrics.weight_norms import WeightNorms
@@ -22,6 +23,7 @@ MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
     GradientNoise,
     StepCounts,
     GradientSpikes,
+    HeadNorms,
 )
 """In the order of a step's vector: new ones at the end, or states of checkpoints do not fit."""
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for kind in MEASUREMENTS for metric in kind.METRICS}
