@@ -7,6 +7,8 @@ from typing import Final
 from dataaudit.vitals.measurement import Measurement
 from dataaudit.vitals.metric import Metric
 from dataaudit.vitals.metrics.activations import Activations
+from dataaudit.vitals.metrics.adam_spikes import AdamSpikes
+from dataaudit.vitals.metrics.curvature import Curvature
 from dataaudit.vitals.metrics.dead_units import DeadUnits
 from dataaudit.vitals.metrics.gradient_noise import GradientNoise
 from dataaudit.vitals.metrics.gradient_spikes import GradientSpikes
@@ -24,6 +26,8 @@ MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
     StepCounts,
     GradientSpikes,
     HeadNorms,
+    AdamSpikes,
+    Curvature,
 )
 """In the order of a step's vector: new ones at the end, or states of checkpoints do not fit."""
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for kind in MEASUREMENTS for metric in kind.METRICS}
