@@ -74,6 +74,8 @@ class Recorder:
         """By site, why it could not be measured in this step."""
         self.failed: set[int] = set()
         """Sites that are left alone: unfit, or failed :data:`MOST_FAILURES` times."""
+        self.own_logits: set[int] = set()
+        """Sites whose model makes logits itself: queries and keys are not seen there."""
         self.refused: set[int] = set()
         """Sites where all rows and sampled ones did not agree: only sampled ones are measured from then on."""
         self.tokens = 0
@@ -182,8 +184,8 @@ def _root_of_fourths(rows: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
     parts = []
     for some in rows.split(max(1, most // rows.shape[1])):
         squares = (some - mean.reshape(1)).square_()  # of one dimension: float32 where values are below
-        parts.append(torch.linalg.vector_norm(squares, dim=1, dtype=torch.float32))
-    return torch.linalg.vector_norm(torch.cat(parts))
+        parts.append(torch.linalg.vector_norm(squares, dim=1))
+    return torch.linalg.vector_norm(torch.cat(parts)).float()
 
 
 def _largest(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -261,6 +263,7 @@ def _logits(logits: torch.Tensor, slots: torch.Tensor, site: Site) -> None:
     if not logits.numel():
         return
     row = site.next_row()
+    site.recorder.own_logits.add(site.number)
     if logits.dim() == 3:  # batch and heads in one
         logits = logits.unflatten(0, (-1, site.heads))
     if logits.dim() != 4 or logits.shape[1] != site.heads:

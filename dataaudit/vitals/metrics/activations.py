@@ -29,12 +29,16 @@ class Activations(Measurement):
         ),
         Metric("residual_rms", "log", rules={"fold": ALL}, chart=("block", "Root mean square of the residual stream")),
         Metric("activation_outlier_rate", "share", chart=("block", "Share of outliers")),
-        Metric("activation_kurtosis", "log", flops="5 x tokens x width", chart=("block", "Kurtosis of what blocks return")),
+        Metric(
+            "activation_kurtosis", "log", flops="5 x tokens x width", chart=("block", "Kurtosis of what blocks return")
+        ),
         Metric(
             "massive_activation",
             "log",
             stats=_RATIO,
-            thresholds=(Threshold(1e3, "massive is 1000 times the median: Sun et al., arXiv 2402.17762", stats=_RATIO),),
+            thresholds=(
+                Threshold(1e3, "massive is 1000 times the median: Sun et al., arXiv 2402.17762", stats=_RATIO),
+            ),
             flops="2 x tokens x width",
             chart=("ratio", "Largest activation / mean"),
         ),

@@ -24,7 +24,13 @@ class AdamSpikes(Measurement):
 
     FAMILY = "weights"
     METRICS = (
-        Metric("spam_spike_count", "share", whole=True, flops="3 x parameters of the layers in turn", chart=("all", "Spikes of gradients")),
+        Metric(
+            "spam_spike_count",
+            "share",
+            whole=True,
+            flops="3 x parameters of the layers in turn",
+            chart=("all", "Spikes of gradients"),
+        ),
     )
 
     def __init__(self, sources: Sources) -> None:

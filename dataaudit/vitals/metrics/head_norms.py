@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 _ABSENT = float("-inf")
+_OWN = "the model makes its own logits: queries and keys are not seen"
 _FIRST = 5
 """Of ``recorder.HEAD_STATS``: where the two norms stand."""
 
@@ -49,5 +50,9 @@ class HeadNorms(Measurement):
         hooks = self.sources.hooks
         if all(layer.attention.kind == "softmax" for layer in hooks.head_layers if layer.attention is not None):
             none = "; ".join(dict.fromkeys(hooks.why.values())) or self.sources.structure.missing("attention")
-            return "the model makes its own logits" if hooks.head_layers else none or "none found"
+            return _OWN if hooks.head_layers else none or "none found"
         return None
+
+    def gaps(self) -> dict[str, str]:
+        """Return that there are layers whose queries and keys are not seen, where their config says so only late."""
+        return {metric.name: _OWN for metric in self.METRICS} if self.sources.hooks.recorder.own_logits else {}

@@ -52,14 +52,12 @@ def test_statistics_of_heads_are_those_of_float64(dtype, masked, window, sinks):
             visible &= torch.arange(keys) > torch.arange(length)[:, None] - window
         held = None if sinks is None else torch.tensor(sinks[: shape[1]])
         rows = sample_rows(length, 7)
-        found = head_statistics(
-            attention_rows(query, key, Scores(scale=0.3, window=window, sinks=held, **given), rows)
-        )
+        found = head_statistics(attention_rows(query, key, Scores(scale=0.3, window=window, sinks=held, **given), rows))
         expected = naive(query, key, 0.3, visible, rows.tolist(), held)
         assert found[:, 4:].numpy() == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
-class SoftAttention(made.Attention):
+class SoftAttention(torch.nn.Module):
     """Attention that makes its matrix itself."""
 
     def forward(self, x):
@@ -101,7 +99,9 @@ def test_heads_of_a_model_are_those_of_its_projections(soft):
     model.blocks[1].attention.qkv.register_forward_hook(lambda _m, _a, output: kept.append(output.detach()))
     found, vitals, _ = trained(model, micro_batches=2)
     norms = [vitals.summary()["metrics"][name] for name in ("q_norm", "k_norm")]
-    assert norms == ["not_applicable: the model makes its own logits"] * 2 if soft else norms == ["ok"] * 2
+    own = "the model makes its own logits: queries and keys are not seen"
+    assert norms == ([f"not_applicable: {own}"] * 2 if soft else ["ok"] * 2)
+    assert (vitals.coverage()["q_norm"]["why"] == own) is soft
     parts = []
     for projected in kept:  # step 1 reads row 1 of the batch
         q, k, _ = (one.unflatten(-1, (made.HEADS, -1)).transpose(1, 2)[1:] for one in projected.chunk(3, -1))
@@ -128,7 +128,7 @@ def test_activations_of_blocks_are_those_of_float64():
     kurtosis = np.mean([((own - own.mean()) ** 4).mean() / own.var() ** 2 for own in kept])
     assert found[1, "activation_kurtosis", 0, -1, "block"] == pytest.approx(kurtosis, rel=1e-5)
     assert kurtosis > 10
-    assert found[1, "massive_activation", 0, -1, "ratio"] == pytest.approx(max(ratios), rel=1e-6)
+    assert found[1, "massive_activation", 0, -1, "ratio"] == pytest.approx(max(ratios), rel=1e-5)
     assert found[1, "massive_activation", 0, -1, "channel"] == 5
 
 
@@ -176,8 +176,13 @@ def test_an_activation_a_thousand_times_the_mean_is_warned_of_and_its_channel_na
 
     model.blocks[0].register_forward_hook(spoil)
     found, _, sink = trained(model)
-    (warning,) = [detail for _, kind, detail in sink.events if kind == "warning"]
-    assert (warning["metric"], warning["layer"], warning["stat"]) == ("massive_activation", 0, "ratio")
+    raised = [detail for _, kind, detail in sink.events if kind == "warning"]
+    warned = {
+        (detail["layer"], detail["stat"], detail["severity"])
+        for detail in raised
+        if detail["metric"] == "massive_activation"
+    }
+    assert warned == {(0, "ratio", 3), (1, "ratio", 3)}  # the residual stream carries it on
     assert found[1, "massive_activation", 0, -1, "channel"] == 9
 
 

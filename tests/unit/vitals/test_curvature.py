@@ -65,7 +65,9 @@ def test_a_loss_without_curvature_has_a_trace_of_0_and_one_that_is_not_finite_no
     model, draw = nn.Linear(3, 1), torch.Generator().manual_seed(0)
     groups = [[*model.parameters()]]
     assert traces(lambda batch: model(batch).sum(), torch.ones(2, 3), groups, 3, draw).eq(0).all()
-    assert traces(lambda batch: model(batch).square().sum(), torch.full((2, 3), math.nan), groups, 3, draw).isnan().all()
+    assert (
+        traces(lambda batch: model(batch).square().sum(), torch.full((2, 3), math.nan), groups, 3, draw).isnan().all()
+    )
 
 
 def test_nothing_waits_for_a_device():
