@@ -40,6 +40,20 @@ def _add_block(largest: tl.tensor, total: tl.tensor, moment: tl.tensor, logits: 
     return higher, kept * total + tl.sum(weights, 1), kept * (moment + grown * total) + tl.sum(products, 1)
 
 
+@triton.jit
+def _first(logits: tl.tensor, columns: tl.tensor, keys: tl.tensor) -> Any:
+    """Return the logit of the first key that each row sees in a block, -inf where it sees none."""
+    earliest = tl.min(tl.where(logits != float("-inf"), columns, keys), 1)
+    return tl.max(tl.where(columns == earliest[:, None], logits, float("-inf")), 1)
+
+
+@triton.jit
+def _store(to: tl.tensor, size: tl.tensor, own: tl.tensor, one: tl.tensor, two: tl.tensor, three: tl.tensor) -> None:
+    tl.store(to, one, mask=own)
+    tl.store(to + size, two, mask=own)
+    tl.store(to + 2 * size, three, mask=own)
+
+
 @triton.jit(do_not_specialize=["number", "length", "keys", "window"])
 def _online(
     query: tl.tensor,
@@ -79,8 +93,7 @@ def _online(
     block: tl.constexpr,
 ) -> None:
     first = tl.program_id(0) * block
-    batch = (tl.program_id(1) // heads).to(tl.int64)
-    head = (tl.program_id(1) % heads).to(tl.int64)
+    batch, head = (tl.program_id(1) // heads).to(tl.int64), (tl.program_id(1) % heads).to(tl.int64)
     places, across = first + tl.arange(0, block), tl.arange(0, padded)
     rows, stop = places, first + block
     if sampled:  # the last row of each of so many equal parts
@@ -96,23 +109,21 @@ def _online(
         other=0.0,
     ).to(tl.float32)
     largest = tl.full([block], float("-inf"), tl.float32)
-    total = tl.full([block], 0.0, tl.float32)
-    moment = tl.full([block], 0.0, tl.float32)
+    total, moment = tl.full([block], 0.0, tl.float32), tl.full([block], 0.0, tl.float32)
     count = tl.full([block], 0.0, tl.float32)
     opening, squares = tl.full([block], float("-inf"), tl.float32), tl.full([padded], 0.0, tl.float32)
     begin = tl.maximum(0, tl.min(rows) - window + 1) // block * block if has_window else 0
     end = tl.minimum(keys, stop) if causal else keys
-    if of_heads:  # the last block of rows reads all keys
-        is_last = tl.program_id(0) == tl.num_programs(0) - 1
-        begin, end = tl.where(is_last, 0, begin), tl.where(is_last, keys, end)
+    is_last = (tl.program_id(0) == tl.num_programs(0) - 1) & of_heads  # that block of rows reads all keys
+    begin, end = tl.where(is_last, 0, begin), tl.where(is_last, keys, end)
     for start in range(begin, end, block):
         columns = (start + tl.arange(0, block))[None, :]
         k = tl.load(
             key + columns * key_row + across[:, None] * key_width,
             mask=(columns < keys) & (across < width)[:, None],
             other=0.0,
-        )
-        logits = scale * tl.dot(q, k.to(tl.float32), input_precision=precision)
+        ).to(tl.float32)
+        logits = scale * tl.dot(q, k, input_precision=precision)
         if has_softcap:
             logits = softcap * (2.0 / (1.0 + tl.exp(-2.0 * logits / softcap)) - 1.0)
         seen = (columns < keys) & own
@@ -129,23 +140,17 @@ def _online(
                 logits = logits + given.to(tl.float32)
         logits = tl.where(seen, logits, float("-inf"))
         if of_heads:
-            wide = k.to(tl.float32)
-            squares += tl.sum(wide * wide, 1)
-            earliest = tl.min(tl.where(logits != float("-inf"), columns, keys), 1)
-            here = tl.sum(tl.where(columns == earliest[:, None], logits, 0.0), 1)
-            opening = tl.where((count == 0) & (earliest < keys), here, opening)
+            opening, squares = tl.where(count == 0, _first(logits, columns, keys), opening), squares + tl.sum(k * k, 1)
         count += tl.sum((logits != float("-inf")).to(tl.float32), 1)
         largest, total, moment = _add_block(largest, total, moment, logits)
     size = tl.num_programs(1).to(tl.int64) * number
     found += tl.program_id(1).to(tl.int64) * number + places
-    tl.store(found, largest, mask=places < number)
-    tl.store(found + size, largest + tl.log(total), mask=places < number)
-    tl.store(found + 2 * size, tl.log(total) - moment / total, mask=places < number)
+    lse = largest + tl.log(total)
+    _store(found, size, places < number, largest, lse, tl.log(total) - moment / total)
     tl.store(found + 3 * size, count, mask=places < number)
     if of_heads:
-        tl.store(found + 4 * size, tl.exp(opening - largest - tl.log(total)), mask=places < number)
-        tl.store(found + 5 * size, tl.sum(q * q, 1), mask=places < number)
-        tl.store(found + 6 * size, tl.full([block], 0.0, tl.float32) + tl.sum(squares, 0), mask=places < number)
+        all_squares = tl.sum(squares, 0) + 0.0 * count
+        _store(found + 4 * size, size, places < number, tl.exp(opening - lse), tl.sum(q * q, 1), all_squares)
 
 
 @triton.jit(do_not_specialize=["number", "all_keys"])
@@ -212,7 +217,8 @@ def _rows(
 ) -> torch.Tensor:
     """Return largest logit, log-sum-exp, entropy and keys of some rows, float32[4, B, H, number].
 
-    For ``of_heads`` three more: the first key's weight, the query's square, and at the last row the sum of all keys' squares.
+    For ``of_heads`` three more: the first key's weight, the query's square, and at the last row the sum of all keys'
+    squares.
     """
     mask, scale, softcap, window = scores.mask, scores.scale, scores.softcap, scores.window
     batch, heads, length, width = query.shape

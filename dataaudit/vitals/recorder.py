@@ -34,7 +34,7 @@ from dataaudit.vitals.norms import norm
 
 OUTLIER_SIGMA = 6.0
 """A value is an outlier that lies more standard deviations than this from the mean."""
-ACTIVATION_STATS = ("mean_abs", "rms", "outliers", "kurtosis", "largest", "channel")
+ACTIVATION_STATS = ("mean_abs", "mean", "variance", "outliers", "fourth", "largest", "channel")
 HEAD_STATS = (*ROW_STATS, *PASS_STATS)
 ROTATION = 8
 """Of this many layers one has all its rows measured in a step."""
@@ -165,27 +165,28 @@ def _activations(values: torch.Tensor, slots: torch.Tensor, site: Site) -> None:
         own = slots[site.index, row]
         own[0].copy_(norm(values, 1) / count)
         if site.part == "block":
-            mean = values.sum(dtype=torch.float32) / count
-            square = norm(values).square() / count
-            variance = (square - mean.square()).clamp_min(0.0)
-            far = OUTLIER_SIGMA * variance.sqrt()
+            rows, mean = values.flatten(0, -2), values.mean(dtype=torch.float32).reshape(1)
+            variance, fourth = _moments(rows, mean)
             some = values[site.recorder.batch_row % len(values)]
             site.count(some.numel())
-            outliers = torch.count_nonzero((some.float() - mean).abs_() > far)
-            share = outliers / some.numel() + 0 * square  # NaN where a value is not finite
-            rows = values.flatten(0, -2)
-            kurtosis = (_root_of_fourths(rows, mean) / variance).square() / count
-            own[1:].copy_(torch.stack([square.sqrt(), share, kurtosis, *_largest(rows)]))
+            outliers = torch.count_nonzero((some - mean).square_() > OUTLIER_SIGMA**2 * variance) / some.numel()
+            own[1:].copy_(torch.stack([mean[0], variance, outliers, fourth, *_largest(rows)]))
 
 
-def _root_of_fourths(rows: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-    """Return the root of the sum of (x - mean)^4 over all elements, a float32 scalar."""
+def _moments(rows: torch.Tensor, mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the variance and the root of the mean of (x - mean)^4 over all elements, float32 scalars.
+
+    ``mean``, float32[1], has a dimension, so that differences are of float32 where values are below.
+    """
     most = _CHUNK if rows.device.type == "cpu" else _MOST
-    parts = []
+    sums, roots = [], []
     for some in rows.split(max(1, most // rows.shape[1])):
-        squares = (some - mean.reshape(1)).square_()  # of one dimension: float32 where values are below
-        parts.append(torch.linalg.vector_norm(squares, dim=1))
-    return torch.linalg.vector_norm(torch.cat(parts)).float()
+        squares = (some - mean).square_()
+        sums.append(squares.sum())
+        roots.append(torch.linalg.vector_norm(squares, dim=1))
+    total = torch.stack(sums).sum() if len(sums) > 1 else sums[0]
+    root = torch.linalg.vector_norm(torch.cat(roots) if len(roots) > 1 else roots[0])
+    return (total / rows.numel()).float(), (root / rows.numel() ** 0.5).float()
 
 
 def _largest(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -335,7 +336,7 @@ def _operator(name: str, body: Callable[..., None], schema: str) -> Any:
 
 
 see_activations = _operator("activations", _activations, "(Tensor values, Tensor(a!) slots, int site) -> ()")
-"""Write mean |x| to the site's row, float32[..., 6]; of blocks the other :data:`ACTIVATION_STATS`, too."""
+"""Write mean |x| to the site's row, float32[..., 7]; of blocks the other :data:`ACTIVATION_STATS`, too."""
 see_units = _operator("units", _units, "(Tensor values, Tensor(a!) slots, int site) -> ()")
 """Write mean |h| of every unit, the last dimension, to the site's row, float32[..., units]."""
 see_heads = _operator(

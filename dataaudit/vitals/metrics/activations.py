@@ -15,11 +15,11 @@ _RATIO = frozenset({"ratio"})
 
 
 class Activations(Measurement):
-    """Means over a step's micro-batches of mean |x|, of squares of root mean squares, of shares of outliers, of kurtosis.
+    """Means over a step's micro-batches of mean |x|, of squares of root mean squares, of outliers, of kurtosis.
 
     ``activation_kurtosis`` is the mean of ((x - mean) / std)^4 over all elements, 3 of a normal distribution.
-    ``massive_activation`` is the largest |x| over mean |x|, of the micro-batch where it is largest, and its channel; the
-    mean is no smaller than the median, which Sun et al. 2024 (arXiv 2402.17762, section 2) take, where a few are large.
+    ``massive_activation`` is the largest |x| over mean |x|, of the micro-batch where that is most, and its channel. Sun
+    et al. 2024 (arXiv 2402.17762, section 2) take the median, which a few large values leave below the mean.
     """
 
     FAMILY, HOOKED = "activations", True
@@ -59,10 +59,11 @@ class Activations(Measurement):
     def values(self) -> list[torch.Tensor]:
         """Return what hooks wrote, NaN where it is not finite."""
         hooks = self.sources.hooks
-        means = hooks.activations.nanmean(1)
-        rms = hooks.activations[..., 1].square().nanmean(1).sqrt()
-        own = hooks.activations[hooks.blocks]
-        ratios = own[..., 4] / own[..., 0]
+        means = hooks.activations[..., 0].nanmean(1)
+        mean_abs, mean, variance, outliers, fourth, largest, channels = hooks.activations[hooks.blocks].unbind(-1)
+        rms = (variance + mean.square()).nanmean(1).sqrt()
+        share = (outliers + 0 * variance).nanmean(1)  # nothing is an outlier where a value is not finite
+        kurtosis = (fourth / variance).square().nanmean(1)
+        ratios = largest / mean_abs
         ratio, micro_batch = ratios.masked_fill(ratios.isnan(), float("-inf")).max(1)
-        channel = own[..., 5].gather(1, micro_batch[:, None])[:, 0]
-        return [means[:, 0], rms[hooks.blocks], means[hooks.blocks, 2], means[hooks.blocks, 3], ratio, channel]
+        return [means, rms, share, kurtosis, ratio, channels.gather(1, micro_batch[:, None])[:, 0]]

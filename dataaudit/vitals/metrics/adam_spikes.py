@@ -115,4 +115,4 @@ class AdamSpikes(Measurement):
 
 
 def _size(parameter: torch.nn.Parameter) -> int:
-    return parameter.numel()
+    return int(parameter.numel())

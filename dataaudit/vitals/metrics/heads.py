@@ -1,4 +1,4 @@
-"""What attention does, head by head: largest logits, entropies, rows that look at next to nothing, or at the first key."""
+"""What attention does, head by head: largest logits, entropies, rows that see next to nothing, or the first key."""
 
 from __future__ import annotations
 
