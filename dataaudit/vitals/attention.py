@@ -7,12 +7,12 @@ Rows are computed in float32 over all keys, which costs rows x keys; all rows to
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 DEAD_NATS = math.log(2)
-ROW_STATS = ("max", "entropy", "normalised", "dead")
+ROW_STATS = ("max", "entropy", "normalised", "dead", "sink", "q_norm", "k_norm")
 ABSENT = -math.inf
 """In place of a number that there is none of; NaN is one that is not finite."""
 _CHUNK_ROWS = 64
@@ -53,6 +53,10 @@ class AttentionRows:
     """The entropy is no further off than this, nats."""
     keys: torch.Tensor
     """How many keys the row sees."""
+    first: torch.Tensor | None = None
+    """Weight of the first key that the row sees."""
+    lengths: tuple[torch.Tensor, ...] = ()
+    """Euclidean norms of the rows' queries, [B, H, rows], and of all keys, [B, H, S]."""
 
 
 def attention_rows(
@@ -74,10 +78,13 @@ def attention_rows(
             logits = logits if scores.softcap is None else scores.softcap * (logits / scores.softcap).tanh()
             added = _added(query, key, scores, some)
             logits = logits if added is None else logits + added
-            chunks.append(_of_logits(logits, None if sinks is None else sinks[:, :, some]))
-        largest, lse, entropy, keys = (torch.cat(item, dim=-1) for item in zip(*chunks, strict=True))
-        bound = rounding(query[:, :, rows], key, scores.scale, lse)
-        return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
+            begins = scores.mask is None and scores.window is None
+            chunks.append(_of_logits(logits, None if sinks is None else sinks[:, :, some], begins=begins))
+        largest, lse, entropy, keys, first = (torch.cat(item, dim=-1) for item in zip(*chunks, strict=True))
+        lengths = _lengths(query[:, :, rows], wide), _lengths(key, wide)
+        bound = _rounding(*lengths, scores.scale, lse)
+        every = seen_rows(keys, largest, largest, lse, bound, entropy, bound)
+        return replace(every, first=first, lengths=lengths)
 
 
 def rows_of_logits(logits: torch.Tensor) -> AttentionRows:
@@ -86,21 +93,26 @@ def rows_of_logits(logits: torch.Tensor) -> AttentionRows:
         least = torch.finfo(logits.dtype).min / 2
         logits = logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits
         hidden = (logits <= least) | (logits < logits.amax(-1, keepdim=True) - _FAR)
-        largest, lse, entropy, keys = _of_logits(logits.masked_fill(hidden, -math.inf), None)
+        largest, lse, entropy, keys, first = _of_logits(logits.masked_fill(hidden, -math.inf), None, begins=False)
         bound = torch.finfo(torch.float32).eps * 64 * (1 + lse.abs())
-        return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
+        return replace(seen_rows(keys, largest, largest, lse, bound, entropy, bound), first=first)
 
 
-def _of_logits(logits: torch.Tensor, sinks: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-    """Return the largest logit, the log-sum-exp, the entropy and the number of keys of each row."""
-    keys, largest = (logits != -math.inf).sum(-1), logits.amax(-1)
+def _of_logits(logits: torch.Tensor, sinks: torch.Tensor | None, *, begins: bool) -> tuple[torch.Tensor, ...]:
+    """Return of each row the largest logit, log-sum-exp, entropy, number of keys and weight of the first of them.
+
+    ``begins`` says that every row sees key 0.
+    """
+    seen = logits != -math.inf
+    keys, largest = seen.sum(-1), logits.amax(-1)
     if sinks is not None:
         logits = torch.cat([logits, sinks[..., None]], -1)
     highest = logits.amax(-1)
     below = logits - highest[..., None]
     total, weights = below.logsumexp(-1), below.softmax(-1)
     entropy = total - torch.where(weights > 0, weights * below, 0.0).sum(-1)
-    return largest, highest + total, entropy, keys
+    first = weights[..., 0] if begins else weights.gather(-1, seen.byte().argmax(-1, keepdim=True))[..., 0]
+    return largest, highest + total, entropy, keys, first
 
 
 def sinks_of_rows(sinks: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
@@ -116,16 +128,20 @@ def sample_rows(length: int, number: int, device: torch.device | None = None) ->
 
 
 def head_statistics(rows: AttentionRows) -> torch.Tensor:
-    """Return float32[H, 4] of rows: largest logit, mean entropy, mean entropy / log n, share below log 2.
+    """Return float32[H, 7] of rows, :data:`ROW_STATS`; float32[H, 5] where no queries and keys are known.
 
-    Entropies are means over rows that see a key, the normalised one over those that see two (n is their number; a
-    sink counts as none). :data:`ABSENT` where there is no such row; numbers that are not finite stay so.
+    They are the largest logit, the mean entropy, the mean entropy / log n, the share of entropies below log 2, the mean
+    weight of the first key that a row sees, and root mean squares of the norms of the rows' queries and of all keys.
+    Entropies and weights are means over rows that see a key, the normalised entropy over those that see two (n is their
+    number; a sink counts as none). :data:`ABSENT` where there is no such row; numbers that are not finite stay so.
     """
+    assert rows.first is not None
     none = rows.keys == 0
     largest = rows.highest_max.masked_fill(none, ABSENT).amax((0, 2))
-    normalised = rows.entropy / rows.keys.clamp_min(2).log()
-    entropies = [_mean(item, rows.keys >= least) for item, least in ((rows.entropy, 1), (normalised, 2))]
-    return torch.stack([largest, *entropies, dead_share(rows)], -1)
+    normalised = _mean(rows.entropy / rows.keys.clamp_min(2).log(), rows.keys >= 2)
+    entropy, sink = _mean(torch.stack([rows.entropy, rows.first]), ~none)
+    norms = [torch.linalg.vector_norm(own, dim=(0, 2)) / (len(own) * own.shape[2]) ** 0.5 for own in rows.lengths]
+    return torch.stack([largest, entropy, normalised, dead_share(rows), sink, *(item.float() for item in norms)], -1)
 
 
 def dead_share(rows: AttentionRows) -> torch.Tensor:
@@ -140,7 +156,7 @@ def dead_share(rows: AttentionRows) -> torch.Tensor:
 
 def _mean(values: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     number = counted.sum((0, 2))
-    return (values.masked_fill(~counted, 0.0).sum((0, 2)) / number).masked_fill(number == 0, ABSENT)
+    return (values.masked_fill(~counted, 0.0).sum((-3, -1)) / number).masked_fill(number == 0, ABSENT)
 
 
 def repeated(key: torch.Tensor, heads: int) -> torch.Tensor:
@@ -154,9 +170,16 @@ def rounding(query: torch.Tensor, key: torch.Tensor, scale: float, lse: torch.Te
     A sum of D products, in any order, is off by about sqrt(D)·eps/2·|q|·|k|, however much of it cancels (Higham and
     Mary 2019, section 2): 8 eps hold up to D = 256.
     """
-    lengths = torch.linalg.vector_norm(query, dim=-1, dtype=_wide(query))
-    longest = torch.linalg.vector_norm(key, dim=-1, dtype=_wide(query)).amax(-1, keepdim=True)
-    return torch.finfo(torch.float32).eps * (64 * (1 + lse.abs()) + 8 * abs(scale) * (lengths * longest).float())
+    return _rounding(_lengths(query, _wide(query)), _lengths(key, _wide(query)), scale, lse)
+
+
+def _rounding(queries: torch.Tensor, keys: torch.Tensor, scale: float, lse: torch.Tensor) -> torch.Tensor:
+    products = (queries * keys.amax(-1, keepdim=True)).float()
+    return torch.finfo(torch.float32).eps * (64 * (1 + lse.abs()) + 8 * abs(scale) * products)
+
+
+def _lengths(vectors: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.linalg.vector_norm(vectors, dim=-1, dtype=dtype)
 
 
 def hidden_by(mask: torch.Tensor) -> torch.Tensor:

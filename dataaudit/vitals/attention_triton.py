@@ -40,6 +40,20 @@ def _add_block(largest: tl.tensor, total: tl.tensor, moment: tl.tensor, logits: 
     return higher, kept * total + tl.sum(weights, 1), kept * (moment + grown * total) + tl.sum(products, 1)
 
 
+@triton.jit
+def _first(logits: tl.tensor, columns: tl.tensor, keys: tl.tensor) -> Any:
+    """Return the logit of the first key that each row sees in a block, -inf where it sees none."""
+    earliest = tl.min(tl.where(logits != float("-inf"), columns, keys), 1)
+    return tl.max(tl.where(columns == earliest[:, None], logits, float("-inf")), 1)
+
+
+@triton.jit
+def _store(to: tl.tensor, size: tl.tensor, own: tl.tensor, one: tl.tensor, two: tl.tensor, three: tl.tensor) -> None:
+    tl.store(to, one, mask=own)
+    tl.store(to + size, two, mask=own)
+    tl.store(to + 2 * size, three, mask=own)
+
+
 @triton.jit(do_not_specialize=["number", "length", "keys", "window"])
 def _online(
     query: tl.tensor,
@@ -74,12 +88,12 @@ def _online(
     has_softcap: tl.constexpr,
     mask_kind: tl.constexpr,
     sampled: tl.constexpr,
+    of_heads: tl.constexpr,
     precision: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
     first = tl.program_id(0) * block
-    batch = (tl.program_id(1) // heads).to(tl.int64)
-    head = (tl.program_id(1) % heads).to(tl.int64)
+    batch, head = (tl.program_id(1) // heads).to(tl.int64), (tl.program_id(1) % heads).to(tl.int64)
     places, across = first + tl.arange(0, block), tl.arange(0, padded)
     rows, stop = places, first + block
     if sampled:  # the last row of each of so many equal parts
@@ -95,19 +109,21 @@ def _online(
         other=0.0,
     ).to(tl.float32)
     largest = tl.full([block], float("-inf"), tl.float32)
-    total = tl.full([block], 0.0, tl.float32)
-    moment = tl.full([block], 0.0, tl.float32)
+    total, moment = tl.full([block], 0.0, tl.float32), tl.full([block], 0.0, tl.float32)
     count = tl.full([block], 0.0, tl.float32)
+    opening, squares = tl.full([block], float("-inf"), tl.float32), tl.full([padded], 0.0, tl.float32)
     begin = tl.maximum(0, tl.min(rows) - window + 1) // block * block if has_window else 0
     end = tl.minimum(keys, stop) if causal else keys
+    is_last = (tl.program_id(0) == tl.num_programs(0) - 1) & of_heads  # that block of rows reads all keys
+    begin, end = tl.where(is_last, 0, begin), tl.where(is_last, keys, end)
     for start in range(begin, end, block):
         columns = (start + tl.arange(0, block))[None, :]
         k = tl.load(
             key + columns * key_row + across[:, None] * key_width,
             mask=(columns < keys) & (across < width)[:, None],
             other=0.0,
-        )
-        logits = scale * tl.dot(q, k.to(tl.float32), input_precision=precision)
+        ).to(tl.float32)
+        logits = scale * tl.dot(q, k, input_precision=precision)
         if has_softcap:
             logits = softcap * (2.0 / (1.0 + tl.exp(-2.0 * logits / softcap)) - 1.0)
         seen = (columns < keys) & own
@@ -123,23 +139,28 @@ def _online(
                 seen = seen & (given > hides_from)
                 logits = logits + given.to(tl.float32)
         logits = tl.where(seen, logits, float("-inf"))
+        if of_heads:
+            opening, squares = tl.where(count == 0, _first(logits, columns, keys), opening), squares + tl.sum(k * k, 1)
         count += tl.sum((logits != float("-inf")).to(tl.float32), 1)
         largest, total, moment = _add_block(largest, total, moment, logits)
     size = tl.num_programs(1).to(tl.int64) * number
     found += tl.program_id(1).to(tl.int64) * number + places
-    tl.store(found, largest, mask=places < number)
-    tl.store(found + size, largest + tl.log(total), mask=places < number)
-    tl.store(found + 2 * size, tl.log(total) - moment / total, mask=places < number)
+    lse = largest + tl.log(total)
+    _store(found, size, places < number, largest, lse, tl.log(total) - moment / total)
     tl.store(found + 3 * size, count, mask=places < number)
+    if of_heads:
+        all_squares = tl.sum(squares, 0) + 0.0 * count
+        _store(found + 4 * size, size, places < number, tl.exp(opening - lse), tl.sum(q * q, 1), all_squares)
 
 
-@triton.jit(do_not_specialize=["number"])
+@triton.jit(do_not_specialize=["number", "all_keys"])
 def _summed(
     found: tl.tensor,
     out: tl.tensor,
     out_head: tl.tensor,
     out_stat: tl.tensor,
     number: tl.tensor,
+    all_keys: tl.tensor,
     dead_nats: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
@@ -155,42 +176,54 @@ def _summed(
     out += tl.program_id(0) * out_head
     tl.store(out, tl.where(spoilt > 0, float("nan"), tl.max(tl.where(keys > 0, largest, float("-inf")), 0)))
     finite = tl.abs(entropy) < float("inf")
-    for stat in tl.static_range(1, 4):
+    for stat in tl.static_range(1, 5):
         values = entropy
         if stat == 2:
             values = entropy / tl.log(tl.maximum(keys, 2.0))
         if stat == 3:
             values = tl.where(finite, (entropy < dead_nats).to(tl.float32), float("nan"))
-        counted = keys >= stat
+        if stat == 4:
+            values = tl.load(found + 4 * size, mask=own, other=0.0)
+        counted = keys >= (1 if stat == 4 else stat)
         rows = tl.sum(counted.to(tl.float32), 0)
         mean = tl.sum(tl.where(counted, values, 0.0), 0) / rows
         tl.store(out + stat * out_stat, tl.where(rows == 0, float("-inf"), mean))
+    queries = tl.sum(tl.load(found + 5 * size, mask=own, other=0.0), 0)
+    every = tl.sum(tl.load(found + 6 * size, mask=places == number - 1, other=0.0), 0)
+    tl.store(out + 5 * out_stat, tl.sqrt(queries / number))
+    tl.store(out + 6 * out_stat, tl.sqrt(every / all_keys))
 
 
 def online_pass(query: torch.Tensor, key: torch.Tensor, scores: Scores) -> AttentionRows:
     """Return statistics of all rows, sinks left out."""
-    largest, lse, entropy, count = _rows(query, key, scores, query.shape[2])
+    largest, lse, entropy, count = _rows(query, key, scores, query.shape[2])[:4]
     bound = rounding(query, repeated(key, query.shape[1]), scores.scale, lse)
     return seen_rows(count, largest, largest, lse, bound, entropy, bound)
 
 
 def write_sampled(out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, scores: Scores, number: int) -> None:
-    """Write :func:`dataaudit.vitals.attention.head_statistics` of sampled rows to float32[H, 4]; of one row of a batch.
+    """Write :func:`dataaudit.vitals.attention.head_statistics` of sampled rows to float32[H, 7]; of one row of a batch.
 
     Sinks are left out. The rows are those of :func:`dataaudit.vitals.attention.sample_rows`.
     """
-    found = _rows(query, key, scores, number)
-    run = _summed[(query.shape[1],)]
+    found = _rows(query, key, scores, number, of_heads=True)
+    run, block = _summed[(query.shape[1],)], max(16, triton.next_power_of_2(number))
     with torch.cuda.device_of(query):
-        run(found, out, *out.stride(), number, dead_nats=DEAD_NATS, block=max(16, triton.next_power_of_2(number)))
+        run(found, out, *out.stride(), number, key.shape[2], dead_nats=DEAD_NATS, block=block)
 
 
-def _rows(query: torch.Tensor, key: torch.Tensor, scores: Scores, number: int) -> torch.Tensor:
-    """Return largest logit, log-sum-exp, entropy and keys of some rows, float32[4, B, H, number]."""
+def _rows(
+    query: torch.Tensor, key: torch.Tensor, scores: Scores, number: int, *, of_heads: bool = False
+) -> torch.Tensor:
+    """Return largest logit, log-sum-exp, entropy and keys of some rows, float32[4, B, H, number].
+
+    For ``of_heads`` three more: the first key's weight, the query's square, and at the last row the sum of all keys'
+    squares.
+    """
     mask, scale, softcap, window = scores.mask, scores.scale, scores.softcap, scores.window
     batch, heads, length, width = query.shape
     keys = key.shape[2]
-    found = torch.empty(4, batch, heads, number, dtype=torch.float32, device=query.device)
+    found = torch.empty(7 if of_heads else 4, batch, heads, number, dtype=torch.float32, device=query.device)
     kind, strides, hides_from = _NO_MASK, (0, 0, 0, 0), 0.0
     padded = max(16, triton.next_power_of_2(width))
     block = 64 if padded <= _WIDE else 32
@@ -226,6 +259,7 @@ def _rows(query: torch.Tensor, key: torch.Tensor, scores: Scores, number: int) -
             has_softcap=softcap is not None,
             mask_kind=kind,
             sampled=number < length,
+            of_heads=of_heads,
             precision="ieee" if query.dtype == torch.float32 else "tf32",
             block=block,
         )

@@ -38,6 +38,7 @@ from dataaudit.vitals.hooks import Mark
 from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metric import Column, Key
 from dataaudit.vitals.metrics import MEASUREMENTS, METRICS
+from dataaudit.vitals.metrics.curvature import Curvature
 from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.model_hooks import ModelHooks
 from dataaudit.vitals.replicas import Tying, loss_dispersion, parameter_checksum, ranks_that_differ
@@ -254,6 +255,45 @@ class Vitals:
             if probe_loss is not None:
                 spread = loss_dispersion(gather(probe_loss.detach().float()))
                 self._numbers[Column("loss_dispersion", -1, -1, "std")] = spread
+
+    def curvature(
+        self, loss_of: Callable[[Any], torch.Tensor], batch: Any, *, minutes: float = 10.0, vectors: int = 8
+    ) -> bool:
+        """Estimate how curved the loss is on a probe batch, between two steps; the next step hands over the numbers.
+
+        It takes some 1 + 2 x vectors gradients of the batch. The model is in evaluation meanwhile; weights, gradients,
+        buffers and random states stay as they are, to the bit.
+
+        Args:
+            loss_of: Returns the loss of a batch, a scalar, by the model that is not compiled nor wrapped.
+            batch: The same one each time.
+            minutes: From one estimate to the next: a call in between returns at once. Of several ranks each has a clock
+                of its own: there the loop says when, with 0.
+            vectors: Random vectors, 2 or more: the interval is as wide as 1 over their root.
+
+        Returns:
+            Whether there was an estimate.
+
+        Raises:
+            ConfigError: A step is open, or an argument is out of range.
+        """
+        distributed = torch.distributed
+        ranks = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+        for wrong, why in (
+            (self._open, "a step is open: call it before or after `with vitals.step():`"),
+            (vectors < 2, f"vectors: expected 2 or more, found {vectors}"),
+            (ranks > 1 and minutes > 0, "minutes: clocks of several ranks differ, expected 0"),
+        ):
+            if wrong:
+                raise ConfigError(f"vitals: curvature: {why}")
+        own = next(item for item in self._measurements if isinstance(item, Curvature))
+        if not own.due(minutes):
+            return False
+        with CatchErrors() as guarded:
+            own.estimate(loss_of, batch, vectors)
+        if guarded.error is not None:
+            self._failed("curvature", guarded.origin)
+        return guarded.error is None
 
     def escalate(self, steps: int) -> None:
         """Measure everything in each of the next steps, whatever the preset says; weights, too.

@@ -98,16 +98,17 @@ def sampled_ones(query: torch.Tensor, key: torch.Tensor, scores: Scores, write: 
     for own, number in itertools.product((key, spoilt) if seen_by_all else (key,), (1, 7, 32, length)):
         if (number := min(number, length)) == 0:
             continue
-        slots = torch.full((heads, 9), 5.0, device=query.device)
-        write(slots[:, :4], query, own, scores, number)
+        slots = torch.full((heads, 12), 5.0, device=query.device)
+        write(slots[:, :7], query, own, scores, number)
         expected = head_statistics(attention_rows(query, own, scores, sample_rows(length, number, query.device)))
-        assert torch.equal(slots[:, 4:], torch.full_like(slots[:, 4:], 5.0)), "it wrote elsewhere"
-        torch.testing.assert_close(slots[:, :4], expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+        assert torch.equal(slots[:, 7:], torch.full_like(slots[:, 7:], 5.0)), "it wrote elsewhere"
+        torch.testing.assert_close(slots[:, :7], expected, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 def here(rows: AttentionRows) -> AttentionRows:
     """Return statistics on the host."""
-    return AttentionRows(**{name: getattr(rows, name).cpu() for name in rows.__slots__})
+    given = {name: getattr(rows, name) for name in rows.__slots__}
+    return AttentionRows(**{name: item.cpu() for name, item in given.items() if isinstance(item, torch.Tensor)})
 
 
 def within_vitals(machine: Machine) -> tuple[str, dict[str, float]]:

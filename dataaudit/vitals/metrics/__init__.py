@@ -7,12 +7,15 @@ from typing import Final
 from dataaudit.vitals.measurement import Measurement
 from dataaudit.vitals.metric import Metric
 from dataaudit.vitals.metrics.activations import Activations
+from dataaudit.vitals.metrics.adam_spikes import AdamSpikes
+from dataaudit.vitals.metrics.curvature import Curvature
 from dataaudit.vitals.metrics.dead_units import DeadUnits
 from dataaudit.vitals.metrics.expert_drops import ExpertDrops
 from dataaudit.vitals.metrics.expert_loads import ExpertLoads
 from dataaudit.vitals.metrics.expert_sources import ExpertSources
 from dataaudit.vitals.metrics.gradient_noise import GradientNoise
 from dataaudit.vitals.metrics.gradient_spikes import GradientSpikes
+from dataaudit.vitals.metrics.head_norms import HeadNorms
 from dataaudit.vitals.metrics.heads import Heads
 from dataaudit.vitals.metrics.layer_std_sync import LayerStdSync
 from dataaudit.vitals.metrics.mup import MuPCheck
@@ -38,6 +41,9 @@ MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
     ExpertLoads,
     ExpertDrops,
     ExpertSources,
+    HeadNorms,
+    AdamSpikes,
+    Curvature,
 )
 """In the order of a step's vector: new ones at the end, or states of checkpoints do not fit."""
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for kind in MEASUREMENTS for metric in kind.METRICS}

@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dataaudit.vitals.measurement import Measurement
-from dataaudit.vitals.metric import ALL, Column, Metric
+from dataaudit.vitals.metric import ALL, Column, Metric, Threshold
 
 if TYPE_CHECKING:
     import torch
 
 
+_RATIO = frozenset({"ratio"})
+
+
 class Activations(Measurement):
-    """Means over a step's micro-batches of mean |x|, of squares of root mean squares, and of shares of outliers."""
+    """Means over a step's micro-batches of mean |x|, of squares of root mean squares, of outliers, of kurtosis.
+
+    ``activation_kurtosis`` is the mean of ((x - mean) / std)^4 over all elements, 3 of a normal distribution.
+    ``massive_activation`` is the largest |x| over mean |x|, of the micro-batch where that is most, and its channel. Sun
+    et al. 2024 (arXiv 2402.17762, section 2) take the median, which a few large values leave below the mean.
+    """
 
     FAMILY, HOOKED = "activations", True
     METRICS = (
@@ -21,6 +29,19 @@ class Activations(Measurement):
         ),
         Metric("residual_rms", "log", rules={"fold": ALL}, chart=("block", "Root mean square of the residual stream")),
         Metric("activation_outlier_rate", "share", chart=("block", "Share of outliers")),
+        Metric(
+            "activation_kurtosis", "log", flops="5 x tokens x width", chart=("block", "Kurtosis of what blocks return")
+        ),
+        Metric(
+            "massive_activation",
+            "log",
+            stats=_RATIO,
+            thresholds=(
+                Threshold(1e3, "massive is 1000 times the median: Sun et al., arXiv 2402.17762", stats=_RATIO),
+            ),
+            flops="2 x tokens x width",
+            chart=("ratio", "Largest activation / mean"),
+        ),
     )
 
     def columns(self) -> list[Column]:
@@ -31,11 +52,18 @@ class Activations(Measurement):
             *(Column("activation_mean_abs", site.layer, -1, site.part, site.number) for site in sites),
             *(Column("residual_rms", site.layer, -1, "block", site.number) for site in blocks),
             *(Column("activation_outlier_rate", site.layer, -1, "block", counted=site.number) for site in blocks),
+            *(Column("activation_kurtosis", site.layer, -1, "block") for site in blocks),
+            *(Column("massive_activation", site.layer, -1, stat) for stat in ("ratio", "channel") for site in blocks),
         ]
 
     def values(self) -> list[torch.Tensor]:
         """Return what hooks wrote, NaN where it is not finite."""
         hooks = self.sources.hooks
-        means = hooks.activations.nanmean(1)
-        rms = hooks.activations[..., 1].square().nanmean(1).sqrt()
-        return [means[:, 0], rms[hooks.blocks], means[hooks.blocks, 2]]
+        means = hooks.activations[..., 0].nanmean(1)
+        mean_abs, mean, variance, outliers, fourth, largest, channels = hooks.activations[hooks.blocks].unbind(-1)
+        rms = (variance + mean.square()).nanmean(1).sqrt()
+        share = (outliers + 0 * variance).nanmean(1)  # nothing is an outlier where a value is not finite
+        kurtosis = (fourth / variance).square().nanmean(1)
+        ratios = largest / mean_abs
+        ratio, micro_batch = ratios.masked_fill(ratios.isnan(), float("-inf")).max(1)
+        return [means, rms, share, kurtosis, ratio, channels.gather(1, micro_batch[:, None])[:, 0]]

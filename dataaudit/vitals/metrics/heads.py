@@ -1,4 +1,4 @@
-"""What attention does, head by head: largest logits, entropies, rows that look at next to nothing."""
+"""What attention does, head by head: largest logits, entropies, rows that see next to nothing, or the first key."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _SAMPLED = (
     ("attn_entropy", "mean"),
     ("attn_entropy", "normalised"),
     ("dead_head_rate", "share"),
+    ("attn_sink_share", "mean"),
 )
 _ALL_ROWS = (
     ("max_attn_logit", "lower"),
@@ -60,6 +61,7 @@ class Heads(Measurement):
             chart=("normalised", "Entropy of attention / log n"),
         ),
         Metric("dead_head_rate", "share", chart=("share", "Share of rows whose attention is dead")),
+        Metric("attn_sink_share", "entropy", chart=("mean", "Attention to the first key")),
     )
 
     def columns(self) -> list[Column]:
@@ -89,10 +91,10 @@ class Heads(Measurement):
         known = written != _ABSENT
         means = written.where(known, 0.0).sum(1) / known.sum(1)
         means = means.masked_fill(~known.any(1), _ABSENT)
-        lower, upper, off = (written[..., stat].amax(1) for stat in (4, 5, 8))
+        lower, upper, off = (written[..., stat].amax(1) for stat in (-5, -4, -1))
         dead = means[..., 3]
         share = ((dead > DEAD_SHARE).sum() / dead.isfinite().sum()).masked_fill(dead.isnan().any(), float("nan"))
-        parts = [largest, *(means[..., stat] for stat in (1, 2, 3)), lower, upper, means[..., 6], means[..., 7]]
+        parts = [largest, *(means[..., stat] for stat in (1, 2, 3, 4)), lower, upper, means[..., -3], means[..., -2]]
         return [*(part.flatten() for part in parts), off.amax(1), share[None]]
 
     def arrived(self, values: Floats, context: Arrived) -> None:

@@ -147,7 +147,7 @@ def held(*shape, dtype=getattr(torch, sys.argv[1])): return torch.empty(shape, d
 query, key, mask = held(1, 4, 70, 64), held(1, 2, 70, 64), held(1, 1, 70, 70, dtype=torch.bool)
 scores = Scores(scale=0.3, mask=mask, causal=True, window=9, softcap=2.0)
 attention_triton.online_pass(query, key, scores)
-attention_triton.write_sampled(held(4, 9, dtype=torch.float32)[:, :4], query, key, scores, 7)
+attention_triton.write_sampled(held(4, 12, dtype=torch.float32)[:, :7], query, key, scores, 7)
 print([len(one.asm["cubin"]) > 0 for one in compiled])
 """
 

@@ -158,7 +158,7 @@ def test_operators_run_on_a_device_that_is_not_there(sites, dtype, monkeypatch):
         def held(*shape, dtype=dtype):
             return torch.empty(shape, dtype=dtype, device=device)
 
-        slots = held(3, 2, 3, dtype=torch.float32)
+        slots = held(3, 2, len(recorder.ACTIVATION_STATS), dtype=torch.float32)
         recorder._activations(held(2, 16, 32), slots, sites[0])
         recorder._units(held(2, 16, 64), held(1, 2, 64, dtype=torch.float32), sites[1])
         heads = held(1, 2, 4, len(recorder.HEAD_STATS), dtype=torch.float32)

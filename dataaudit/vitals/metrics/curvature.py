@@ -1,0 +1,91 @@
+"""How curved the loss is on a probe batch, which the loop hands over from time to time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dataaudit.vitals.measurement import Measurement, Sources
+from dataaudit.vitals.metric import Column, Metric
+
+if TYPE_CHECKING:
+    import torch
+
+_ENDS = ("", "low", "high")
+
+
+class Curvature(Measurement):
+    """The trace of the Hessian with its 95 % interval, of the whole model, of each layer, and of all else."""
+
+    METRICS = (
+        Metric(
+            "curvature_trace_est",
+            "asinh",
+            stats=frozenset({"trace", "others"}),
+            flops="(1 + 2 x vectors) gradients of the probe batch",
+            chart=("trace", "Trace of the Hessian"),
+        ),
+    )
+
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        from dataaudit.vitals.structure import parameters_of
+
+        self._groups = parameters_of(sources.structure, sources.model)
+        self._nothing = sources.hooks.activations.new_full((3, 1 + len(self._groups)), float("nan"))
+        self._numbers, self._last, self._calls = self._nothing, float("-inf"), 0
+        self.why = "vitals.curvature(loss_of, batch) was not called"
+
+    def columns(self) -> list[Column]:
+        """Return estimates, lower and upper ends, each of the whole model, then of the groups."""
+        named = [(-1, "trace"), *((layer, "trace" if layer >= 0 else "others") for layer, _ in self._groups)]
+        return [Column("curvature_trace_est", layer, -1, _stat(stat, end)) for end in _ENDS for layer, stat in named]
+
+    def due(self, minutes: float) -> bool:
+        """Return whether so many minutes passed since the last estimate began, and begin another one."""
+        now = time.monotonic()
+        if now - self._last < 60 * minutes:
+            return False
+        self._last = now
+        return True
+
+    def estimate(self, loss_of: Callable[[Any], torch.Tensor], batch: Any, vectors: int) -> None:
+        """Make an estimate, which the next step hands over."""
+        import torch
+
+        from dataaudit.vitals.curvature import as_it_was, traces
+
+        self._calls += 1
+        self.why = "the latest estimate failed"
+        generator = torch.Generator(self._nothing.device).manual_seed(self._calls)
+        with as_it_was(self.sources.model):
+            self._numbers = traces(loss_of, batch, [own for _, own in self._groups], vectors, generator)
+        self.why = ""
+
+    def values(self) -> list[torch.Tensor]:
+        """Return an estimate once."""
+        numbers, self._numbers = self._numbers, self._nothing
+        return [numbers.flatten()]
+
+    def why_not(self) -> str | None:
+        """Return that there is no estimate yet."""
+        return self.why or None
+
+    def gaps(self) -> dict[str, str]:
+        """Return why there is no number."""
+        return {"curvature_trace_est": self.why} if self.why else {}
+
+    def state(self) -> dict[str, Any]:
+        """Return how many estimates there were: each has vectors of its own."""
+        return {"curvature": self._calls}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._calls = int(state["curvature"])
+
+
+def _stat(stat: str, end: str) -> str:
+    if not end:
+        return stat
+    return end if stat == "trace" else f"{stat}_{end}"
