@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dataaudit.vitals.config import VitalsConfig
     from dataaudit.vitals.micro_batches import MicroBatches
     from dataaudit.vitals.model_hooks import ModelHooks
+    from dataaudit.vitals.sharding import Sharding
     from dataaudit.vitals.structure import Structure
     from dataaudit.vitals.weights import Weights
 
@@ -36,6 +37,8 @@ class Sources:
     weights: Weights
     micro_batches: MicroBatches | None
     optimizers: Sequence[torch.optim.Optimizer]
+    sharding: Sharding
+    """Over which ranks parameters are spread; false where they are whole."""
     step: int = 0
     measured: bool = False
     """Whether the step that is open is measured; in others nothing is read, so that the budget holds."""

@@ -20,6 +20,7 @@ from dataaudit.vitals.recorder import (
     HEAD_STATS,
     Recorder,
     Site,
+    UnfitError,
     see_activations,
     see_failure,
     see_heads,
@@ -27,6 +28,7 @@ from dataaudit.vitals.recorder import (
     see_projected_heads,
     see_units,
 )
+from dataaudit.vitals.sharding import is_sharded, rows_split
 from dataaudit.vitals.structure import EXACT_ROWS, OWN_LOGITS, PROJECTED, Attention, Layer, Structure, function_of
 
 _KEPT_AS = "_dataaudit_heads"
@@ -98,7 +100,7 @@ class ModelHooks:
         """Sites of activations; of units and of heads, below."""
         self.inputs = [self._site(index, layer.index, "units") for index, layer in enumerate(self.unit_layers)]
         self.attention = [
-            self._site(index, layer.index, "heads", heads=_heads_of(layer), rows=rows)
+            self._site(index, layer.index, "heads", **_heads_of(layer), rows=rows)
             for index, layer in enumerate(self.head_layers)
         ]
 
@@ -171,6 +173,8 @@ class ModelHooks:
             why = f"attention function {attention.function}: how it hides keys is not known here"
         if attention.kind == "multihead" and (attention.module.bias_k is not None or attention.module.add_zero_attn):
             why = "it adds keys of its own: add_bias_kv, add_zero_attn"
+        if attention.heads % rows_split(attention.module)[0]:
+            why = f"{attention.heads} heads are not split evenly by tensor parallelism"
         if attention.heads < 1:
             why = "how many heads it has is not known: Mapping(..., heads=...)"
         if why is not None:
@@ -187,7 +191,7 @@ class ModelHooks:
         def see(_: nn.Module, _args: object, output: object) -> None:
             first = _first_tensor(output)
             if first is not None and not first.is_nested:
-                see_activations(first.detach(), slots, id_)
+                see_activations(_part_of(first), slots, id_)
 
         hook = self._hook(see, slots, site)
         self._register(module, site, lambda: module.register_forward_hook(hook))
@@ -198,7 +202,7 @@ class ModelHooks:
         def see(_: nn.Module, args: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> None:
             values = args[0] if args else next(iter(named.values()))
             if not values.is_nested:
-                see_units(values.detach(), slots, id_)
+                see_units(_part_of(values), slots, id_)
 
         hook = self._hook(see, slots, site)
         self._register(module, site, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
@@ -275,8 +279,36 @@ def _outputs(structure: Structure) -> list[tuple[int, str, nn.Module]]:
     return outputs
 
 
-def _heads_of(layer: Layer) -> int:
-    return 0 if layer.attention is None else layer.attention.heads
+def _heads_of(layer: Layer) -> dict[str, int]:
+    """Return how many heads of a layer are on this rank, and the number of the first."""
+    assert layer.attention is not None
+    parts, here = rows_split(layer.attention.module)
+    own = layer.attention.heads // parts
+    return {"heads": own, "first_head": own * here}
+
+
+def _rows_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's heads of queries or keys, [batch, heads, rows, width].
+
+    Raises:
+        UnfitError: Their rows or widths are spread over ranks, or they are sums over ranks.
+    """
+    if is_sharded(tensor):
+        places: Any = tensor
+        if not all(item.is_replicate() or item.is_shard(0) or item.is_shard(1) for item in places.placements):
+            raise UnfitError("rows of attention are spread over ranks (DTensor)")
+        return places.detach().to_local()  # type: ignore[no-any-return]
+    return tensor.detach()
+
+
+def _part_of(values: torch.Tensor) -> torch.Tensor:
+    """Return what of values lies on this rank."""
+    if is_sharded(values):
+        places: Any = values
+        if any(item.is_partial() for item in places.placements):
+            raise UnfitError("what its module returns is a sum over ranks (Partial)")
+        return places.detach().to_local()  # type: ignore[no-any-return]
+    return values.detach()
 
 
 def _first_tensor(output: object) -> torch.Tensor | None:
@@ -336,8 +368,8 @@ def _transformers(
     elif mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
         mask = mask[:, None, None, :]
     see_heads(
-        query.detach(),
-        key.detach(),
+        _rows_of(query),
+        _rows_of(key),
         None if mask is None else mask.detach(),
         None if sinks is None else sinks.detach(),
         own.slots,
@@ -412,8 +444,8 @@ def _mapped(
 ) -> None:
     """See what a mapped module hands to ``scaled_dot_product_attention``."""
     see_heads(
-        query.detach(),
-        key.detach(),
+        _rows_of(query),
+        _rows_of(key),
         None if attn_mask is None else attn_mask.detach(),
         None,
         own.slots,
@@ -428,4 +460,4 @@ def _mapped(
 def _softmax(own: AttentionHook, logits: torch.Tensor, *_args: Any, **_: Any) -> None:
     """See what an attention module hands to ``softmax``; a router within it hands over no rows of keys."""
     if logits.dim() >= 3:
-        see_logits(logits.detach(), own.slots, own.site)
+        see_logits(_rows_of(logits), own.slots, own.site)

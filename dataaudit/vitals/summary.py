@@ -12,6 +12,10 @@ from dataaudit.vitals.config import FAMILIES, VitalsConfig
 from dataaudit.vitals.measurement import Measurement, Sources
 
 _ORDER = (*FAMILIES, "")
+_SHARDED = (
+    "weights and gradients are added up over these, at fixed steps; activations and heads are of this rank's batch"
+    " and part"
+)
 
 
 def summary_of(
@@ -56,6 +60,7 @@ def _what_is_found(model: nn.Module, sources: Sources) -> dict[str, Any]:
         "embedding": structure.embedding[0] if structure.embedding else "none",
         "final_norm": structure.final_norm[0] if structure.final_norm else "none",
         "not_seen": ", ".join(structure.others) or "nothing",
+        **({"sharded": f"{sources.sharding}; {_SHARDED}"} if sources.sharding else {}),
     }
 
 

@@ -44,7 +44,7 @@ class GradientNoise(Measurement):
         """Return why gradients of micro-batches cannot be told apart."""
         from dataaudit.vitals.micro_batches import why_not
 
-        return why_not()
+        return why_not(self.sources.sharding)
 
     def gaps(self) -> dict[str, str]:
         """Return why the latest step that was measured gave no noise; ``gsnr`` of layers has numbers all the same."""
