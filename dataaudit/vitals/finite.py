@@ -27,8 +27,8 @@ def state_finite(
 ) -> torch.Tensor | None:
     """Return the share of the state's tensors whose sampled elements are all finite; None: there is no state.
 
-    Of sharded ones this rank's parts are read. Nothing waits for a device. A single element that is not finite is found within :data:`STRIDE` calls; what has
-    spread, as it does through a decayed moment's use, at once.
+    Of sharded ones this rank's parts are read. Nothing waits for a device. A single element that is not finite is found
+    within :data:`STRIDE` calls; what has spread, as it does through a decayed moment's use, at once.
     """
     kept = [
         local(item).flatten()

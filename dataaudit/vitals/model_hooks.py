@@ -297,7 +297,7 @@ def _rows_of(tensor: torch.Tensor) -> torch.Tensor:
         places: Any = tensor
         if not all(item.is_replicate() or item.is_shard(0) or item.is_shard(1) for item in places.placements):
             raise UnfitError("rows of attention are spread over ranks (DTensor)")
-        return places.detach().to_local()  # type: ignore[no-any-return]
+        return places.detach().to_local()
     return tensor.detach()
 
 
@@ -307,7 +307,7 @@ def _part_of(values: torch.Tensor) -> torch.Tensor:
         places: Any = values
         if any(item.is_partial() for item in places.placements):
             raise UnfitError("what its module returns is a sum over ranks (Partial)")
-        return places.detach().to_local()  # type: ignore[no-any-return]
+        return places.detach().to_local()
     return values.detach()
 
 

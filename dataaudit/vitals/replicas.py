@@ -84,8 +84,8 @@ def ranks_that_differ(
 ) -> torch.Tensor:
     """Return which ranks have other weights than most, bool[ranks]; its sum is their number.
 
-    Parameter by parameter; of equally many, that of the lowest rank counts as right: of two replicas that differ, rank 1 is named. With
-    ``shards``, int64[parameters], what is compared of each parameter is replicas of the same shard.
+    Parameter by parameter; of equally many, that of the lowest rank counts as right: of two replicas that differ, rank
+    1 is named. With ``shards``, int64[parameters], what is compared of each parameter is replicas of the same shard.
     """
     ranks = gather(checksum)
     count = len(ranks)

@@ -6,14 +6,17 @@ on it, a replica on the first of its ranks alone, and one vector with all sums o
 groups of those dimensions: over one for FSDP, HSDP or tensor parallelism, over both, one after the other, where they
 are combined.
 
-All ranks have to reduce at the same steps. So nothing that a rank decides by itself (its clock, its alarms) moves these.
+All ranks have to reduce at the same steps. So nothing that a rank decides by itself (its clock, its alarms) moves
+these steps.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -22,6 +25,9 @@ from dataaudit.base.errors import ConfigError
 
 _MOST = 1 << 20
 """Ranks of a dimension, for numbers of shards."""
+WAITS = timedelta(minutes=5)
+"""How long ranks wait for each other when vitals are made."""
+_NUMBERS = itertools.count()
 NOT_MEASURED = "sharded: not measured"
 _REDUCED = "FSDP reduces gradients over ranks within each backward pass: those of single micro-batches are not seen"
 
@@ -51,9 +57,8 @@ def gradient_of(parameter: torch.Tensor, gradient: torch.Tensor | None = None) -
     """
     gradient = parameter.grad if gradient is None else gradient
     if gradient is not None and is_sharded(gradient) and is_sharded(parameter):
-        to: Any = parameter
-        if tuple(gradient.placements) != tuple(to.placements):  # type: ignore[attr-defined]
-            gradient = gradient.redistribute(placements=to.placements)  # type: ignore[attr-defined]
+        given, to = cast("Any", gradient), cast("Any", parameter).placements
+        gradient = given if tuple(given.placements) == tuple(to) else given.redistribute(placements=to)
     return local(gradient)
 
 
@@ -89,25 +94,27 @@ class Sharding:
         """Parameters of which no other rank has a replica, as far as their mesh shows."""
         self.reduced = ""
         """Why gradients of single backward passes are not seen; empty where they are."""
+        self._any = False
         for parameter in parameters:
             self._add(parameter)
         if self:
             from torch.distributed.fsdp import FSDPModule
 
+            self._meet()
             if any(isinstance(module, FSDPModule) for module in model.modules()):
                 self.reduced = _REDUCED
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return self._any
 
     def __str__(self) -> str:
-        groups = " x ".join(str(len(ranks)) for ranks in self._groups)
-        return f"parameters are sharded over {groups} ranks" if self else "parameters are whole"
+        groups = " x ".join(str(len(ranks)) for ranks in self._groups) or "1"
+        return f"parameters are sharded over {groups} ranks"
 
     @property
     def covers_all(self) -> bool:
         """Whether each rank of the default group has shards of its own: gradients are averaged over none."""
-        return math.prod(map(len, self._groups)) == torch.distributed.get_world_size()
+        return bool(math.prod(map(len, self._groups)) == torch.distributed.get_world_size())
 
     def counts(self, parameter: torch.Tensor) -> bool:
         """Return whether what lies here of a parameter counts in a sum over ranks, and is no further replica."""
@@ -134,11 +141,25 @@ class Sharding:
         own = [sum(here[ranks] for ranks in self._over.get(id(item), ())) for item in parameters]
         return torch.tensor(own, dtype=torch.int64, device=device)
 
+    def _meet(self) -> None:
+        """Wait for the other ranks: sums would hang without these."""
+        distributed = torch.distributed
+        store, number = distributed.distributed_c10d._get_default_store(), next(_NUMBERS)  # noqa: SLF001
+        store.set(f"dataaudit/vitals/{number}/{distributed.get_rank()}", "")
+        for rank in sorted({rank for ranks in self._groups for rank in ranks}):
+            try:
+                store.wait([f"dataaudit/vitals/{number}/{rank}"], WAITS)
+            except RuntimeError:
+                raise ConfigError(
+                    f"vitals: rank {rank} made none within {WAITS.total_seconds():.0f} s, and parameters are sharded",
+                    "Make Vitals on every rank, and open each step on every rank.",
+                ) from None
+
     def _add(self, parameter: Any) -> None:
         over = self._over[id(parameter)] = set()
         if not is_sharded(parameter):
             return
-        mesh = parameter.device_mesh
+        self._any, mesh = True, parameter.device_mesh
         for at, place in enumerate(parameter.placements):
             if place.is_partial():
                 raise ConfigError("vitals: a parameter is a sum over ranks (Partial): its own values are on no rank")

@@ -84,8 +84,9 @@ def norms(
 ) -> Norms:
     """Return norms of parameters, their gradients and the update just made; nothing waits for a device.
 
-    Of sharded parameters they are of what lies on this rank. A parameter without a gradient was not updated, and counts with its weights alone. A GradScaler leaves it to a fused
-    optimizer to skip a step: within the step's hooks, where the optimizer has ``found_inf``, such an update is 0.
+    Of sharded parameters they are of what lies on this rank. A parameter without a gradient was not updated, and counts
+    with its weights alone. A GradScaler leaves it to a fused optimizer to skip a step: within the step's hooks, where
+    the optimizer has ``found_inf``, such an update is 0.
     """
     groups = {id(item): group for group in optimizer.param_groups for item in group["params"]}
     if any(id(parameter) not in groups for parameter in parameters):
@@ -309,7 +310,7 @@ class Weights:
         for index in due:
             of_norms, of_state = self._sums[index, : -_SUMS - 1], self._sums[index, -_SUMS - 1 : -1]
             squares = of_norms.view(-1, _KINDS, 3).sum(0)
-            weight, gradient, update = squares.sqrt().float().T
+            weight, _, update = squares.sqrt().float().T
             whole = squares.sum(0).sqrt().float()
             count = sum(item.numel() for item in self.groups[index][1])
             apart, proxy = ratio(update, weight), self._proxies.get(index)
@@ -375,8 +376,8 @@ class Weights:
             if self._open and not self._spoilt and self._why[number] is not None:
                 for index in self.due:
                     for kind, own in enumerate(self._parts[number][index]):
-                        own = self._sharding.counted(own)
-                        self._copies[number, index, kind] = [local(item).detach().clone() for item in own]
+                        here = [local(item).detach() for item in self._sharding.counted(own)]
+                        self._copies[number, index, kind] = [item.clone() for item in here]
 
         return copy
 
@@ -409,9 +410,9 @@ class Weights:
             for kind, own in enumerate(self._parts[number][index]):
                 copies = self._copies.pop((number, index, kind), None)
                 of_all = {id(item): gradient_of(item) for item in own}  # all ranks, or what reduces these would hang
-                if own := self._sharding.counted(own):
-                    some = [of_all[id(item)] for item in own]
-                    of_kind = norms(optimizer, own, some) if copies is None else norms_from_copies(copies, own, some)
+                if here := self._sharding.counted(own):
+                    some = [of_all[id(item)] for item in here]
+                    of_kind = norms(optimizer, here, some) if copies is None else norms_from_copies(copies, here, some)
                     self._norms[index, number, kind].copy_(torch.stack(of_kind))
 
 
