@@ -87,6 +87,10 @@ class Measurement:
         """Return why its metrics do not apply to this run; None where they do."""
         return None
 
+    def why_no(self, metric: str) -> str | None:  # noqa: ARG002 - of subclasses
+        """Return why one of its metrics does not apply; None where it does."""
+        return self.why_not()
+
     def gaps(self) -> dict[str, str]:
         """Return by metric why the latest step gave no number, where that is known."""
         return {}

@@ -298,7 +298,7 @@ def why_not(sharding: Sharding | None = None) -> str | None:
     """Return why gradients of micro-batches cannot be told apart; None where they can."""
     distributed = torch.distributed
     if sharding:
-        return sharding.reduced or (None if sharding.covers_all else _AVERAGED)
+        return None if sharding.reduced or sharding.covers_all else _AVERAGED
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         return _AVERAGED
     return None
@@ -308,7 +308,10 @@ class MicroBatches:
     """Measures gradients as backward passes make them.
 
     The noise scale averages gradients as the first optimizer gets them: clipped, and unscaled, since the scale of a
-    loss changes. Steps without its update are left out. Under FSDP only the norm of all gradients is known.
+    loss changes. Steps without its update are left out.
+
+    FSDP adds the gradient of each pass up, reduced over ranks, before any hook. Known are norms of the sums G_k of the
+    first k passes: |G_1|² and |G_W/W|² give G² and S as unbiased, of one micro-batch's norm in place of W; no cosines.
     """
 
     def __init__(
@@ -327,7 +330,10 @@ class MicroBatches:
         """Backward passes of the latest step that was measured."""
         self._fired: list[set[int]] = []
         self._sharding = sharding
-        self._reduced = sharding.reduced if sharding else ""
+        self.reduced = sharding.reduced if sharding else ""
+        """Why gradients of single passes are not known; empty where they are."""
+        self._nested = torch.zeros(most, dtype=torch.float64, device=parameters[0].device)
+        """Under FSDP, |G_k|² of this rank's shards."""
         self._counts = torch.tensor(
             [not sharding or sharding.counts(item) for item in parameters], device=parameters[0].device
         )
@@ -336,7 +342,7 @@ class MicroBatches:
         self._parameters = parameters
         self._handles = [
             # of a sharded parameter of FSDP a hook on the tensor is never called
-            (parameter.register_post_accumulate_grad_hook if self._reduced else parameter.register_hook)(
+            (parameter.register_post_accumulate_grad_hook if self.reduced else parameter.register_hook)(
                 Hook(self._passes(index), self._spoilt)
             )
             for index, parameter in enumerate(parameters)
@@ -357,12 +363,13 @@ class MicroBatches:
 
     def start(self, step: int, *, measured: bool) -> None:
         """Begin a step; where steps have one backward pass, most of them are not measured."""
-        self._on = measured and not self._reduced and (self._last != 1 or step % REST == 0)
+        self._on = measured and (self._last != 1 or step % REST == 0)
         self._adding, self._added = measured, False
         self._task, self._now, self._factor = -1, None, None
         self._fired = []
         if self._on:
             self._norms.clear()
+            self._nested.fill_(math.nan)
         if measured:
             self._together.zero_()
 
@@ -372,6 +379,7 @@ class MicroBatches:
         own = self._together.double().where(self._counts, 0.0)
         now = own.new_zeros(()) if self._now is None else self._now
         totals = self._norms.totals() if self._on else own.new_full((self._most,), math.nan)
+        totals = self._nested if self._on and self.reduced else totals
         return torch.cat([torch.stack([own.sum(), own[self._which].sum(), now]), totals])
 
     def take(self, sums: torch.Tensor) -> None:
@@ -393,12 +401,14 @@ class MicroBatches:
         number = self._last = len(self._fired)
         if not 2 <= number <= self._most or any(group != self._fired[0] for group in self._fired):
             return None
-        squares = self._sums[3 : 3 + number]
+        squares = self._sums[3:4].expand(number) if self.reduced else self._sums[3 : 3 + number]
         mean = self._sums[0] / number**2
         if self._factor is not None or not self._few:
             factor = 1.0 if self._factor is None else self._factor
             self.scale.update(*(item * factor for item in signal_and_noise(squares, mean)))
-        noise = (gsnr(squares, mean), direction_consistency(squares, mean), self.scale.b_simple, *self.scale.interval())
+        of_step = gsnr(squares, mean), direction_consistency(squares, mean)
+        of_step = tuple(item * math.nan for item in of_step) if self.reduced else of_step
+        noise = (*of_step, self.scale.b_simple, *self.scale.interval())
         return torch.stack([item.float() for item in noise])
 
     @property
@@ -420,7 +430,7 @@ class MicroBatches:
     @property
     def finite(self) -> torch.Tensor:
         """Whether each pass's own gradient is finite, bool[most]; False where there was none."""
-        return self._norms.totals().isfinite()
+        return self._sums[3:].isfinite() if self.reduced else self._norms.totals().isfinite()
 
     @property
     def passes(self) -> int:
@@ -430,8 +440,6 @@ class MicroBatches:
     @property
     def why(self) -> str:
         """Why the latest step that was measured gave no noise; empty where it did."""
-        if self._reduced:
-            return self._reduced
         if self._last == 1:
             return "a step has one backward pass: noise needs two micro-batches or more"
         if self._last > self._most:
@@ -491,6 +499,8 @@ class MicroBatches:
             with torch.no_grad():
                 self._norms.end()
                 self._together.copy_(_squares(self._parameters))
+                if self.reduced and 0 < len(self._fired) <= self._most:
+                    self._nested[len(self._fired) - 1].copy_(self._together.double().where(self._counts, 0.0).sum())
             self._added = True
 
 

@@ -25,9 +25,9 @@ def summary_of(
     hooks, asked = sources.hooks, config.measure
     states: dict[str, str] = {}
     for item in sorted(measurements, key=lambda item: _ORDER.index(item.FAMILY)):
-        why = "not asked for" if item.FAMILY and item.FAMILY not in asked else item.why_not()
-        state = "ok" if why is None else f"not_applicable: {why}"
-        states |= {metric.name: state for metric in item.METRICS if metric.listed}
+        unasked = "not asked for" if item.FAMILY and item.FAMILY not in asked else None
+        reasons = {metric.name: unasked or item.why_no(metric.name) for metric in item.METRICS if metric.listed}
+        states |= {name: "ok" if why is None else f"not_applicable: {why}" for name, why in reasons.items()}
     of_heads = ", ".join(metric.name for item in measurements if item.FAMILY == "attention" for metric in item.METRICS)
     return {
         "found": _what_is_found(model, sources),

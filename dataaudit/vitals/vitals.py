@@ -445,8 +445,7 @@ class Vitals:
 
     def _new_micro_batches(self) -> MicroBatches | None:
         own = [item for _, group in self._weights.groups for item in group]
-        why = micro_batches.why_not(self._sharding)  # under FSDP the norm of all gradients is known
-        if not own or "weights" not in self.config.measure or (why is not None and why != self._sharding.reduced):
+        if not own or "weights" not in self.config.measure or micro_batches.why_not(self._sharding) is not None:
             return None
         fails = partial(self._failed, "gradients of micro-batches")
         return MicroBatches(own, self.config.micro_batches, fails, self._optimizers, self._sharding)

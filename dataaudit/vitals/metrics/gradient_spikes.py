@@ -73,8 +73,6 @@ class GradientSpikes(Measurement):
         """Return why the gradient's norm is not known."""
         from dataaudit.vitals.micro_batches import why_not
 
-        if self.sources.micro_batches is not None:  # under FSDP, too, which tells no passes apart
-            return None
         return why_not(self.sources.sharding) if self.sources.optimizers else "no optimizer was given"
 
     def state(self) -> dict[str, Any]:
