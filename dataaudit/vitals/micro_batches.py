@@ -35,6 +35,7 @@ _KEPT_BYTES = 64 << 20
 _SAME = 1e-3
 """Of a logarithm of base 2: how far from a whole number the factor of a scaler alone may be."""
 _AVERAGED = "gradients are averaged over ranks between micro-batches"
+_OTHERS = "ranks beyond those of the shards may average gradients between micro-batches"
 REST = 64
 """Steps between two measurements where a step has one backward pass."""
 
@@ -298,7 +299,7 @@ def why_not(sharding: Sharding | None = None) -> str | None:
     """Return why gradients of micro-batches cannot be told apart; None where they can."""
     distributed = torch.distributed
     if sharding:
-        return None if sharding.reduced or sharding.covers_all else _AVERAGED
+        return None if sharding.reduced or sharding.covers_all else _OTHERS
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         return _AVERAGED
     return None

@@ -191,7 +191,7 @@ class ModelHooks:
         def see(_: nn.Module, _args: object, output: object) -> None:
             first = _first_tensor(output)
             if first is not None and not first.is_nested:
-                see_activations(_part_of(first), slots, id_)
+                see_activations(_here(first), slots, id_)
 
         hook = self._hook(see, slots, site)
         self._register(module, site, lambda: module.register_forward_hook(hook))
@@ -202,7 +202,7 @@ class ModelHooks:
         def see(_: nn.Module, args: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> None:
             values = args[0] if args else next(iter(named.values()))
             if not values.is_nested:
-                see_units(_part_of(values), slots, id_)
+                see_units(_here(values), slots, id_)
 
         hook = self._hook(see, slots, site)
         self._register(module, site, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
@@ -287,28 +287,17 @@ def _heads_of(layer: Layer) -> dict[str, int]:
     return {"heads": own, "first_head": own * here}
 
 
-def _rows_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's heads of queries or keys, [batch, heads, rows, width].
+def _here(values: Any, *dims: int) -> torch.Tensor:
+    """Return what of values lies on this rank, detached.
 
     Raises:
-        UnfitError: Their rows or widths are spread over ranks, or they are sums over ranks.
+        UnfitError: They are sums over ranks, or spread over them by other dimensions than some, where these are given.
     """
-    if is_sharded(tensor):
-        places: Any = tensor
-        if not all(item.is_replicate() or item.is_shard(0) or item.is_shard(1) for item in places.placements):
-            raise UnfitError("rows of attention are spread over ranks (DTensor)")
-        return places.detach().to_local()
-    return tensor.detach()
-
-
-def _part_of(values: torch.Tensor) -> torch.Tensor:
-    """Return what of values lies on this rank."""
-    if is_sharded(values):
-        places: Any = values
-        if any(item.is_partial() for item in places.placements):
-            raise UnfitError("what its module returns is a sum over ranks (Partial)")
-        return places.detach().to_local()
-    return values.detach()
+    for item in values.placements if is_sharded(values) else ():
+        if item.is_partial() or (dims and not item.is_replicate() and not any(map(item.is_shard, dims))):
+            raise UnfitError(f"it is spread over ranks as {item}")
+    values = values.detach()
+    return values.to_local() if is_sharded(values) else values
 
 
 def _first_tensor(output: object) -> torch.Tensor | None:
@@ -368,8 +357,8 @@ def _transformers(
     elif mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
         mask = mask[:, None, None, :]
     see_heads(
-        _rows_of(query),
-        _rows_of(key),
+        _here(query, 0, 1),
+        _here(key, 0, 1),
         None if mask is None else mask.detach(),
         None if sinks is None else sinks.detach(),
         own.slots,
@@ -444,8 +433,8 @@ def _mapped(
 ) -> None:
     """See what a mapped module hands to ``scaled_dot_product_attention``."""
     see_heads(
-        _rows_of(query),
-        _rows_of(key),
+        _here(query, 0, 1),
+        _here(key, 0, 1),
         None if attn_mask is None else attn_mask.detach(),
         None,
         own.slots,
@@ -460,4 +449,4 @@ def _mapped(
 def _softmax(own: AttentionHook, logits: torch.Tensor, *_args: Any, **_: Any) -> None:
     """See what an attention module hands to ``softmax``; a router within it hands over no rows of keys."""
     if logits.dim() >= 3:
-        see_logits(_rows_of(logits), own.slots, own.site)
+        see_logits(_here(logits, 0, 1), own.slots, own.site)

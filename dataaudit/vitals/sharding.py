@@ -83,18 +83,21 @@ class Sharding:
     """How the parameters of a model are spread over ranks; false where none is.
 
     Raises:
-        ConfigError: A parameter is a sum over ranks.
+        ConfigError: A parameter is a sum over ranks, the model is FSDP's first version, or a rank makes no vitals.
     """
 
     def __init__(self, model: nn.Module, parameters: Iterable[torch.Tensor]) -> None:
         self._groups: dict[tuple[int, ...], Any] = {}
         """By its ranks, each group that some parameter is sharded over."""
         self._over: dict[int, set[tuple[int, ...]]] = {}
-        self._alone: set[int] = set()
-        """Parameters of which no other rank has a replica, as far as their mesh shows."""
         self.reduced = ""
-        """Why gradients of single backward passes are not seen; empty where they are."""
+        """Under FSDP, why gradients of single backward passes are not seen."""
         self._any = False
+        if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+            raise ConfigError(
+                "vitals: FullyShardedDataParallel holds flat parts of parameters: which element is whose is not known",
+                "Use torch.distributed.fsdp.fully_shard (FSDP2).",
+            )
         for parameter in parameters:
             self._add(parameter)
         if self:
@@ -135,7 +138,8 @@ class Sharding:
 
     def shards(self, parameters: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor | None:
         """Return which shard of each parameter lies here, int64[parameters]; None where none has a replica."""
-        if self and all(id(item) in self._alone for item in parameters):
+        every = torch.distributed.get_world_size()
+        if all(math.prod(map(len, self._over.get(id(item), ()))) == every for item in parameters):
             return None
         here = {ranks: ranks.index(torch.distributed.get_rank()) * _MOST**at for at, ranks in enumerate(self._groups)}
         own = [sum(here[ranks] for ranks in self._over.get(id(item), ())) for item in parameters]
@@ -168,5 +172,3 @@ class Sharding:
                 ranks = tuple(torch.distributed.get_process_group_ranks(group))
                 self._groups.setdefault(ranks, group)
                 over.add(ranks)
-        if math.prod(map(len, over)) == torch.distributed.get_world_size():
-            self._alone.add(id(parameter))

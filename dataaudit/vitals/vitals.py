@@ -235,7 +235,7 @@ class Vitals:
             distributed.all_gather(ranks, value)
             return torch.stack(ranks)
 
-        own = self._given(() if self._sharding.reduced else self._model.parameters())
+        own = self._given(()) if self._sharding.reduced else [*self._model.parameters()]
         with torch.no_grad():
             checksum = parameter_checksum([local(item) for item in own])
             shards = self._sharding.shards(own, checksum.device)

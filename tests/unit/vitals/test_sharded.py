@@ -435,5 +435,13 @@ def test_a_rank_that_dies_does_not_keep_the_others(tmp_path):
     assert first.exitcode not in {0, None}
 
 
+def test_the_first_fsdp_is_refused():
+    class FullyShardedDataParallel(Model):
+        pass
+
+    with pytest.raises(ConfigError, match="flat parts"):
+        Vitals(FullyShardedDataParallel(), config=VitalsConfig(mapping=MAPPING))
+
+
 def test_other_families_have_a_reason():
     assert sharding.why_not(Model().parameters()) is None
