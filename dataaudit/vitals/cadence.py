@@ -267,17 +267,20 @@ class Cadence:
         self.budget = Budget(preset if isinstance(preset, Preset) else PRESETS[preset], sparse=adapt)
         self._escalation: Escalation | None = None
 
-    def due(self, step: int) -> tuple[int, ...]:
-        """Return the layers that are measured at a step: all at the first one, which counts in no cost."""
+    def due(self, step: int, *, closely: bool = True) -> tuple[int, ...]:
+        """Return the layers that are measured at a step: all at the first one, which counts in no cost.
+
+        Without ``closely`` escalations are left out, as in :meth:`measures`.
+        """
         if step == 1 and self.budget.starting:
             return tuple(range(len(self._elements)))
-        if self.closely(step):
+        if closely and self.closely(step):
             return tuple(range(len(self._elements)))
         return plan(step + self._ahead, self._rotation, self.budget.every)
 
-    def measures(self, step: int) -> bool:
+    def measures(self, step: int, *, closely: bool = True) -> bool:
         """Return whether a step is measured at all: what costs little is then taken of all layers."""
-        return self.closely(step) or _measures(step + self._ahead, self.budget.every)
+        return (closely and self.closely(step)) or _measures(step + self._ahead, self.budget.every)
 
     def closely(self, step: int) -> bool:
         """Return whether a step is one of an escalation: everything is measured."""

@@ -12,6 +12,7 @@ import torch
 
 from dataaudit.vitals.metric import Column
 from dataaudit.vitals.norms import as_row
+from dataaudit.vitals.sharding import local
 
 STRIDE = 64
 """One element of the optimizer's state in so many is read, another one in each step."""
@@ -26,19 +27,17 @@ def state_finite(
 ) -> torch.Tensor | None:
     """Return the share of the state's tensors whose sampled elements are all finite; None: there is no state.
 
-    Nothing waits for a device. A single element that is not finite is found within :data:`STRIDE` calls; what has
-    spread, as it does through a decayed moment's use, at once.
+    Of sharded ones this rank's parts are read. Nothing waits for a device. A single element that is not finite is found
+    within :data:`STRIDE` calls; what has spread, as it does through a decayed moment's use, at once.
     """
-    sampled = [
-        item.flatten()[step % STRIDE % item.numel() :: STRIDE]
+    kept = [
+        local(item).flatten()
         for parameter in parameters
         for name, item in optimizer.state.get(parameter, {}).items()
-        if isinstance(item, torch.Tensor)
-        and item.is_floating_point()
-        and item.shape == parameter.shape
-        and item.numel()
+        if isinstance(item, torch.Tensor) and item.is_floating_point() and item.shape == parameter.shape
         if name != "step"  # of a scalar parameter it has the same shape, and may lie on the host
     ]
+    sampled = [item[step % STRIDE % len(item) :: STRIDE] for item in kept if len(item)]
     if not sampled:
         return None
     with torch.no_grad():  # a few kernels for all tensors: some for each would be thousands
@@ -57,7 +56,7 @@ class GradientsFinite:
     def __init__(self, groups: Sequence[Sequence[torch.nn.Parameter]], device: torch.device) -> None:
         self._parameters = [item for own in groups for item in own]
         self._zeros = torch.zeros(SAMPLED, device=device)
-        ends = [0, *itertools.accumulate(sum(min(item.numel(), SAMPLED) for item in own) for own in groups)]
+        ends = [0, *itertools.accumulate(sum(min(local(item).numel(), SAMPLED) for item in own) for own in groups)]
         self._ends = torch.tensor(ends, device=device)
 
     def some_bad(self, step: int) -> torch.Tensor:
@@ -67,8 +66,8 @@ class GradientsFinite:
             return (~some.isfinite()).cumsum(0)[self._ends].diff() > 0
 
     def _some(self, parameter: torch.nn.Parameter, step: int) -> torch.Tensor:
-        number = min(parameter.numel(), SAMPLED)
-        gradient = parameter.grad
+        number = min(local(parameter).numel(), SAMPLED)
+        gradient = local(parameter.grad)
         row = None if gradient is None or gradient.is_sparse else as_row(gradient)
         if row is None:
             return self._zeros[:number]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from dataaudit.vitals.micro_batches import MicroBatches
     from dataaudit.vitals.model_hooks import ModelHooks
+    from dataaudit.vitals.sharding import Sharding
     from dataaudit.vitals.structure import Structure
     from dataaudit.vitals.weights import Weights
 
@@ -36,6 +37,8 @@ class Sources:
     weights: Weights
     micro_batches: MicroBatches | None
     optimizers: Sequence[torch.optim.Optimizer]
+    sharding: Sharding
+    """Over which ranks parameters are spread; false where they are whole."""
     step: int = 0
     measured: bool = False
     """Whether the step that is open is measured; in others nothing is read, so that the budget holds."""
@@ -91,6 +94,10 @@ class Measurement:
     def why_not(self) -> str | None:
         """Return why its metrics do not apply to this run; None where they do."""
         return None
+
+    def why_no(self, metric: str) -> str | None:  # noqa: ARG002 - of subclasses
+        """Return why one of its metrics does not apply; None where it does."""
+        return self.why_not()
 
     def gaps(self) -> dict[str, str]:
         """Return by metric why the latest step gave no number, where that is known."""

@@ -21,6 +21,7 @@ import torch
 
 from dataaudit.vitals.hooks import Hook, nothing
 from dataaudit.vitals.norms import norm, norms_of
+from dataaudit.vitals.sharding import Sharding, gradient_of
 
 _STATE = ("weight", "squared_weight", "g2", "s", "g2_g2", "g2_s", "s_s")
 _Z = 1.959963984540054
@@ -33,6 +34,8 @@ _KEPT_BYTES = 64 << 20
 """Of gradients that wait until their norms are taken together."""
 _SAME = 1e-3
 """Of a logarithm of base 2: how far from a whole number the factor of a scaler alone may be."""
+_AVERAGED = "gradients are averaged over ranks between micro-batches"
+_OTHERS = "ranks beyond those of the shards may average gradients between micro-batches"
 REST = 64
 """Steps between two measurements where a step has one backward pass."""
 
@@ -81,11 +84,21 @@ def gsnr_adam_proxy(
     drawn, and the two moments look back over different spans: it is a proxy, to be compared with itself. NaN at the
     first step.
     """
+    return proxy_of_sums(sums_of_moments(first, second), step, betas)
+
+
+def sums_of_moments(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return Σm² and Σv, float64[2]."""
+    m = torch.stack([norm(item) for item in first]).double().square().sum()
+    return torch.stack([m, torch.stack([item.sum(dtype=torch.float32) for item in second]).double().sum()])
+
+
+def proxy_of_sums(sums: torch.Tensor, step: torch.Tensor, betas: tuple[float, float]) -> torch.Tensor:
+    """Return :func:`gsnr_adam_proxy` of Σm² and Σv."""
     steps = step.double()
     decayed = betas[0] ** steps
     share = (1 - betas[0]) * (1 + decayed) / ((1 + betas[0]) * (1 - decayed))
-    m = torch.stack([norm(item) for item in first]).double().square().sum()
-    v = torch.stack([item.sum(dtype=torch.float32) for item in second]).double().sum()
+    m, v = sums
     m, v = m / (1 - decayed) ** 2, v / (1 - betas[1] ** steps)
     later = torch.zeros_like(m) + steps > 1  # steps may lie on the host, and a copy would be waited for
     return torch.where(later, _over(m - share * v, v - m), torch.nan)
@@ -179,15 +192,17 @@ class GradientNorms:
         parameters: Sequence[torch.nn.Parameter],
         micro_batches: int,
         failed: Callable[[str], None] = nothing,
+        sharding: Sharding | None = None,
     ) -> None:
         self._parameters = list(dict.fromkeys(parameters))
+        self._counts = [sharding is None or sharding.counts(item) for item in self._parameters]
         self._slots = torch.full((len(self._parameters), micro_batches), torch.nan, device=self._parameters[0].device)
         self._micro: int | None = None
         self._fired: dict[int, set[int]] = {}
         self._kept: list[tuple[int, torch.Tensor]] = []
         """Gradients whose norms are taken together, and of which parameter."""
         self._bytes = 0
-        self._most_bytes = _KEPT_BYTES if why_not() is None else -1  # or they would be reduced in place
+        self._most_bytes = _KEPT_BYTES if why_not(sharding) is None else -1  # or they would be reduced in place
         self._none, self._twice = self._slots.new_tensor([0.0, math.nan])
         self._norms = [self._none] * len(self._parameters)
         self._handles = [
@@ -241,7 +256,9 @@ class GradientNorms:
     def _take(self) -> None:
         """Take the norms of what was kept."""
         kept, self._kept, self._bytes = self._kept, [], 0
-        for (at, _), value in zip(kept, norms_of([item for _, item in kept]), strict=True):
+        own = [(at, gradient_of(self._parameters[at], item)) for at, item in kept]
+        own = [(at, item) for at, item in own if self._counts[at]]
+        for (at, _), value in zip(own, norms_of([item for _, item in own]), strict=True):
             self._norms[at] = value
 
     def _sees(self, index: int) -> Callable[[torch.Tensor], None]:
@@ -278,11 +295,13 @@ def _student(freedom: torch.Tensor) -> torch.Tensor:
     return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
-def why_not() -> str | None:
+def why_not(sharding: Sharding | None = None) -> str | None:
     """Return why gradients of micro-batches cannot be told apart; None where they can."""
     distributed = torch.distributed
+    if sharding:
+        return None if sharding.reduced or sharding.covers_all else _OTHERS
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        return "gradients are averaged over ranks between micro-batches"
+        return _AVERAGED
     return None
 
 
@@ -291,6 +310,9 @@ class MicroBatches:
 
     The noise scale averages gradients as the first optimizer gets them: clipped, and unscaled, since the scale of a
     loss changes. Steps without its update are left out.
+
+    FSDP adds the gradient of each pass up, reduced over ranks, before any hook. Known are norms of the sums G_k of the
+    first k passes: |G_1|² and |G_W/W|² give G² and S as unbiased, of one micro-batch's norm in place of W; no cosines.
     """
 
     def __init__(
@@ -299,6 +321,7 @@ class MicroBatches:
         most: int,
         failed: Callable[[str], None] = nothing,
         optimizers: Sequence[torch.optim.Optimizer] = (),
+        sharding: Sharding | None = None,
     ) -> None:
         self.scale = NoiseScale(device=parameters[0].device)
         self._most = most
@@ -307,15 +330,30 @@ class MicroBatches:
         self._last = 0
         """Backward passes of the latest step that was measured."""
         self._fired: list[set[int]] = []
+        self._sharding = sharding
+        self.reduced = sharding.reduced if sharding else ""
+        """Why gradients of single passes are not known; empty where they are."""
+        self._nested = torch.zeros(most, dtype=torch.float64, device=parameters[0].device)
+        """Under FSDP, |G_k|² of this rank's shards."""
+        self._counts = torch.tensor(
+            [not sharding or sharding.counts(item) for item in parameters], device=parameters[0].device
+        )
         self._together = torch.zeros(len(parameters), device=parameters[0].device)
         self._failed = failed
         self._parameters = parameters
         self._handles = [
-            parameter.register_hook(Hook(self._passes(index), self._spoilt))
+            # of a sharded parameter of FSDP a hook on the tensor is never called
+            (parameter.register_post_accumulate_grad_hook if self.reduced else parameter.register_hook)(
+                Hook(self._passes(index), self._spoilt)
+            )
             for index, parameter in enumerate(parameters)
         ]
         # its hooks run after those that say which pass it is
-        self._norms = GradientNorms(parameters, most, self._spoilt)
+        self._norms = GradientNorms(parameters, most, self._spoilt, sharding)
+        self._now: torch.Tensor | None = None
+        """Squared norm of some gradients, as the first optimizer got them."""
+        self._sums = torch.zeros(3 + most, dtype=torch.float64, device=parameters[0].device)
+        self.num_sums = len(self._sums)
         self._factor: torch.Tensor | None = None
         """What the squared norm of a gradient was multiplied by before the update."""
         self._few = _smallest(parameters, optimizers[0]) if optimizers else {}
@@ -328,39 +366,56 @@ class MicroBatches:
         """Begin a step; where steps have one backward pass, most of them are not measured."""
         self._on = measured and (self._last != 1 or step % REST == 0)
         self._adding, self._added = measured, False
-        self._task, self._factor = -1, None
+        self._task, self._now, self._factor = -1, None, None
         self._fired = []
         if self._on:
             self._norms.clear()
+            self._nested.fill_(math.nan)
         if measured:
             self._together.zero_()
+
+    def sums(self) -> torch.Tensor:
+        """Return what is added up over ranks, float64: squared norms of all gradients, of some, of each pass's own."""
+        self._norms.pause()
+        own = self._together.double().where(self._counts, 0.0)
+        now = own.new_zeros(()) if self._now is None else self._now
+        totals = self._norms.totals() if self._on else own.new_full((self._most,), math.nan)
+        totals = self._nested if self._on and self.reduced else totals
+        return torch.cat([torch.stack([own.sum(), own[self._which].sum(), now]), totals])
+
+    def take(self, sums: torch.Tensor) -> None:
+        """Take the sums over all ranks."""
+        self._sums.copy_(sums)
+        if self._now is not None:
+            self._factor = self._sums[2] / self._sums[1]
 
     def finish(self) -> torch.Tensor | None:
         """End a step; return its numbers as :class:`GradientNoise` lists them, float32, in units of a micro-batch.
 
         None where it was not measured, has one backward pass or too many, or passes that reach different parameters:
-        these are no micro-batches of one loss.
+        these are no micro-batches of one loss. :meth:`take` comes before.
         """
         self._adding = False
         if not self._on:
             return None
         self._on = False
-        self._norms.pause()
         number = self._last = len(self._fired)
         if not 2 <= number <= self._most or any(group != self._fired[0] for group in self._fired):
             return None
-        squares = self._norms.totals()[:number]
-        mean = self._together.double().sum() / number**2
+        squares = self._sums[3:4].expand(number) if self.reduced else self._sums[3 : 3 + number]
+        mean = self._sums[0] / number**2
         if self._factor is not None or not self._few:
             factor = 1.0 if self._factor is None else self._factor
             self.scale.update(*(item * factor for item in signal_and_noise(squares, mean)))
-        noise = (gsnr(squares, mean), direction_consistency(squares, mean), self.scale.b_simple, *self.scale.interval())
+        of_step = gsnr(squares, mean), direction_consistency(squares, mean)
+        of_step = tuple(item * math.nan for item in of_step) if self.reduced else of_step
+        noise = (*of_step, self.scale.b_simple, *self.scale.interval())
         return torch.stack([item.float() for item in noise])
 
     @property
     def norm(self) -> torch.Tensor | None:
         """Norm of all gradients of the latest step as they were added up, before clipping; None: not measured."""
-        return self._together.double().sum().sqrt().float() if self._added else None
+        return self._sums[0].sqrt().float() if self._added else None
 
     @property
     def loss_scale(self) -> torch.Tensor | None:
@@ -376,7 +431,7 @@ class MicroBatches:
     @property
     def finite(self) -> torch.Tensor:
         """Whether each pass's own gradient is finite, bool[most]; False where there was none."""
-        return self._norms.totals().isfinite()
+        return self._sums[3:].isfinite() if self.reduced else self._norms.totals().isfinite()
 
     @property
     def passes(self) -> int:
@@ -404,18 +459,17 @@ class MicroBatches:
         """Note that a hook failed."""
         self._on = False
         self._norms.pause()
+        self._together.fill_(math.nan)
         self._failed(why)
 
     def _updates(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """Compare some gradients with what backward passes made: a scaler and clipping multiply all of them alike."""
-        if not self._adding or self._factor is not None:
+        if not self._adding or self._now is not None:
             return
         with torch.no_grad():
-            now = _squares(self._few.values()).double().sum()
+            now = _squares(self._few.values()).double().where(self._counts[self._which], 0.0).sum()
             scale = getattr(optimizer, "grad_scale", None)  # fused ones unscale within their step
-            if scale is not None:
-                now = now / scale.to(now).square().reshape(())
-            self._factor = now / self._together[self._which].double().sum()
+            self._now = now if scale is None else now / scale.to(now).square().reshape(())
 
     def _passes(self, index: int) -> Callable[[torch.Tensor], None]:
         def see(_: torch.Tensor) -> None:
@@ -446,12 +500,14 @@ class MicroBatches:
             with torch.no_grad():
                 self._norms.end()
                 self._together.copy_(_squares(self._parameters))
+                if self.reduced and 0 < len(self._fired) <= self._most:
+                    self._nested[len(self._fired) - 1].copy_(self._together.double().where(self._counts, 0.0).sum())
             self._added = True
 
 
 def _squares(parameters: Iterable[torch.nn.Parameter]) -> torch.Tensor:
     """Return the squared norm of the gradient of each parameter, float32[parameters]; 0 where there is none."""
-    gradients = [parameter.grad for parameter in parameters]
+    gradients = [gradient_of(parameter) for parameter in parameters]
     norms = iter(norms_of([item for item in gradients if item is not None]))
     none = torch.zeros((), device=next(iter(parameters)).device)
     return torch.stack([none if item is None else next(norms) for item in gradients]).square()

@@ -20,6 +20,7 @@ from dataaudit.vitals.recorder import (
     HEAD_STATS,
     Recorder,
     Site,
+    UnfitError,
     see_activations,
     see_failure,
     see_heads,
@@ -28,6 +29,7 @@ from dataaudit.vitals.recorder import (
     see_units,
 )
 from dataaudit.vitals.routers import Router, Routers, RouterSite
+from dataaudit.vitals.sharding import is_sharded, rows_split
 from dataaudit.vitals.structure import EXACT_ROWS, OWN_LOGITS, PROJECTED, Attention, Layer, Structure, function_of
 
 _KEPT_AS = "_dataaudit_heads"
@@ -107,7 +109,7 @@ class ModelHooks:
         """Sites of activations; of units and of heads, below."""
         self.inputs = [self._site(index, layer.index, "units") for index, layer in enumerate(self.unit_layers)]
         self.attention = [
-            self._site(index, layer.index, "heads", heads=_heads_of(layer), rows=rows)
+            self._site(index, layer.index, "heads", **_heads_of(layer), rows=rows)
             for index, layer in enumerate(self.head_layers)
         ]
         self.routers = Routers(routers, device)
@@ -191,6 +193,8 @@ class ModelHooks:
             why = f"attention function {attention.function}: how it hides keys is not known here"
         if attention.kind == "multihead" and (attention.module.bias_k is not None or attention.module.add_zero_attn):
             why = "it adds keys of its own: add_bias_kv, add_zero_attn"
+        if attention.heads % rows_split(attention.module)[0]:
+            why = f"{attention.heads} heads are not split evenly by tensor parallelism"
         if attention.heads < 1:
             why = "how many heads it has is not known: Mapping(..., heads=...)"
         if why is not None:
@@ -207,7 +211,7 @@ class ModelHooks:
         def see(_: nn.Module, _args: object, output: object) -> None:
             first = _first_tensor(output)
             if first is not None and not first.is_nested:
-                see_activations(first.detach(), slots, id_)
+                see_activations(_here(first), slots, id_)
 
         hook = self._hook(see, slots, site)
         self._register(module, site, lambda: module.register_forward_hook(hook))
@@ -218,7 +222,7 @@ class ModelHooks:
         def see(_: nn.Module, args: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> None:
             values = args[0] if args else next(iter(named.values()))
             if not values.is_nested:
-                see_units(values.detach(), slots, id_)
+                see_units(_here(values), slots, id_)
 
         hook = self._hook(see, slots, site)
         self._register(module, site, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
@@ -302,8 +306,25 @@ def _outputs(structure: Structure) -> list[tuple[int, str, nn.Module]]:
     return outputs
 
 
-def _heads_of(layer: Layer) -> int:
-    return 0 if layer.attention is None else layer.attention.heads
+def _heads_of(layer: Layer) -> dict[str, int]:
+    """Return how many heads of a layer are on this rank, and the number of the first."""
+    assert layer.attention is not None
+    parts, here = rows_split(layer.attention.module)
+    own = layer.attention.heads // parts
+    return {"heads": own, "first_head": own * here}
+
+
+def _here(values: Any, *dims: int) -> torch.Tensor:
+    """Return what of values lies on this rank, detached.
+
+    Raises:
+        UnfitError: They are sums over ranks, or spread over them by other dimensions than some, where these are given.
+    """
+    for item in values.placements if is_sharded(values) else ():
+        if item.is_partial() or (dims and not item.is_replicate() and not any(map(item.is_shard, dims))):
+            raise UnfitError(f"it is spread over ranks as {item}")
+    values = values.detach()
+    return values.to_local() if is_sharded(values) else values
 
 
 def _first_tensor(output: object) -> torch.Tensor | None:
@@ -363,8 +384,8 @@ def _transformers(
     elif mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
         mask = mask[:, None, None, :]
     see_heads(
-        query.detach(),
-        key.detach(),
+        _here(query, 0, 1),
+        _here(key, 0, 1),
         None if mask is None else mask.detach(),
         None if sinks is None else sinks.detach(),
         own.slots,
@@ -439,8 +460,8 @@ def _mapped(
 ) -> None:
     """See what a mapped module hands to ``scaled_dot_product_attention``."""
     see_heads(
-        query.detach(),
-        key.detach(),
+        _here(query, 0, 1),
+        _here(key, 0, 1),
         None if attn_mask is None else attn_mask.detach(),
         None,
         own.slots,
@@ -455,4 +476,4 @@ def _mapped(
 def _softmax(own: AttentionHook, logits: torch.Tensor, *_args: Any, **_: Any) -> None:
     """See what an attention module hands to ``softmax``; a router within it hands over no rows of keys."""
     if logits.dim() >= 3:
-        see_logits(logits.detach(), own.slots, own.site)
+        see_logits(_here(logits, 0, 1), own.slots, own.site)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from dataaudit.vitals.sharding import local
+
 PIECE = 1 << 20
 """Elements of a temporary tensor at most."""
 _ROW = 4_096
@@ -77,8 +79,19 @@ def as_row(values: torch.Tensor) -> torch.Tensor | None:
 
 def std(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the standard deviation of all elements of some tensors together, a float32 scalar."""
-    tensors = [tensor.detach() for tensor in tensors]
-    count = sum(tensor.numel() for tensor in tensors)
-    total = torch.stack([part.sum(dtype=torch.float64) for tensor in tensors for [part] in pieces([tensor])]).sum()
-    square = torch.stack([norm(tensor) for tensor in tensors]).double().square().sum()
-    return (square / count - (total / count).square()).clamp_min(0.0).sqrt().float()
+    return std_of_sums(sums_of(tensors, tensors[0].device), sum(tensor.numel() for tensor in tensors))
+
+
+def sums_of(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """Return the sum of all elements of some tensors and that of their squares, float64[2]; of this rank's shards."""
+    own = [local(tensor).detach() for tensor in tensors if local(tensor).numel()]
+    if not own:
+        return torch.zeros(2, dtype=torch.float64, device=device)
+    total = torch.stack([part.sum(dtype=torch.float64) for tensor in own for [part] in pieces([tensor])]).sum()
+    return torch.stack([total, torch.stack([norm(tensor) for tensor in own]).double().square().sum()])
+
+
+def std_of_sums(sums: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the standard deviation of so many elements, of their sum and that of their squares, a float32 scalar."""
+    total, square = sums / count
+    return (square - total.square()).clamp_min(0.0).sqrt().float()

@@ -125,6 +125,8 @@ class Site:
     part: str
     """attention, mlp, block, embedding or final_norm: activations; ``units``; ``heads``."""
     heads: int = 0
+    first_head: int = 0
+    """Number in the whole model of the first of these heads: tensor parallelism has some on each rank."""
     rows: int = 0
     """Rows of attention that are sampled."""
     id: int = field(default_factory=lambda: next(_IDS))

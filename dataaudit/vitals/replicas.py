@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from dataaudit.vitals.sharding import local
+
 _CHUNK = 1 << 22
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -56,6 +58,7 @@ def _same(item: Any, other: Any) -> bool:
         return True
     if item is None or other is None or item.is_meta or other.is_meta:
         return False
+    item, other = local(item), local(other)  # a DTensor has no address of its own
     return bool(item.data_ptr() == other.data_ptr() and item.data_ptr())
 
 
@@ -76,17 +79,23 @@ def parameter_checksum(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack(sums)
 
 
-def ranks_that_differ(checksum: torch.Tensor, gather: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def ranks_that_differ(
+    checksum: torch.Tensor, gather: Callable[[torch.Tensor], torch.Tensor], shards: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return which ranks have other weights than most, bool[ranks]; its sum is their number.
 
-    Of equally many, those of the lowest rank count as right: of two replicas that differ, rank 1 is named.
+    Parameter by parameter; of equally many, that of the lowest rank counts as right: of two replicas that differ, rank
+    1 is named. With ``shards``, int64[parameters], what is compared of each parameter is replicas of the same shard.
     """
     ranks = gather(checksum)
-    same = (ranks[:, None] == ranks[None, :]).all(-1)
     count = len(ranks)
-    first = torch.arange(count, 0, -1, device=ranks.device)
-    right = (same.sum(1) * (count + 1) + first).argmax()
-    return ~same.index_select(0, right[None])[0]
+    of = torch.zeros_like(ranks) if shards is None else gather(shards)
+    near = of[:, None] == of[None, :]
+    votes = ((ranks[:, None] == ranks[None, :]) & near).sum(1) * (count + 1)  # by rank and parameter
+    first = torch.arange(count, 0, -1, device=ranks.device)[:, None]
+    best = torch.where(near, (votes + first)[None, :], 0).amax(1)
+    right = near & ((votes + first)[None, :] == best[:, None])
+    return ((ranks[:, None] != ranks[None, :]) & right).any(1).any(1)
 
 
 def loss_dispersion(losses: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.vitals.sharding import rows_split
 
 _FUNCTION = "_attn_implementation"
 _CALLS = {
@@ -300,7 +301,7 @@ def _has_experts(module: nn.Module | None) -> bool:
 
 def _width(linear: nn.Module) -> int:
     if isinstance(linear, nn.Linear):
-        return int(linear.in_features)
+        return int(linear.in_features) // rows_split(linear)[0]
     weight: Any = linear.weight
     return int(weight.shape[0])
 

@@ -13,6 +13,10 @@ from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metrics import declared
 
 _ORDER = (*FAMILIES, "")
+_SHARDED = (
+    "weights and gradients are added up over these, at fixed steps; activations and heads are of this rank's batch"
+    " and part"
+)
 
 
 def summary_of(
@@ -22,9 +26,9 @@ def summary_of(
     hooks, asked = sources.hooks, config.measure
     states: dict[str, str] = {}
     for item in sorted(measurements, key=lambda item: _ORDER.index(item.FAMILY)):
-        why = "not asked for" if item.FAMILY and item.FAMILY not in asked else item.why_not()
-        state = "ok" if why is None else f"not_applicable: {why}"
-        states |= {metric.name: state for metric in item.METRICS if metric.listed}
+        unasked = "not asked for" if item.FAMILY and item.FAMILY not in asked else None
+        reasons = {metric.name: unasked or item.why_no(metric.name) for metric in item.METRICS if metric.listed}
+        states |= {name: "ok" if why is None else f"not_applicable: {why}" for name, why in reasons.items()}
     of_heads = ", ".join(metric.name for item in measurements if item.FAMILY == "attention" for metric in item.METRICS)
     return {
         "found": _what_is_found(model, sources),
@@ -59,6 +63,7 @@ def _what_is_found(model: nn.Module, sources: Sources) -> dict[str, Any]:
         "embedding": structure.embedding[0] if structure.embedding else "none",
         "final_norm": structure.final_norm[0] if structure.final_norm else "none",
         "not_seen": ", ".join(structure.others) or "nothing",
+        **({"sharded": f"{sources.sharding}; {_SHARDED}"} if sources.sharding else {}),
     }
 
 

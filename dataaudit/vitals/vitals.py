@@ -18,7 +18,7 @@ waits for a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
@@ -43,6 +43,7 @@ from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.model_hooks import ModelHooks
 from dataaudit.vitals.replicas import Tying, loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.routers import find_routers
+from dataaudit.vitals.sharding import Sharding, local
 from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import in_words, summary_of
@@ -94,10 +95,17 @@ class Vitals:
         self.failures = self._reporter.failures
         """How often something of ours failed, by what it was: that cost its numbers of the step."""
         self._model, self._optimizers = model, optimizers
+        self._sharding = Sharding(model, self._given(model.parameters()))
         self._known = self._parameters()
         device = next(model.parameters()).device
         self._weights = Weights(
-            self.structure, model, optimizers, device, self._stepped_outside, partial(self._failed, "updates")
+            self.structure,
+            model,
+            optimizers,
+            device,
+            self._stepped_outside,
+            partial(self._failed, "updates"),
+            self._sharding,
         )
         self._hooks = ModelHooks(
             model,
@@ -117,6 +125,7 @@ class Vitals:
             weights=self._weights,
             micro_batches=self._micro_batches,
             optimizers=optimizers,
+            sharding=self._sharding,
         )
         self._measurements = [kind(self._sources) for kind in MEASUREMENTS]
         self._unmeasured = {id(item): item.values() for item in self._measurements if item.HOOKED}
@@ -190,6 +199,7 @@ class Vitals:
         self._open = False
         self.steps += 1
         with torch.no_grad():
+            self._safely("sums over ranks", partial(self._add_up, begun=begun))
             if begun:
                 self._safely("the end of a step", self._end)
         self._stop()
@@ -232,13 +242,14 @@ class Vitals:
         """Compare the weights of all ranks, and their losses on one batch; every rank calls it, within a step.
 
         Checksums are gathered over the default group of ``torch.distributed``: how many ranks hold other weights than
-        most is a number of the step, as is the spread of their losses.
+        most is a number of the step, as is the spread of their losses. Of sharded parameters replicas of one shard are
+        compared.
 
         Args:
             probe_loss: Of a batch that is the same on all ranks, a scalar.
 
         Raises:
-            ConfigError: There is no group, or no second rank.
+            ConfigError: There is no group, no second rank, or no replica of any shard.
         """
         distributed = torch.distributed
         if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
@@ -249,9 +260,15 @@ class Vitals:
             distributed.all_gather(ranks, value)
             return torch.stack(ranks)
 
+        own = self._given(()) if self._sharding.reduced else [*self._model.parameters()]
         with torch.no_grad():
-            differ = ranks_that_differ(parameter_checksum(list(self._model.parameters())), gather).sum()
-            self._numbers[Column("replica_checksum", -1, -1, "ranks_that_differ")] = differ
+            checksum = parameter_checksum([local(item) for item in own])
+            shards = self._sharding.shards(own, checksum.device)
+            if shards is None and probe_loss is None:
+                raise ConfigError("vitals: check_replicas: each rank has shards of its own, and none has a replica")
+            if shards is not None:
+                differ = ranks_that_differ(checksum, gather, shards if self._sharding else None).sum()
+                self._numbers[Column("replica_checksum", -1, -1, "ranks_that_differ")] = differ
             if probe_loss is not None:
                 spread = loss_dispersion(gather(probe_loss.detach().float()))
                 self._numbers[Column("loss_dispersion", -1, -1, "std")] = spread
@@ -375,19 +392,38 @@ class Vitals:
         turn, closely = self._cadence.turn(number), self._cadence.closely(number)
         self._hooks.start(self._hooks.sites_of(*parts), turn=turn, closely=closely)
         if self._micro_batches is not None:
-            self._micro_batches.start(number, measured=measured)
+            self._micro_batches.start(number, measured=self._cadence.measures(number, closely=not self._sharding))
         self._sources.step, self._sources.measured = number, measured
         for item in self._measurements:
             item.begin()
         asked = "weights" in self.config.measure and self._weights.groups
-        self._weights.start(number, self._cadence.due(number) if asked else ())
+        due = self._cadence.due(number, closely=not self._sharding)  # an alarm is of one rank, sums are of all
+        self._weights.start(number, due if asked else ())
+
+    def _add_up(self, *, begun: bool) -> None:
+        """Add up what is spread over ranks, in one vector; a rank that failed adds NaN, and waits for nobody."""
+        if not self._cadence.measures(self.steps, closely=not self._sharding):
+            return
+        parts = [item for item in (self._weights, self._micro_batches) if item is not None]
+        sums = [self._weights.bad.new_full((item.num_sums,), torch.nan, dtype=torch.float64) for item in parts]
+        if begun:
+            with CatchErrors() as guarded:
+                sums = [item.sums() for item in parts]
+            if guarded.error is not None:
+                self._failed("sums over ranks", guarded.origin)
+        whole = self._sharding.reduce(torch.cat(sums))
+        for item, own in zip(parts, whole.split([item.num_sums for item in parts]), strict=True):
+            item.take(own)
+
+    def _given(self, parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        """Return parameters, and those of the optimizers."""
+        given = [item for own in self._optimizers for group in own.param_groups for item in group["params"]]
+        return [*parameters, *given]
 
     def _parameters(self) -> dict[int, torch.nn.Parameter]:
         """Return what trains: parameters of the model and of the optimizers, by identity."""
-        given = [item for own in self._optimizers for group in own.param_groups for item in group["params"]]
-        return {
-            id(parameter): parameter for parameter in (*self._model.parameters(), *given) if parameter.requires_grad
-        }
+        own = () if self._sharding.reduced else self._model.parameters()  # FSDP has whole ones now and then
+        return {id(parameter): parameter for parameter in self._given(own) if parameter.requires_grad}
 
     def _report_new_parameters(self) -> None:
         """Report once that parameters were added, replaced or unfrozen, or moved to another device."""
@@ -423,7 +459,7 @@ class Vitals:
         self._add_context(row)
         self._handover.add(number, 0 if batches is None else batches.passes)
         self._see_structure(number)
-        if self.config.adapt:
+        if self.config.adapt and not self._sharding:
             for step, every, seconds in self._laps.end(number, self._cadence.budget.every):
                 known = every == self._cadence.budget.every  # a time of another cadence says nothing
                 if known and (decided := self._cadence.see(step, seconds)) is not None:
@@ -477,10 +513,10 @@ class Vitals:
 
     def _new_micro_batches(self) -> MicroBatches | None:
         own = [item for _, group in self._weights.groups for item in group]
-        if not own or "weights" not in self.config.measure or micro_batches.why_not() is not None:
+        if not own or "weights" not in self.config.measure or micro_batches.why_not(self._sharding) is not None:
             return None
         fails = partial(self._failed, "gradients of micro-batches")
-        return MicroBatches(own, self.config.micro_batches, fails, self._optimizers)
+        return MicroBatches(own, self.config.micro_batches, fails, self._optimizers, self._sharding)
 
 
 def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:

@@ -19,6 +19,9 @@ was. With a = lr·weight_decay and w the weights after it:
 It is the update that was computed. Weights in bfloat16 may round it away, which this does not see. For other
 optimizers (Muon) the weights are copied before the step, a layer or so at a time.
 
+Of sharded parameters (``DTensor``) each rank reads what lies on it. Sums of a step go over the ranks in one vector when
+the step ends (:meth:`Weights.sums`, :meth:`Weights.take`).
+
 Tensors are read in pieces: temporaries are never larger than a million elements (``norms.PIECE``).
 """
 
@@ -26,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -34,8 +38,9 @@ from torch import nn
 from dataaudit.base.errors import ConfigError
 from dataaudit.vitals.finite import GradientsFinite, state_finite
 from dataaudit.vitals.hooks import Hook
-from dataaudit.vitals.micro_batches import gsnr_adam_proxy
-from dataaudit.vitals.norms import norm, norms_of, pieces, std
+from dataaudit.vitals.micro_batches import proxy_of_sums, sums_of_moments
+from dataaudit.vitals.norms import norm, norms_of, pieces, std_of_sums, sums_of
+from dataaudit.vitals.sharding import Sharding, gradient_of, local
 from dataaudit.vitals.structure import Structure, parameters_of
 
 _MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
@@ -45,6 +50,8 @@ _WHOLE = 4
 """Bytes of an element from which on an update is what was computed."""
 FROZEN_AFTER = 8
 """Updates without a gradient, one after the other, from which on a layer is frozen."""
+_SUMS = 6
+"""Of a group, beside norms: of its elements and their squares, of state that is finite and was read, of moments."""
 _KINDS = 2
 """Matrices, and vectors with what was zero at the beginning."""
 
@@ -72,33 +79,40 @@ def why_not(optimizer: torch.optim.Optimizer) -> str | None:
     return None
 
 
-def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> Norms:
+def norms(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[Any] | None = None
+) -> Norms:
     """Return norms of parameters, their gradients and the update just made; nothing waits for a device.
 
-    A parameter without a gradient was not updated, and counts with its weights alone. A GradScaler leaves it to a fused
-    optimizer to skip a step: within the step's hooks, where the optimizer has ``found_inf``, such an update is 0.
+    Of sharded parameters they are of what lies on this rank. A parameter without a gradient was not updated, and counts
+    with its weights alone. A GradScaler leaves it to a fused optimizer to skip a step: within the step's hooks, where
+    the optimizer has ``found_inf``, such an update is 0.
     """
     groups = {id(item): group for group in optimizer.param_groups for item in group["params"]}
     if any(id(parameter) not in groups for parameter in parameters):
         raise ValueError("norms: a parameter is none of the optimizer's")
     with torch.no_grad():
-        updated = [parameter for parameter in parameters if parameter.grad is not None]
-        updates = [_norm_of_update(optimizer, groups[id(item)], item) for item in updated]
-        device = parameters[0].device
+        of_all = [gradient_of(item) for item in parameters] if gradients is None else gradients
+        updated = [(item, own) for item, own in zip(parameters, of_all, strict=True) if own is not None]
+        updates = [_norm_of_update(optimizer, groups[id(item)], item, own) for item, own in updated]
+        device = optimizer.param_groups[0]["params"][0].device
         update, skipped = _together(updates, device), getattr(optimizer, "found_inf", None)
         if skipped is not None:
             update = torch.where(skipped.to(device).reshape(()) > 0, 0.0, update)
-        weight = _together(norms_of(parameters), device)
-        return Norms(weight, _together(norms_of([item.grad for item in updated]), device), update)
+        weight = _together(norms_of([local(item) for item in parameters]), device)
+        return Norms(weight, _together(norms_of([own for _, own in updated]), device), update)
 
 
-def norms_from_copies(copies: Sequence[torch.Tensor], parameters: Sequence[torch.nn.Parameter]) -> Norms:
+def norms_from_copies(
+    copies: Sequence[torch.Tensor], parameters: Sequence[torch.nn.Parameter], gradients: Sequence[Any] | None = None
+) -> Norms:
     """Return norms of parameters, their gradients and what they moved by, for any optimizer."""
     with torch.no_grad():
-        weights = norms_of(parameters)
-        gradients = norms_of([parameter.grad for parameter in parameters if parameter.grad is not None])
-        moves = [norm(old.sub_(parameter)) for old, parameter in zip(copies, parameters, strict=True)]
-        return Norms(*(_together(own, parameters[0].device) for own in (weights, gradients, moves)))
+        weights = norms_of([local(item) for item in parameters])
+        of_all = [gradient_of(item) for item in parameters] if gradients is None else gradients
+        of_gradients = norms_of([own for own in of_all if own is not None])
+        moves = [norm(old.sub_(local(parameter))) for old, parameter in zip(copies, parameters, strict=True)]
+        return Norms(*(_together(own, parameters[0].device) for own in (weights, of_gradients, moves)))
 
 
 def _together(parts: list[torch.Tensor], device: torch.device) -> torch.Tensor:
@@ -111,17 +125,17 @@ def ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
 
 
 def _norm_of_update(
-    optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: torch.nn.Parameter
+    optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: torch.nn.Parameter, gradient: torch.Tensor
 ) -> torch.Tensor:
     """Return the norm of the update of a parameter, a float32 scalar."""
     state = optimizer.state[parameter]
-    step, tensors = state.get("step"), {"weight": parameter.detach(), "gradient": parameter.grad}
-    tensors |= {name: state[name] for name in _MOMENTS if isinstance(state.get(name), torch.Tensor)}
-    if parameter.grad is not None and parameter.grad.is_sparse:
+    step, tensors = local(state.get("step")), {"weight": local(parameter).detach(), "gradient": gradient}
+    tensors |= {name: local(state[name]) for name in _MOMENTS if isinstance(state.get(name), torch.Tensor)}
+    if gradient.is_sparse:
         return norm(_update(optimizer, group, step, tensors))
     parts = pieces([item for item in tensors.values() if item is not None])
     updates = [norm(_update(optimizer, group, step, dict(zip(tensors, part, strict=True)))) for part in parts]
-    return _together(updates, parameter.device)
+    return _together(updates, gradient.device)
 
 
 def _update(
@@ -159,7 +173,9 @@ class Weights:
         device: torch.device,
         outside: Callable[[], None],
         failed: Callable[[str], None],
+        sharding: Sharding,
     ) -> None:
+        self._sharding = sharding
         self.groups = parameters_of(structure, model, optimizers)
         """Parameters of each layer; -1: of all else."""
         self._optimizers, self._outside = tuple(optimizers), outside
@@ -171,7 +187,9 @@ class Weights:
                     raise ConfigError("vitals: optimizer: a parameter belongs to two optimizers")
         self._parts: list[list[list[list[nn.Parameter]]]] = []
         """By optimizer, group and kind."""
-        self.mark_zeros([not bool(item.detach().any()) for _, own in self.groups for item in own])
+        zero = [local(item).detach().any() for item in self._everything]
+        some = sharding.reduce(torch.stack(zero).double()) if zero else torch.zeros(0)
+        self.mark_zeros([not item for item in some.tolist()])
         self.updated: set[int] = set()
         """Optimizers that made a step."""
         self.rate: float | torch.Tensor = math.nan
@@ -195,7 +213,13 @@ class Weights:
         """Indices of the groups that have their turn in this step."""
         self._step, self._open = 0, False
         self._copies: dict[tuple[int, int, int], list[torch.Tensor]] = {}
-        self._norms = torch.zeros(len(optimizers), len(self.groups), _KINDS, 3, device=device)
+        self._norms = torch.zeros(len(self.groups), len(optimizers), _KINDS, 3, device=device)
+        self._sums = torch.zeros(len(self.groups), 6 * len(optimizers) + _SUMS + 1, dtype=torch.float64, device=device)
+        self.num_sums = self._sums.numel() + 2
+        self._lost = torch.zeros((), dtype=torch.bool, device=device)
+        """Whether a rank failed in this step."""
+        self._proxies: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {}
+        """Of groups in turn: what makes their proxy of sums of Adam's moments."""
         self.bad = torch.zeros(len(self.groups) + 1, dtype=torch.bool, device=device)
         """bool[groups + 1]: whose gradient was not finite in the latest step, that of the last norm at the end."""
         self.in_full = False
@@ -219,6 +243,10 @@ class Weights:
         for (index, item), zero in zip(numbered, self.zeros, strict=True):
             if (number := self._owner.get(id(item))) is not None:
                 self._parts[number][index][item.dim() < 2 or zero].append(item)
+
+    @property
+    def _everything(self) -> list[nn.Parameter]:
+        return [item for _, own in self.groups for item in own]
 
     @property
     def estimator(self) -> str:
@@ -249,24 +277,48 @@ class Weights:
         skipped = (self._idle.all() & bool(self._optimizers)).float()
         return skipped.fill_(torch.nan) if self._spoilt else skipped
 
+    def sums(self) -> torch.Tensor:
+        """Return what of the step's numbers is added up over ranks, float64, the same length at every step."""
+        sums, due = self._sums.zero_(), self.due if self.updated and not self._spoilt else ()
+        self._proxies.clear()
+        of_state = slice(-_SUMS - 1, -1)
+        for index in due:
+            own = self._sharding.counted(self.groups[index][1])
+            sums[index, : of_state.start].copy_(self._norms[index].double().square().flatten())
+            sums[index, of_state].copy_(torch.stack([*sums_of(own, sums.device), *self._of_state(index)]))
+        sums[:, -1].copy_(self.bad[:-1])
+        return torch.cat([sums.flatten(), self.bad[-1:], sums.new_full((1,), float(self._spoilt))])
+
+    def take(self, sums: torch.Tensor) -> None:
+        """Take the sums over all ranks."""
+        self._lost.copy_(~(sums[-1] == 0))
+        self._sums.copy_(torch.where(self._lost, torch.nan, sums[:-2]).view_as(self._sums))
+        self.bad.copy_(torch.cat([self._sums[:, -1], sums[-2:-1]]) > 0)
+
     def finish(self) -> torch.Tensor:
-        """End a step; return the numbers of ``WeightNorms``, float32[numbers, groups], NaN out of turn."""
+        """End a step; return the numbers of ``WeightNorms``, float32[numbers, groups], NaN out of turn.
+
+        :meth:`take` comes before.
+        """
         self.stop()
         values = self._values.fill_(torch.nan)
         if self._spoilt:
             self.bad.zero_()
             self.in_full = False
             return values
-        due = self.due if self.updated else ()
+        due, none = self.due if self.updated else (), self._values.new_full((), torch.nan)
         for index in due:
-            own = self.groups[index][1]
-            weight, gradient, update = torch.linalg.vector_norm(self._norms[:, index], dim=0).T
-            whole = [torch.linalg.vector_norm(item) for item in (weight, gradient, update)]
-            apart = ratio(update, weight)
-            numbers = [std(own), whole[1], ratio(whole[2], whole[0]), apart[0], apart[1]]
-            numbers += [ratio(whole[1], whole[0]), *self._of_state(index)]
+            of_norms, of_state = self._sums[index, : -_SUMS - 1], self._sums[index, -_SUMS - 1 : -1]
+            squares = of_norms.view(-1, _KINDS, 3).sum(0)
+            weight, _, update = squares.sqrt().float().T
+            whole = squares.sum(0).sqrt().float()
+            count = sum(item.numel() for item in self.groups[index][1])
+            apart, proxy = ratio(update, weight), self._proxies.get(index)
+            numbers = [std_of_sums(of_state[:2], count), whole[1], ratio(whole[2], whole[0]), apart[0], apart[1]]
+            numbers += [ratio(whole[1], whole[0]), ratio(of_state[2], of_state[3]).float()]
+            numbers += [none if proxy is None else proxy(of_state[4:]).float()]
             values[:, index].copy_(torch.stack(numbers))
-            self.bad[index].logical_or_(~whole[1].isfinite())
+            self.bad[index].logical_or_(~(whole[1].isfinite() | self._lost))
         self.in_full = bool(due)
         return values
 
@@ -289,21 +341,22 @@ class Weights:
         self._failed(why)
 
     def _of_state(self, index: int) -> list[torch.Tensor]:
-        """Return the share of the optimizers' state that is finite, and the proxy of Adam's moments."""
-        shares, proxies, counts = [], [], []
+        """Return how much of the optimizers' state is finite, of how much, and sums of Adam's moments; float64."""
+        none = self._sums.new_zeros(())
+        finite, read, moments, proxies = none, none, none.new_zeros(2), []
         for number in self.updated:
-            optimizer = self._optimizers[number]
-            if not (own := self._owned(number)[index]):
-                continue
-            if (share := state_finite(optimizer, own, self._step)) is not None:
-                shares.append(share * len(own))
-                counts.append(len(own))
-            proxies += [_proxy(optimizer, own)] if is_adam(optimizer) else []
-        none = self._values.new_full((), torch.nan)
-        return [
-            torch.stack(shares).sum() / sum(counts) if shares else none,
-            proxies[0] if len(proxies) == 1 else none,
-        ]
+            optimizer, every = self._optimizers[number], self._owned(number)[index]
+            own = self._sharding.counted(every)
+            if own and (share := state_finite(optimizer, own, self._step)) is not None:
+                finite, read = finite + share * len(own), read + len(own)
+            if every and is_adam(optimizer):
+                proxies.append(_proxy(optimizer, every))
+                states = [optimizer.state[item] for item in own if "exp_avg" in optimizer.state.get(item, {})]
+                of_both = ([local(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq"))
+                moments = moments + (sums_of_moments(*of_both) if states else 0.0)
+        if len(proxies) == 1 and proxies[0] is not None:
+            self._proxies[index] = proxies[0]
+        return [finite, read, *moments]
 
     def _owned(self, number: int) -> list[list[nn.Parameter]]:
         """Return of each group the parameters of an optimizer."""
@@ -323,7 +376,8 @@ class Weights:
             if self._open and not self._spoilt and self._why[number] is not None:
                 for index in self.due:
                     for kind, own in enumerate(self._parts[number][index]):
-                        self._copies[number, index, kind] = [item.detach().clone() for item in own]
+                        here = [local(item).detach() for item in self._sharding.counted(own)]
+                        self._copies[number, index, kind] = [item.clone() for item in here]
 
         return copy
 
@@ -355,20 +409,23 @@ class Weights:
         for index in self.due:
             for kind, own in enumerate(self._parts[number][index]):
                 copies = self._copies.pop((number, index, kind), None)
-                if own:
-                    of_kind = norms(optimizer, own) if copies is None else norms_from_copies(copies, own)
-                    self._norms[number, index, kind].copy_(torch.stack(of_kind))
+                of_all = {id(item): gradient_of(item) for item in own}  # all ranks, or what reduces these would hang
+                if here := self._sharding.counted(own):
+                    some = [of_all[id(item)] for item in here]
+                    of_kind = norms(optimizer, here, some) if copies is None else norms_from_copies(copies, here, some)
+                    self._norms[index, number, kind].copy_(torch.stack(of_kind))
 
 
-def _proxy(optimizer: torch.optim.Optimizer, own: Sequence[nn.Parameter]) -> torch.Tensor:
-    """Return Adam's proxy of some parameters of one optimizer; NaN where their betas differ, or there is no state."""
-    states = [optimizer.state[item] for item in own if "exp_avg" in optimizer.state.get(item, {})]
+def _proxy(
+    optimizer: torch.optim.Optimizer, own: Sequence[nn.Parameter]
+) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """Return what makes Adam's proxy of sums of the moments; None where betas differ, or there is no state."""
+    steps = [optimizer.state[item]["step"] for item in own if "exp_avg" in optimizer.state.get(item, {})]
     betas = {
         group["betas"]
         for group in optimizer.param_groups
         if any(item is other for other in group["params"] for item in own)
     }
-    if not states or len(betas) != 1:
-        return torch.full((), torch.nan, device=own[0].device)
-    first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
-    return gsnr_adam_proxy(first, second, states[0]["step"], betas.pop()).float()
+    if not steps or len(betas) != 1:
+        return None
+    return partial(proxy_of_sums, step=local(steps[0]).clone(), betas=betas.pop())

@@ -44,13 +44,22 @@ class GradientNoise(Measurement):
         """Return why gradients of micro-batches cannot be told apart."""
         from dataaudit.vitals.micro_batches import why_not
 
-        return why_not()
+        return why_not(self.sources.sharding)
+
+    def why_no(self, metric: str) -> str | None:
+        """Return why a metric has no value under FSDP: of Adam, ``gsnr`` of layers has."""
+        from dataaudit.vitals.weights import is_adam
+
+        batches, adam = self.sources.micro_batches, any(map(is_adam, self.sources.optimizers))
+        known = {"grad_noise_scale", "gsnr"} if adam else {"grad_noise_scale"}
+        return self.why_not() or (batches.reduced or None if batches is not None and metric not in known else None)
 
     def gaps(self) -> dict[str, str]:
         """Return why the latest step that was measured gave no noise; ``gsnr`` of layers has numbers all the same."""
         batches = self.sources.micro_batches
         why = (self.why_not() or "") if batches is None else batches.why
-        return dict.fromkeys(("direction_consistency", "grad_noise_scale"), why) if why else {}
+        found = dict.fromkeys(("direction_consistency", "grad_noise_scale"), why) if why else {}
+        return found | ({"direction_consistency": batches.reduced} if batches is not None and batches.reduced else {})
 
     def state(self) -> dict[str, Any]:
         """Return the averages of the noise scale."""

@@ -73,7 +73,7 @@ class GradientSpikes(Measurement):
         """Return why the gradient's norm is not known."""
         from dataaudit.vitals.micro_batches import why_not
 
-        return why_not() if self.sources.optimizers else "no optimizer was given"
+        return why_not(self.sources.sharding) if self.sources.optimizers else "no optimizer was given"
 
     def state(self) -> dict[str, Any]:
         """Return what the score remembers."""

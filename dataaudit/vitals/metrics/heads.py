@@ -11,6 +11,8 @@ from dataaudit.vitals.metric import Column, Metric, Threshold
 if TYPE_CHECKING:
     import torch
 
+    from dataaudit.vitals.recorder import Site
+
 DEAD_SHARE = 0.99
 """A head is dead with a larger share of rows whose entropy is below log 2."""
 OFF = "off"
@@ -69,13 +71,13 @@ class Heads(Measurement):
         sites, most = self.sources.hooks.attention, self.sources.hooks.heads.shape[2]
         return [
             *(
-                Column(metric, site.layer, head, stat, site.number if head < site.heads else -1, site.number)
+                Column(metric, site.layer, site.first_head + head, stat, _at(site, head), site.number)
                 for metric, stat in _SAMPLED
                 for site in sites
                 for head in range(most)
             ),
             *(
-                Column(metric, site.layer, head, stat)
+                Column(metric, site.layer, site.first_head + head, stat)
                 for metric, stat in _ALL_ROWS
                 for site in sites
                 for head in range(most)
@@ -113,3 +115,8 @@ class Heads(Measurement):
             return None
         reasons = [*hooks.why.values(), self.sources.structure.missing("attention")]
         return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or "none found"
+
+
+def _at(site: Site, head: int) -> int:
+    """Return the site of a head that it has; -1 otherwise."""
+    return site.number if head < site.heads else -1
