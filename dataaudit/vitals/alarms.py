@@ -15,8 +15,8 @@ once.
 Related alarms are one *incident*. An alarm belongs to the open incident when it began no later than :data:`LINGERS`
 steps after that one's latest alarm; else it opens another. What began first is its first, of several at a step the
 lowest layer. A model that begins moves far from where it began, layer by layer, in a way that no past of it foretells:
-until its updates add up to half of its weights, deviations from its own past are hints. An incident is as grave as its gravest alarm: 0 stop and protect the last checkpoint, 1 contain, 2
-investigate, 3 a hint.
+until its updates add up to half of its weights, deviations from its own past are hints. An incident is as grave as its
+gravest alarm: 0 stop and protect the last checkpoint, 1 contain, 2 investigate, 3 a hint.
 """
 
 from __future__ import annotations
