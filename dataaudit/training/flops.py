@@ -24,15 +24,14 @@ if TYPE_CHECKING:
 
 WINDOW = 16
 """Steps of a window; it ends at a multiple of it."""
-_SXM, _NVL = 989.4e12, 835.5e12
 PEAKS = (
     ("A100", 312e12, "NVIDIA A100 datasheet"),
     ("H100 PCIe", 756.5e12, "NVIDIA H100 datasheet"),
-    ("H100 NVL", _NVL, "NVIDIA H100 NVL datasheet"),
-    ("H100", _SXM, "NVIDIA H100 datasheet, SXM"),
-    ("H200 NVL", _NVL, "NVIDIA H200 datasheet, NVL"),
-    ("H200", _SXM, "NVIDIA H200 datasheet, SXM"),
-    ("GH200", _SXM, "NVIDIA GH200 datasheet"),
+    ("H100 NVL", 835.5e12, "NVIDIA H100 NVL datasheet"),
+    ("H100", 989.4e12, "NVIDIA H100 datasheet, SXM"),
+    ("H200 NVL", 835.5e12, "NVIDIA H200 datasheet, NVL"),
+    ("H200", 989.4e12, "NVIDIA H200 datasheet, SXM"),
+    ("GH200", 989.4e12, "NVIDIA GH200 datasheet"),
     ("B200", 2250e12, "NVIDIA HGX B200 datasheet"),
     ("GB200", 2500e12, "NVIDIA GB200 NVL72 datasheet"),
     ("MI250X", 191.5e12, "AMD Instinct MI250X datasheet, one of two dies"),
@@ -140,14 +139,12 @@ def _parameters(model: torch.nn.Module, config: Any) -> dict[str, int]:
     rows = max((len(table) for table in tables.values()), default=0)
     heads = {id(item.weight): item.weight for item in others if isinstance(item, torch.nn.Linear)}
     chosen, number = (_first(config, names) for names in (_CHOSEN, _EXPERTS))
-    total = {(routed, trains): 0 for routed in (False, True) for trains in (False, True)}
+    met = {False: 0, True: 0}
     for name, weight in model.named_parameters():  # a tied one once
-        total[".experts." in name, weight.requires_grad] += weight.numel()
-    if total[True, True] + total[True, False] and not (chosen and number):
-        raise ConfigError("flops: the config does not say how many experts a token meets", _NUMBERS)
-    frozen, trained = (
-        total[False, trains] + total[True, trains] * chosen // max(1, number) for trains in (False, True)
-    )
+        if (routed := ".experts." in name) and not (chosen and number):
+            raise ConfigError("flops: the config does not say how many experts a token meets", _NUMBERS)
+        met[weight.requires_grad] += weight.numel() * (chosen if routed else max(1, number))
+    frozen, trained = (total // max(1, number) for total in met.values())
     return {
         "parameters": frozen + trained,
         "frozen": frozen,
@@ -200,14 +197,16 @@ class Utilisation:
         """Return, once, how it is counted and the peak of the GPU of this number; or why there is no number."""
         if self._flops is None or self._begun:
             return None
-        self._begun, name = True, _device_name(device)
+        torch, self._begun = sys.modules.get("torch"), True
+        on_gpu = torch is not None and torch.cuda.is_initialized()
+        name = str(torch.cuda.get_device_name(device)) if torch is not None and on_gpu else "a CPU"
+        peak, source = (self._flops.peak, "given") if self._flops.peak else peak_of(name)
         names = ("attention", "embeddings", "recomputed", "parameters", "devices")
         state = {**{key: getattr(self._flops, key) for key in names}, "device": name}
-        peak, source = (self._flops.peak, "given") if self._flops.peak else peak_of(name)
-        if peak is None or not self._step.all():
-            unknown = "the length of rows (batches come without labels, losses and logits)"
-            unknown = f"the peak of {name} (give it in FLOP/s: ModelFlops(peak=))" if peak is None else unknown
-            return {**state, "why": f"{unknown} is not known"}
+        if not self._step.all():
+            return {**state, "why": "batches come without labels, losses or logits: how long rows are is not known"}
+        if peak is None:
+            return {**state, "why": f"the peak of {name} is not known; ModelFlops(peak=) gives it, in FLOP/s"}
         self._peak = peak * self._flops.devices
         return {**state, "peak": peak, "source": source}
 
@@ -221,12 +220,6 @@ class Utilisation:
         model, hardware, spent = self._window.tolist()
         self._window[:] = 0
         return {} if self._peak is None else {"mfu": model / spent / self._peak, "hfu": hardware / spent / self._peak}
-
-
-def _device_name(device: int) -> str:
-    """Return the name of the GPU that torch uses, or what is used in its place."""
-    torch = sys.modules.get("torch")
-    return str(torch.cuda.get_device_name(device)) if torch is not None and torch.cuda.is_initialized() else "a CPU"
 
 
 def peak_of(name: str) -> tuple[float | None, str]:

@@ -31,7 +31,6 @@ from dataaudit.training.attribution.run_findings import (
     RunFacts,
     Straggler,
     Times,
-    UtilisationFound,
     ValidationPoint,
     number,
 )
@@ -206,6 +205,8 @@ def _times(series: Series, steps: pa.Table, events: pa.Table, ranks: int) -> Tim
     stalled = _in_steps(series.of("dataloader_wait"), step)
     of_waits = np.isin(at << 20 | rank, stalled[0] << 20 | stalled[1])
     memory = series.of("gpu_mem_used")[2]
+    counted = events.filter(pc.equal(events["kind"], "utilisation")).sort_by("time").to_pylist()
+    alike = step[step >= counted[-1]["step"]] if counted else step[:0]  # an earlier start may count otherwise
     return Times(
         steps=len(step),
         step_time_p50=_seconds(np.quantile(longest, 0.5)),
@@ -219,20 +220,10 @@ def _times(series: Series, steps: pa.Table, events: pa.Table, ranks: int) -> Tim
         gpu_util=_mean(series.of("gpu_util")[2]),
         gpu_mem_used=number(float(memory.max())) if len(memory) else None,
         straggler=_straggler(series, step, ranks),
-        utilisation=_utilisation(series, events, step),
+        mfu=_middle(series, "mfu", alike),
+        hfu=_middle(series, "hfu", alike),
+        utilisation=orjson.loads(counted[-1]["detail"]) if counted else {},
     )
-
-
-def _utilisation(series: Series, events: pa.Table, step: Ints) -> UtilisationFound | None:
-    """Return the utilisation of the newest steps, and how the newest start of the run counts it."""
-    own = events.filter(pc.equal(events["kind"], "utilisation")).sort_by("time")["detail"].to_pylist()
-    if not own:
-        return None
-    counted = orjson.loads(own[-1])
-    why_not = counted.pop("why", "")
-    windows = [_in_steps(series.of(name), step)[2] for name in ("mfu", "hfu")]
-    mfu, hfu = (number(np.median(values)) if len(values) and not why_not else None for values in windows)
-    return UtilisationFound(mfu=mfu, hfu=hfu, counted=counted, why_not=why_not)
 
 
 def _straggler(series: Series, step: Ints, ranks: int) -> Straggler | None:
@@ -260,6 +251,11 @@ def _straggler(series: Series, step: Ints, ranks: int) -> Straggler | None:
 def _in_steps(series: tuple[Ints, Ints, Floats], steps: Ints) -> tuple[Ints, Ints, Floats]:
     inside = np.isin(series[0], steps)
     return series[0][inside], series[1][inside], series[2][inside]
+
+
+def _middle(series: Series, name: str, steps: Ints) -> float | None:
+    values = _in_steps(series.of(name), steps)[2]
+    return number(np.median(values)) if len(values) else None
 
 
 def _mean(values: Floats) -> float | None:

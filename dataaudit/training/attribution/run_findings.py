@@ -77,15 +77,6 @@ class Straggler(Model):
     ranks: int
 
 
-class UtilisationFound(Model):
-    """How much of its devices' arithmetic the run used."""
-
-    mfu: float | None = Field(description="Median over windows of 16 steps and ranks; null: none, or not evaluated.")
-    hfu: float | None = Field(description="The same with what is computed again.")
-    counted: dict[str, str | int | float] = Field(description="How it is counted, and of which device at which peak.")
-    why_not: str = Field(description="Why it is not evaluated; empty: it is.")
-
-
 class Times(Model):
     """Where the time of the newest 1,000 steps went, by the hosts' clocks."""
 
@@ -101,7 +92,12 @@ class Times(Model):
     gpu_util: float | None = Field(description="Mean; null: not looked at.")
     gpu_mem_used: float | None = Field(description="Most bytes in use.")
     straggler: Straggler | None
-    utilisation: UtilisationFound | None = Field(default=None, description="Null: `flops` was not given.")
+    mfu: float | None = Field(default=None, description="Median of windows of 16 steps and ranks; null: not evaluated.")
+    hfu: float | None = Field(default=None, description="The same with what is computed again.")
+    utilisation: dict[str, str | int | float] = Field(
+        default={},
+        description="How it is counted, of which device at which peak, `why` it is not; empty: not asked for.",
+    )
 
 
 class RunFacts(Model):

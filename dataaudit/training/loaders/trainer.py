@@ -104,8 +104,8 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
         options: Further ones of :class:`dataaudit.training.TrainingMonitor`: ``resume``, ``allow``, ``digests``,
             ``block_rows``, ``shift`` (``inner`` by default, as transformers' models do), ``order`` (``rows`` by
             default where the trainer shuffles its data set, as it does unless it is told otherwise),
-            ``planned_tokens``, ``tokenizer``, ``profile_every``, ``flops``. Optimizer, scaler, schedule and losses on held-out
-            data are the trainer's.
+            ``planned_tokens``, ``tokenizer``, ``profile_every``, ``flops``. Optimizer, scaler, schedule and losses on
+            held-out data are the trainer's.
 
     Returns:
         The same trainer.

@@ -27,7 +27,6 @@ from dataaudit.training.attribution.run_findings import (
     SourceTrained,
     Times,
     TrainedOn,
-    UtilisationFound,
 )
 
 STALL = 0.1
@@ -215,8 +214,8 @@ def _times_pairs(result: Times) -> Iterator[tuple[Line, Line]]:
     yield "step time", f"p50 {_seconds(result.step_time_p50)}, p95 {_seconds(result.step_time_p95)}"
     if result.tokens_per_sec is not None:
         yield "tokens a second", f"{result.tokens_per_sec:,.0f}"
-    if result.utilisation is not None:
-        yield "MFU, HFU", _utilisation(result.utilisation)
+    if result.utilisation:
+        yield "MFU, HFU", _utilisation(result)
     if result.dataloader_stall_frac is not None:
         yield "waiting for batches", share(result.dataloader_stall_frac)
     if result.comm_time_frac is not None and result.compute_time_frac is not None:
@@ -229,16 +228,13 @@ def _times_pairs(result: Times) -> Iterator[tuple[Line, Line]]:
         yield "GPU", say("{} busy, {} of memory", share(result.gpu_util), size(int(result.gpu_mem_used or 0)))
 
 
-def _utilisation(result: UtilisationFound) -> Line:
-    if result.why_not:
-        return say("not evaluated: {}", Name(result.why_not, 200))
-    if result.mfu is None:
-        return "none yet: a window has 16 steps"
-    counted = {name: str(value).replace("_", " ") for name, value in result.counted.items()}
+def _utilisation(result: Times) -> Line:
+    counted = {name: str(value).replace("_", " ") for name, value in result.utilisation.items()}
+    if "why" in counted or result.mfu is None:
+        return say("not evaluated: {}", Name(counted.get("why", "no window of 16 steps has ended"), 200))
     how = "attention {attention}, embeddings {embeddings}, recomputed: {recomputed}".format_map(counted)
-    peak = f"{float(result.counted['peak']) / 1e12:,.5g}"
-    words = "{}, {} of {} TFLOP/s ({}); {}"
-    return say(words, share(result.mfu), share(result.hfu), peak, Name(counted["device"], 60), how)
+    peak, device = f"{float(counted['peak']) / 1e12:,.5g}", Name(counted["device"], 60)
+    return say("{}, {} of {} TFLOP/s ({}); {}", share(result.mfu), share(result.hfu), peak, device, how)
 
 
 def _point(text: Line, section: str, tone: Tone = "warn") -> Point:
