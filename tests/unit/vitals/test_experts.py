@@ -345,9 +345,8 @@ def test_a_mapping_names_a_router_and_says_where_it_is_wrong():
 def test_a_router_that_returns_too_few_numbers_is_reported():
     model = experts.model_of("mapped")
     experts.routers_of(model)[0].register_forward_hook(lambda _, __, output: output[..., :3])
-    with Vitals(model, None, config_of("mapped"), [sink := MemorySink()]) as vitals:
-        with vitals.step():
-            made.loss_of(model, 1)
+    with Vitals(model, None, config_of("mapped"), [sink := MemorySink()]) as vitals, vitals.step():
+        made.loss_of(model, 1)
     missing = [detail for _, kind, detail in sink.events if kind == "not_seen"]
     assert missing == [{"what": "router", "layers": [0], "why": "it returns no number for each of 5 experts"}]
     assert {row[2] for row in sink.values if row[1] == "moe_util_entropy"} == {1}
