@@ -3,8 +3,7 @@
 - *fold*: an amount is 4 times the median of its own last 32 values, or a quarter of it, three values in a row, by more
   than the learning rate explains (to the power of 1.5 of its movement) and by more than 6 robust deviations; metrics
   may declare another factor than 4;
-- *collapse*: attention of a head, or of half the heads of a layer, has next to no entropy, and had a fourfold; so do
-  shares of tokens of a layer's experts;
+- *collapse*: attention of a head, or of half the heads of a layer, has next to no entropy, and had a fourfold;
 - *dead*: half or more of the units of an MLP are silent;
 - *unused*: an expert was sent no token in a window whose even share is 32 tokens or more;
 - *frozen*: weights of a layer are not moved in two of its turns, at a rate above 0, by updates that were not skipped;

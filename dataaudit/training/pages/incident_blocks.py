@@ -159,7 +159,7 @@ _ABOUT: dict[str, tuple[str, str]] = {
         "Compare the loss that balances loads, the router's rate and its bias with those of a healthy run.",
     ),
     "collapse": (
-        "Attention looks at one key in effect, or a router at one expert: the gradient of the choice vanishes.",
+        "Attention looks at one key in effect: its gradient vanishes.",
         "Look at the largest logit beside it; norms of queries and keys, or QK-clip, hold it.",
     ),
     "frozen": (

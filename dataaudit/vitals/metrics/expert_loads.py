@@ -51,7 +51,6 @@ class ExpertLoads(Measurement):
             "moe_util_entropy",
             "entropy",
             stats=frozenset({"normalised"}),
-            rules={"collapse": frozenset({"normalised"})},
             chart=("normalised", "Entropy of experts' shares of tokens / log E"),
         ),
         Metric("moe_load_balance_loss", "log"),
