@@ -83,8 +83,8 @@ def matrices_of(structure: Structure, model: nn.Module) -> tuple[list[Matrix], d
             name, owner = named[id(weight)]
             is_conv = hasattr(owner, "kernel_size")
             is_tensor = weight.dim() == 3 and not is_conv
-            first, *others = weight.shape[1:] if is_tensor else weight.shape
-            if min(first, math.prod(others) if others else 1) < 2:  # a vector
+            sides = weight.shape[1:] if is_tensor else weight.shape
+            if len(sides) < 2 or min(sides[0], math.prod(sides[1:])) < 2:  # a vector
                 continue
             why = "it is sharded over ranks" if hasattr(weight, "device_mesh") else ""
             why = why or ("" if is_conv or weight.dim() <= 3 else f"it has {weight.dim()} dimensions")

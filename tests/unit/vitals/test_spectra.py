@@ -279,6 +279,7 @@ class Odd(made.Mapped):
         self.blocks[0].strange = nn.Parameter(torch.ones(2, 2, 24, 24))
         self.blocks[1].frozen = nn.Linear(24, 24).requires_grad_(False)
         self.blocks[1].vector = nn.Parameter(torch.ones(1, 24))
+        self.blocks[1].scalar = nn.Parameter(torch.ones(()))
 
 
 def test_odd_weights_are_taken_right_or_left_out_with_a_reason(monkeypatch):
@@ -289,7 +290,7 @@ def test_odd_weights_are_taken_right_or_left_out_with_a_reason(monkeypatch):
     assert [name for layer, name in names if layer < 0] == ["embedding"]  # tied, once
     assert next(item.sides for item in own if item.name == "conv") == (3 * made.WIDTH, 24)
     assert left_out == {"it has 4 dimensions": [0]}
-    assert not {"frozen", "vector"} & {name for _, name in names}
+    assert not {"frozen", "vector", "scalar"} & {name for _, name in names}
     monkeypatch.setattr(spectra, "LARGEST_SIDE", 30)
     sink, _ = looked(model, range(1, 30), mapping=made.MAPPING)
     said = {detail["what"]: detail for _, kind, detail in sink.events if kind == "not_seen"}
