@@ -120,7 +120,7 @@ def _found(module: Any, layer: nn.Module, heads: int) -> tuple[Projection, Proje
     if isinstance(module, nn.MultiheadAttention):
         weights = [module.in_proj_weight, module.q_proj_weight, module.k_proj_weight]
         rows = [_matrix(item, "its projections") for item in weights if item is not None]
-        query, key = rows if len(rows) > 1 else _unstacked(module, rows[0], heads)
+        query, key = (rows[0], rows[1]) if len(rows) > 1 else _unstacked(module, rows[0], heads)
         return _together(module, layer, "", heads, query, key)
     if hasattr(module, "kv_b_proj"):
         return _latent(module, layer, heads)
@@ -302,13 +302,13 @@ class _Reader:
         return None
 
     def _norm(self, value: ast.expr) -> nn.Module | None:
-        """Return the norm that made a value."""
+        """Return the norm, or what has one within, that made a value."""
         if isinstance(value, ast.Name):
             return self._by_norm.get(value.id)
         if isinstance(value, ast.Call):
             called = getattr(self._owner, _own(value.func), None)
             if isinstance(called, nn.Module):
-                return called if is_norm(called) else None
+                return called if any(map(is_norm, called.modules())) else None
             return self._norm(value.func.value) if isinstance(value.func, ast.Attribute) else None  # x.to(...)
         return None
 

@@ -251,6 +251,10 @@ def renamed(model):
             "the weight of qkv is computed from others",
         ),
         (lambda model: setattr(model.blocks[0], "first_norm", torch.nn.BatchNorm1d(made.WIDTH)), "a BatchNorm1d"),
+        (
+            lambda model: setattr(model.blocks[0], "first_norm", torch.nn.Sequential(torch.nn.RMSNorm(64))),
+            "a Sequential",
+        ),
     ],
 )
 def test_what_is_not_known_of_a_layer_has_a_reason(change, why):
