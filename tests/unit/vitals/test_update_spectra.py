@@ -95,10 +95,10 @@ def test_a_small_update_beside_large_weights_is_as_exact():
 
 
 def test_training_is_the_same_to_the_bit():
-    for family in ("llama", "mapped"):
+    for family, backend in (("llama", None), ("mapped", None), ("mapped", "aot_eager")):
         config = settings(made.model_of(family))
-        plain, _ = made.train(made.model_of(family), watched=False, steps=5)
-        seen, sink = made.train(made.model_of(family), config=config, steps=5)
+        plain, _ = made.train(made.model_of(family), backend=backend, watched=False, steps=5)
+        seen, sink = made.train(made.model_of(family), backend=backend, config=config, steps=5)
         assert made.same(plain, seen)
         assert rows_of(sink)
 
