@@ -4,10 +4,9 @@ W of a head is d_head x d. Gains of norms are folded in: of the norm before atte
 and keys by rows. Left out is what depends on no weight of them: rotations by position, how a norm centres and divides,
 constant factors; and biases. So W is what makes logits of content.
 
-- Apart: ``q_proj`` and ``k_proj``, and other names of the same; a head of keys serves a group of heads of queries.
-- Stacked: ``qkv``, ``Wqkv``, ``qkv_proj``, ``c_attn``, ``in_proj_weight``: all queries, then all keys, then values.
-- By group: ``query_key_value``, ``linear_qkv``, ``wqkv``: of each group its queries, its key, its value.
-- Latent (DeepSeek V2, V3): the part of queries and keys without positions, times the projections down to the latents.
+Rows are apart (a head of keys serves a group of heads of queries), stacked (all queries, all keys, all values), by
+group (its queries, its key, its value), or latent (DeepSeek V2, V3): the part of queries and keys without positions,
+times the projections down to the latents.
 
 The code of ``forward`` says which norm stands before attention: it is followed from its argument backwards.
 """
@@ -118,10 +117,11 @@ def projections_of(layer: Layer) -> Projections | str:
 
 def _found(module: Any, layer: nn.Module, heads: int) -> tuple[Projection, Projection]:
     if isinstance(module, nn.MultiheadAttention):
-        weights = [module.in_proj_weight, module.q_proj_weight, module.k_proj_weight]
-        rows = [_matrix(item, "its projections") for item in weights if item is not None]
-        query, key = rows if len(rows) > 1 else _unstacked(module, rows[0], heads)
-        return _together(module, layer, "", heads, query, key)
+        if module.in_proj_weight is not None:
+            rows = _unstacked(module, _matrix(module.in_proj_weight, "its projections"), heads)
+            return _together(module, layer, "", heads, *rows)
+        rows = _matrix(module.q_proj_weight, "queries"), _matrix(module.k_proj_weight, "keys")
+        return _together(module, layer, "", heads, *rows)
     if hasattr(module, "kv_b_proj"):
         return _latent(module, layer, heads)
     children = [name for name, child in module.named_children() if [*child.parameters()]]
@@ -302,13 +302,13 @@ class _Reader:
         return None
 
     def _norm(self, value: ast.expr) -> nn.Module | None:
-        """Return the norm that made a value."""
+        """Return the norm, or what has one within, that made a value."""
         if isinstance(value, ast.Name):
             return self._by_norm.get(value.id)
         if isinstance(value, ast.Call):
             called = getattr(self._owner, _own(value.func), None)
             if isinstance(called, nn.Module):
-                return called if is_norm(called) else None
+                return called if any(map(is_norm, called.modules())) else None
             return self._norm(value.func.value) if isinstance(value.func, ast.Attribute) else None  # x.to(...)
         return None
 

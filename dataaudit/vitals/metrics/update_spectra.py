@@ -170,14 +170,12 @@ class UpdateSpectra(Measurement):
         """Copy what a layer's projections are made of to the host; nothing waits for it."""
         import torch
 
-        tensors, before, lane.copies = self._tensors(lane.layer), lane.copies, {}
+        tensors = self._tensors(lane.layer)
         lane.step, self._gap = (step, self._gap) if tensors else (0, _ROUNDED)
+        lane.copies.clear()  # whose memory the allocator gives out again
         for key, tensor in tensors.items():
-            copy = before.get(key)
-            if copy is None or copy.shape != tensor.shape or copy.dtype != tensor.dtype:
-                pinned = tensor.device.type == "cuda"
-                copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
-            lane.copies[key] = copy.copy_(tensor, non_blocking=True)  # after reads of it, in the stream's order
+            room = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda)
+            lane.copies[key] = room.copy_(tensor, non_blocking=True)
 
     def _compare(self, lane: _Lane, step: int) -> str:
         """Hand the host the Gram matrices of what a layer moved by since its copy; return why not."""

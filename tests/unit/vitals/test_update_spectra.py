@@ -95,10 +95,10 @@ def test_a_small_update_beside_large_weights_is_as_exact():
 
 
 def test_training_is_the_same_to_the_bit():
-    for family in ("llama", "mapped"):
+    for family, backend in (("llama", None), ("mapped", None), ("mapped", "aot_eager")):
         config = settings(made.model_of(family))
-        plain, _ = made.train(made.model_of(family), watched=False, steps=5)
-        seen, sink = made.train(made.model_of(family), config=config, steps=5)
+        plain, _ = made.train(made.model_of(family), backend=backend, watched=False, steps=5)
+        seen, sink = made.train(made.model_of(family), backend=backend, config=config, steps=5)
         assert made.same(plain, seen)
         assert rows_of(sink)
 
@@ -251,6 +251,10 @@ def renamed(model):
             "the weight of qkv is computed from others",
         ),
         (lambda model: setattr(model.blocks[0], "first_norm", torch.nn.BatchNorm1d(made.WIDTH)), "a BatchNorm1d"),
+        (
+            lambda model: setattr(model.blocks[0], "first_norm", torch.nn.Sequential(torch.nn.RMSNorm(64))),
+            "a Sequential",
+        ),
     ],
 )
 def test_what_is_not_known_of_a_layer_has_a_reason(change, why):
