@@ -357,7 +357,7 @@ class MicroBatches:
         self._factor: torch.Tensor | None = None
         """What the squared norm of a gradient was multiplied by before the update."""
         self._few = _smallest(parameters, optimizers[0]) if optimizers else {}
-        self._which = torch.tensor([*self._few], device=parameters[0].device)
+        self._which = torch.tensor([*self._few], dtype=torch.int64, device=parameters[0].device)
         self._handles += [
             optimizer.register_step_pre_hook(Hook(self._updates, self._spoilt)) for optimizer in optimizers[:1]
         ]
