@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 
 from dataaudit.vitals.hooks import Hook, nothing
-from dataaudit.vitals.norms import norm, norms_of
+from dataaudit.vitals.norms import norms_of
 from dataaudit.vitals.sharding import Sharding, gradient_of
 
 _STATE = ("weight", "squared_weight", "g2", "s", "g2_g2", "g2_s", "s_s")
@@ -72,36 +72,6 @@ def direction_consistency(squares: torch.Tensor, square_of_mean: torch.Tensor) -
     count = len(squares)
     inner = (count * count * mean - squares.sum()) / (count * (count - 1))
     return _over(inner, squares.mean())
-
-
-def gsnr_adam_proxy(
-    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], step: torch.Tensor, betas: tuple[float, float]
-) -> torch.Tensor:
-    """Return a proxy of the signal over the noise of a whole batch's gradient, from Adam's moments; a float64 scalar.
-
-    Were gradients of all steps drawn alike, m² would hold G² and a share r of the variance, v both in full:
-    (Σm² - r·Σv) / (Σv - Σm²), moments corrected for their start, r = (1-β₁)(1+β₁ᵗ) / ((1+β₁)(1-β₁ᵗ)). They are not so
-    drawn, and the two moments look back over different spans: it is a proxy, to be compared with itself. NaN at the
-    first step.
-    """
-    return proxy_of_sums(sums_of_moments(first, second), step, betas)
-
-
-def sums_of_moments(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return Σm² and Σv, float64[2]."""
-    m = torch.stack([norm(item) for item in first]).double().square().sum()
-    return torch.stack([m, torch.stack([item.sum(dtype=torch.float32) for item in second]).double().sum()])
-
-
-def proxy_of_sums(sums: torch.Tensor, step: torch.Tensor, betas: tuple[float, float]) -> torch.Tensor:
-    """Return :func:`gsnr_adam_proxy` of Σm² and Σv."""
-    steps = step.double()
-    decayed = betas[0] ** steps
-    share = (1 - betas[0]) * (1 + decayed) / ((1 + betas[0]) * (1 - decayed))
-    m, v = sums
-    m, v = m / (1 - decayed) ** 2, v / (1 - betas[1] ** steps)
-    later = torch.zeros_like(m) + steps > 1  # steps may lie on the host, and a copy would be waited for
-    return torch.where(later, _over(m - share * v, v - m), torch.nan)
 
 
 class NoiseScale:
@@ -357,7 +327,7 @@ class MicroBatches:
         self._factor: torch.Tensor | None = None
         """What the squared norm of a gradient was multiplied by before the update."""
         self._few = _smallest(parameters, optimizers[0]) if optimizers else {}
-        self._which = torch.tensor([*self._few], device=parameters[0].device)
+        self._which = torch.tensor([*self._few], dtype=torch.int64, device=parameters[0].device)
         self._handles += [
             optimizer.register_step_pre_hook(Hook(self._updates, self._spoilt)) for optimizer in optimizers[:1]
         ]

@@ -406,11 +406,13 @@ class Vitals:
             return
         parts = [item for item in (self._weights, self._micro_batches) if item is not None]
         sums = [self._weights.bad.new_full((item.num_sums,), torch.nan, dtype=torch.float64) for item in parts]
+
+        def fill() -> None:
+            for item, own in zip(parts, sums, strict=True):
+                own.copy_(item.sums())
+
         if begun:
-            with CatchErrors() as guarded:
-                sums = [item.sums() for item in parts]
-            if guarded.error is not None:
-                self._failed("sums over ranks", guarded.origin)
+            self._safely("sums over ranks", fill)
         whole = self._sharding.reduce(torch.cat(sums))
         for item, own in zip(parts, whole.split([item.num_sums for item in parts]), strict=True):
             item.take(own)

@@ -36,9 +36,9 @@ import torch
 from torch import nn
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.vitals.adam_proxy import proxy_of_sums, sums_of_moments
 from dataaudit.vitals.finite import GradientsFinite, state_finite
 from dataaudit.vitals.hooks import Hook
-from dataaudit.vitals.micro_batches import proxy_of_sums, sums_of_moments
 from dataaudit.vitals.norms import norm, norms_of, pieces, std_of_sums, sums_of
 from dataaudit.vitals.sharding import Sharding, gradient_of, local
 from dataaudit.vitals.structure import Structure, parameters_of

@@ -13,12 +13,12 @@ torch = pytest.importorskip("torch", reason="gradients are of torch")
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 from vitals_models import NoWaiting, leave  # noqa: E402
 
+from dataaudit.vitals.adam_proxy import gsnr_adam_proxy  # noqa: E402
 from dataaudit.vitals.micro_batches import (  # noqa: E402
     GradientNorms,
     NoiseScale,
     direction_consistency,
     gsnr,
-    gsnr_adam_proxy,
     signal_and_noise,
 )
 

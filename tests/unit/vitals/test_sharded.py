@@ -16,7 +16,7 @@ pytest.importorskip("torch.distributed.tensor", reason="a build of torch without
 
 from lanes import thinned  # noqa: E402
 from torch import nn  # noqa: E402
-from vitals_models import leave  # noqa: E402
+from vitals_models import NoWaiting, leave  # noqa: E402
 
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import sharding  # noqa: E402
@@ -166,6 +166,19 @@ def failing(step, vitals, model):
         vitals._hooks.start = None if step == 3 else type(vitals._hooks).start.__get__(vitals._hooks)
 
 
+def without_waiting(step, vitals, model):
+    """Reject what would wait for a device, in what reads shards and adds them up."""
+    batches = vitals._micro_batches
+    for owner, name in ((vitals, "_add_up"), (vitals._weights, "_see"), (batches, "_end_pass")):
+        call = getattr(type(owner), name).__get__(owner)
+
+        def within(*args, call=call, **named):
+            with NoWaiting():
+                call(*args, **named)
+
+        setattr(owner, name, within)
+
+
 def replicas(step, vitals, model):
     """Compare replicas, of which a rank has a wrong bit from the second step on."""
     if step == 2 and torch.distributed.get_rank() == 1:
@@ -211,6 +224,7 @@ TWO = {
     "slow": lambda: train("fsdp", steps=24, config={"adapt": True}, during=slowly),
     "failing": lambda: train("fsdp", steps=4, config={"adapt": False}, during=failing),
     "failing without": lambda: train("fsdp", steps=4, watched=False),
+    "no waiting": lambda: train("fsdp", steps=2, during=without_waiting),
     "refused": lambda: refused("fsdp"),
     "alone": lambda: not_everywhere("fsdp"),
 }
@@ -420,6 +434,12 @@ def test_a_failure_on_one_rank_costs_the_steps_numbers_on_all_and_stops_nobody(t
         assert not any(event[0] == "nan_inf" for event in rank["failing"]["events"])
     assert not two[0]["failing"]["failures"]
     assert two[1]["failing"]["failures"]
+
+
+def test_no_operator_waits_for_a_device(two):
+    for rank in two:
+        assert not rank["no waiting"]["failures"], rank["no waiting"]["events"]
+        assert (1, "grad_norm", 0, -1, "at_step") in rank["no waiting"]["values"]
 
 
 def test_what_needs_all_ranks_says_so(two):
