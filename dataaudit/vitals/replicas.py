@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from dataaudit.vitals.sharding import local
+from dataaudit.base.errors import ConfigError
+from dataaudit.vitals.metric import Column
+from dataaudit.vitals.sharding import Sharding, local
 
 _CHUNK = 1 << 22
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -64,6 +66,34 @@ def _same(item: Any, other: Any) -> bool:
 
 def _detail(what: str) -> dict[str, Any]:
     return {"metric": "tying", "layer": -1, "head": -1, "stat": "value", "rule": "tying", "value": 0.0, "what": what}
+
+
+def compared(
+    parameters: Sequence[torch.Tensor], sharding: Sharding, probe_loss: torch.Tensor | None
+) -> dict[Column, torch.Tensor]:
+    """Return how many ranks have other weights than most, and the spread of their losses on one batch."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+        raise ConfigError("vitals: check_replicas compares ranks, and there is one process")
+
+    def gather(value: torch.Tensor) -> torch.Tensor:
+        ranks = [torch.empty_like(value) for _ in range(distributed.get_world_size())]
+        distributed.all_gather(ranks, value)
+        return torch.stack(ranks)
+
+    numbers = {}
+    with torch.no_grad():
+        checksum = parameter_checksum([local(item) for item in parameters])
+        shards = sharding.shards(parameters, checksum.device)
+        if shards is None and probe_loss is None:
+            raise ConfigError("vitals: check_replicas: each rank has shards of its own, and none has a replica")
+        if shards is not None:
+            differ = ranks_that_differ(checksum, gather, shards if sharding else None).sum()
+            numbers[Column("replica_checksum", -1, -1, "ranks_that_differ")] = differ
+        if probe_loss is not None:
+            spread = loss_dispersion(gather(probe_loss.detach().float()))
+            numbers[Column("loss_dispersion", -1, -1, "std")] = spread
+    return numbers
 
 
 def parameter_checksum(parameters: Sequence[torch.Tensor]) -> torch.Tensor:

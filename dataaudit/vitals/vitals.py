@@ -41,9 +41,9 @@ from dataaudit.vitals.metrics import MEASUREMENTS, METRICS
 from dataaudit.vitals.metrics.curvature import Curvature
 from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.model_hooks import ModelHooks
-from dataaudit.vitals.replicas import Tying, loss_dispersion, parameter_checksum, ranks_that_differ
+from dataaudit.vitals.replicas import Tying, compared
 from dataaudit.vitals.routers import find_routers
-from dataaudit.vitals.sharding import Sharding, local
+from dataaudit.vitals.sharding import Sharding
 from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import in_words, summary_of
@@ -251,27 +251,8 @@ class Vitals:
         Raises:
             ConfigError: There is no group, no second rank, or no replica of any shard.
         """
-        distributed = torch.distributed
-        if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
-            raise ConfigError("vitals: check_replicas compares ranks, and there is one process")
-
-        def gather(value: torch.Tensor) -> torch.Tensor:
-            ranks = [torch.empty_like(value) for _ in range(distributed.get_world_size())]
-            distributed.all_gather(ranks, value)
-            return torch.stack(ranks)
-
         own = self._given(()) if self._sharding.reduced else [*self._model.parameters()]
-        with torch.no_grad():
-            checksum = parameter_checksum([local(item) for item in own])
-            shards = self._sharding.shards(own, checksum.device)
-            if shards is None and probe_loss is None:
-                raise ConfigError("vitals: check_replicas: each rank has shards of its own, and none has a replica")
-            if shards is not None:
-                differ = ranks_that_differ(checksum, gather, shards if self._sharding else None).sum()
-                self._numbers[Column("replica_checksum", -1, -1, "ranks_that_differ")] = differ
-            if probe_loss is not None:
-                spread = loss_dispersion(gather(probe_loss.detach().float()))
-                self._numbers[Column("loss_dispersion", -1, -1, "std")] = spread
+        self._numbers.update(compared(own, self._sharding, probe_loss))
 
     def curvature(
         self, loss_of: Callable[[Any], torch.Tensor], batch: Any, *, minutes: float = 10.0, vectors: int = 8
