@@ -36,12 +36,16 @@ class AdamSpikes(Measurement):
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
         from dataaudit.vitals.hooks import Hook
+        from dataaudit.vitals.sharding import why_not
         from dataaudit.vitals.weights import is_adam
 
         self._why, self._open = "", False
         self._groups = sources.weights.groups
         self._counts = sources.hooks.activations.new_full((len(self._groups),), float("nan"))
         adams = [item for item in sources.optimizers if is_adam(item)]
+        owned = (each for own in adams for group in own.param_groups for each in group["params"])
+        self._sharded = why_not(owned, "second moments are read where they lie whole")
+        adams = [] if self._sharded else adams
         self._options = {id(each): group for own in adams for group in own.param_groups for each in group["params"]}
         """By parameter of an Adam: its group there."""
         self._owned = [[item for item in own if id(item) in self._options] for _, own in self._groups]
@@ -68,8 +72,8 @@ class AdamSpikes(Measurement):
 
     def why_not(self) -> str | None:
         """Return that no optimizer keeps second moments."""
-        if self._options:
-            return None
+        if self._options or self._sharded:
+            return self._sharded
         kinds = ", ".join(sorted({type(item).__name__ for item in self.sources.optimizers}))
         return f"{kinds}: second moments of Adam and AdamW alone are read" if kinds else "no optimizer was given"
 

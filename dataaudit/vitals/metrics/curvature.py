@@ -30,12 +30,14 @@ class Curvature(Measurement):
 
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
+        from dataaudit.vitals.sharding import why_not
         from dataaudit.vitals.structure import parameters_of
 
         self._groups = parameters_of(sources.structure, sources.model)
         self._nothing = sources.hooks.activations.new_full((3, 1 + len(self._groups)), float("nan"))
         self._numbers, self._last, self._calls = self._nothing, float("-inf"), 0
-        self.why = "vitals.curvature(loss_of, batch) was not called"
+        self.sharded = why_not(sources.model.parameters(), "its vectors are drawn for whole parameters")
+        self.why = self.sharded or "vitals.curvature(loss_of, batch) was not called"
 
     def columns(self) -> list[Column]:
         """Return estimates, lower and upper ends, each of the whole model, then of the groups."""
@@ -45,7 +47,7 @@ class Curvature(Measurement):
     def due(self, minutes: float) -> bool:
         """Return whether so many minutes passed since the last estimate began, and begin another one."""
         now = time.monotonic()
-        if now - self._last < 60 * minutes:
+        if self.sharded or now - self._last < 60 * minutes:
             return False
         self._last = now
         return True

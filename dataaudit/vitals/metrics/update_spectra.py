@@ -210,9 +210,13 @@ class UpdateSpectra(Measurement):
 
     def _why_not(self, layer: Projections) -> str:
         """Return why a layer's updates are not known; empty where they are."""
+        from dataaudit.vitals.sharding import why_not as sharded
+
         rows = [part.parameter for (_, name), part in layer.parts() if name == "rows"]
         if not any(item.requires_grad and id(item) in self._owners for item in rows):
             return "its projections of queries and keys do not train"
+        if why := sharded(part.parameter for _, part in layer.parts()):
+            return why
         promised = any(getattr(own, "master_weights", False) for own in self._owners.values())
         return "" if promised or self._tensors(layer) else _ROUNDED
 
