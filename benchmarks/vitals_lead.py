@@ -1,6 +1,6 @@
 """By how many steps attention, activations and curvature lead the loss when a small model goes wrong.
 
-    python benchmarks/vitals_lead.py --seeds 0 1 2 --text 'docs/**/*.md'
+    python benchmarks/vitals_lead.py --seeds 0 1 2 --text 'docs/**/*.md'  # in this repository
 
 A byte model learns the text of some files. Every fault begins at step 301 of 400, in a run that goes on from the
 healthy run of the same seed. Printed is how many steps later a series of each metric is first alarmed or warned of; a
@@ -181,7 +181,7 @@ def main() -> None:
     """Print the rows of the table."""
     given = options(__doc__, seeds=[0, 1, 2], text="docs/**/*.md", onset=301, steps=400, probed=4)
     torch.set_num_threads(1)
-    text = np.concatenate([np.fromfile(path, np.uint8) for path in sorted(Path().glob(given.text))])
+    text = np.concatenate([np.fromfile(path, np.uint8) for path in sorted(Path(__file__).parents[1].glob(given.text))])
     names = ["fault", "seed", "any", *METRICS, "loss, same rules", "loss, band", "loss a tenth above"]
     print(f"{len(text):,} bytes", "| " + " | ".join(names) + " |", "|---" * len(names) + "|", sep="\n", flush=True)
     for seed in given.seeds:
