@@ -1,11 +1,11 @@
 """By how many steps attention, activations and curvature lead the loss when a small model goes wrong.
 
-    python benchmarks/vitals_lead.py --seeds 0 1 2 --text 'docs/**/*.md'
+    python benchmarks/vitals_lead.py --seeds 0 1 2 --text 'docs/**/*.md'  # in this repository
 
-A byte model learns the text of some files, which are read in one order. Every fault begins at step 301 of 400, in a run
-that goes on from the healthy run of the same seed. Printed is how many steps later a series of each metric is first
-alarmed or warned of; a dash: it never is. The loss is judged by the same rules, alone, which makes its limits
-narrower; by the band of the run page; and by a tenth above the healthy run's for three steps.
+A byte model learns the text of some files. Every fault begins at step 301 of 400, in a run that goes on from the
+healthy run of the same seed. Printed is how many steps later a series of each metric is first alarmed or warned of; a
+dash: it never is. The loss is judged by the same rules, alone, which makes its limits narrower; by the band of the run
+page; and by a tenth above the healthy run's for three steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataaudit.vitals import Mapping, MemorySink, Vitals, VitalsConfig
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.metric import Key
 
-ONSET, STEPS, WIDTH, HEADS, LAYERS, LENGTH, BATCH, RATE = 301, 400, 64, 4, 3, 64, 12, 4e-3
+WIDTH, HEADS, LAYERS, LENGTH, BATCH, RATE = 64, 4, 3, 64, 12, 4e-3
 LAYER, HEAD = 1, 2
 METRICS = (
     "max_attn_logit",
@@ -36,8 +36,6 @@ METRICS = (
     "spam_spike_count",
     "curvature_trace_est",
 )
-PROBED = 4
-"""Steps from one estimate of the curvature to the next."""
 
 
 class Attention(nn.Module):
@@ -107,11 +105,12 @@ FAULTS = {"a head whose queries grow, 5 % a step": growing, "learning rate x 8":
 
 
 class Run:
-    """A run that another one can go on from."""
+    """A run that another one can go on from; its curvature is estimated every ``probed`` steps, with 0 never."""
 
-    def __init__(self, seed: int, text: np.ndarray) -> None:
+    def __init__(self, seed: int, text: np.ndarray, onset: int, probed: int) -> None:
         torch.manual_seed(seed)
         self.seed, self.text, self.losses, self.model = seed, text, [], Model()
+        self.onset, self.probed = onset, probed
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=RATE, betas=(0.9, 0.95))
         self.sink = MemorySink()
         config = VitalsConfig(
@@ -127,7 +126,7 @@ class Run:
 
     def branch(self) -> Run:
         """Return a run that goes on from here by itself."""
-        made = Run(self.seed, self.text)
+        made = Run(self.seed, self.text, self.onset, self.probed)
         made.model.load_state_dict(self.model.state_dict())
         made.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
         made.vitals.load_state_dict(self.vitals.state_dict())
@@ -140,8 +139,8 @@ class Run:
             if step <= 50:
                 self.optimizer.param_groups[0]["lr"] = RATE * step / 50
             if fault is not None:
-                fault(self.model, self.optimizer, step - ONSET)
-            if step % PROBED == 0:
+                fault(self.model, self.optimizer, step - self.onset)
+            if self.probed and step % self.probed == 0:
                 self.vitals.curvature(self.model.loss, self.rows(0)[:4], minutes=0, vectors=4)
             with self.vitals.step():
                 loss = self.model.loss(self.rows(step))
@@ -172,25 +171,26 @@ def by_the_same_rules(losses: list[float]) -> list[int]:
 def lead(run: Run, healthy: list[float]) -> list[str]:
     """Return how many steps after the onset each metric, and the loss, shows it."""
     losses = np.array(run.losses)
-    steps = [[step for step, metric in run.alarmed() if metric == name] for name in METRICS]
+    steps = [[step for step, _ in run.alarmed()]]
+    steps += [[step for step, metric in run.alarmed() if metric == name] for name in METRICS]
     steps += [by_the_same_rules(run.losses), flagged(losses), above(losses, np.array(healthy))]
-    return ["-" if (at := first(own, ONSET)) is None else str(at - ONSET) for own in steps]
+    return ["-" if (at := first(own, run.onset)) is None else str(at - run.onset) for own in steps]
 
 
 def main() -> None:
     """Print the rows of the table."""
-    given = options(__doc__, seeds=[0, 1, 2], text="docs/**/*.md")
+    given = options(__doc__, seeds=[0, 1, 2], text="docs/**/*.md", onset=301, steps=400, probed=4)
     torch.set_num_threads(1)
-    text = np.concatenate([np.fromfile(path, np.uint8) for path in sorted(Path().glob(given.text))])
-    names = ["fault", "seed", *METRICS, "loss, same rules", "loss, band", "loss a tenth above"]
+    text = np.concatenate([np.fromfile(path, np.uint8) for path in sorted(Path(__file__).parents[1].glob(given.text))])
+    names = ["fault", "seed", "any", *METRICS, "loss, same rules", "loss, band", "loss a tenth above"]
     print(f"{len(text):,} bytes", "| " + " | ".join(names) + " |", "|---" * len(names) + "|", sep="\n", flush=True)
     for seed in given.seeds:
-        base = Run(seed, text).go(ONSET - 1)
-        healthy = base.branch().go(STEPS)
+        base = Run(seed, text, given.onset, given.probed).go(given.onset - 1)
+        healthy = base.branch().go(given.steps)
         false = sorted({(step, name) for one in (base, healthy) for step, name in one.alarmed() if name in METRICS})
         print(f"healthy {seed}:", false, by_the_same_rules(healthy.losses), flush=True)
         for name, fault in FAULTS.items():
-            run = base.branch().go(STEPS, fault)
+            run = base.branch().go(given.steps, fault)
             print("|", " | ".join([name, str(seed), *lead(run, healthy.losses)]), "|", flush=True)
             run.vitals.close()
 

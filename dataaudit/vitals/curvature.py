@@ -5,7 +5,7 @@ block as its mean (Hutchinson 1990; blocks: Dong et al. 2020, arXiv 1911.03852).
 Hv is the gradient of g'v: gradients are made once with their own graph. Fused attention has no second derivative, so
 torch's function is the plain one meanwhile. The interval is Student's, from the spread over vectors.
 
-It takes some 1 + 2 x vectors gradients of the batch, and the memory of a forward and a backward pass's graph.
+It takes some 1 + 2.5 x vectors gradients of the batch, and the memory of a forward and a backward pass's graph.
 """
 
 from __future__ import annotations

@@ -259,8 +259,8 @@ class Vitals:
     ) -> bool:
         """Estimate how curved the loss is on a probe batch, between two steps; the next step hands over the numbers.
 
-        It takes some 1 + 2 x vectors gradients of the batch. The model is in evaluation meanwhile; weights, gradients,
-        buffers and random states stay as they are, to the bit.
+        It takes some 1 + 2.5 x vectors gradients of the batch. The model is in evaluation meanwhile. Weights,
+        gradients, buffers and random states stay as they are, to the bit.
 
         Args:
             loss_of: Returns the loss of a batch, a scalar, by the model that is not compiled nor wrapped.

@@ -54,7 +54,9 @@ class AdamSpikes(Measurement):
     def columns(self) -> list[Column]:
         """Return a column for each layer; what lies outside of layers is ``others``."""
         return [
-            Column("spam_spike_count", layer, -1, "all" if layer >= 0 else "others", of=sum(map(_size, own)))
+            Column(
+                "spam_spike_count", layer, -1, "all" if layer >= 0 else "others", of=sum(item.numel() for item in own)
+            )
             for (layer, _), own in zip(self._groups, self._owned, strict=True)
         ]
 
@@ -116,7 +118,3 @@ class AdamSpikes(Measurement):
             spikes = (some.float().square() * corrected > second).logical_and_(second)
             counts.append(torch.count_nonzero(spikes))
         return counts
-
-
-def _size(parameter: torch.nn.Parameter) -> int:
-    return int(parameter.numel())

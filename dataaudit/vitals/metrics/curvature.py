@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dataaudit.vitals.measurement import Measurement, Sources
@@ -12,7 +12,8 @@ from dataaudit.vitals.metric import Column, Metric
 if TYPE_CHECKING:
     import torch
 
-_ENDS = ("", "low", "high")
+_STATS = (("trace", "others"), ("low", "others_low"), ("high", "others_high"))
+"""Of the model and its layers, and of all else: the estimate, the lower and the upper end."""
 
 
 class Curvature(Measurement):
@@ -23,7 +24,7 @@ class Curvature(Measurement):
             "curvature_trace_est",
             "asinh",
             stats=frozenset({"trace", "others"}),
-            flops="(1 + 2 x vectors) gradients of the probe batch",
+            flops="(1 + 2.5 x vectors) gradients of the probe batch",
             chart=("trace", "Trace of the Hessian"),
         ),
     )
@@ -35,14 +36,18 @@ class Curvature(Measurement):
 
         self._groups = parameters_of(sources.structure, sources.model)
         self._nothing = sources.hooks.activations.new_full((3, 1 + len(self._groups)), float("nan"))
-        self._numbers, self._last, self._calls = self._nothing, float("-inf"), 0
+        self._numbers, self._last = self._nothing, float("-inf")
         self.sharded = why_not(sources.model.parameters(), "its vectors are drawn for whole parameters")
         self.why = self.sharded or "vitals.curvature(loss_of, batch) was not called"
 
     def columns(self) -> list[Column]:
         """Return estimates, lower and upper ends, each of the whole model, then of the groups."""
-        named = [(-1, "trace"), *((layer, "trace" if layer >= 0 else "others") for layer, _ in self._groups)]
-        return [Column("curvature_trace_est", layer, -1, _stat(stat, end)) for end in _ENDS for layer, stat in named]
+        layers = [layer for layer, _ in self._groups]
+        named = [(stat, others, layer) for stat, others in _STATS for layer in (None, *layers)]
+        return [
+            Column("curvature_trace_est", -1 if layer is None else layer, -1, others if layer == -1 else stat)
+            for stat, others, layer in named
+        ]
 
     def due(self, minutes: float) -> bool:
         """Return whether so many minutes passed since the last estimate began, and begin another one."""
@@ -58,9 +63,8 @@ class Curvature(Measurement):
 
         from dataaudit.vitals.curvature import as_it_was, traces
 
-        self._calls += 1
         self.why = "the latest estimate failed"
-        generator = torch.Generator(self._nothing.device).manual_seed(self._calls)
+        generator = torch.Generator(self._nothing.device).manual_seed(self.sources.step)
         with as_it_was(self.sources.model):
             self._numbers = traces(loss_of, batch, [own for _, own in self._groups], vectors, generator)
         self.why = ""
@@ -77,17 +81,3 @@ class Curvature(Measurement):
     def gaps(self) -> dict[str, str]:
         """Return why there is no number."""
         return {"curvature_trace_est": self.why} if self.why else {}
-
-    def state(self) -> dict[str, Any]:
-        """Return how many estimates there were: each has vectors of its own."""
-        return {"curvature": self._calls}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self._calls = int(state["curvature"])
-
-
-def _stat(stat: str, end: str) -> str:
-    if not end:
-        return stat
-    return end if stat == "trace" else f"{stat}_{end}"

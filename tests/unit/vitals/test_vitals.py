@@ -191,7 +191,9 @@ def test_outliers_are_counted():
 def test_shares_are_handed_over_with_what_they_are_of():
     """Of two micro-batches: a row of each batch, and sampled rows of it; of the model, its heads; of units, theirs."""
     model, given = model_of("llama"), []
-    with Vitals(model, None, VitalsConfig(interval=1, window=1, adapt=False)) as vitals:
+    sizes = [sum(item.numel() for item in part.parameters()) for part in (model.model.layers[0], model)]
+    optimizer = torch.optim.AdamW(model.parameters())
+    with Vitals(model, optimizer, VitalsConfig(interval=1, window=1, adapt=False)) as vitals:
         see = vitals.alarms.see
         vitals.alarms.see = lambda *args, **named: given.append(named["trials"]) or see(*args, **named)
         with vitals.step():
@@ -207,6 +209,8 @@ def test_shares_are_handed_over_with_what_they_are_of():
         ("dead_head_rate", False): {made.LAYERS * made.HEADS},
         ("activation_outlier_rate", True): {2 * made.LENGTH * made.WIDTH},
         ("dead_neuron_count", True): {model.config.intermediate_size},
+        ("spam_spike_count", True): {sizes[0]},
+        ("spam_spike_count", False): {sizes[1] - made.LAYERS * sizes[0]},
     }
 
 
