@@ -47,7 +47,7 @@ from dataaudit.vitals.sharding import Sharding
 from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import in_words, summary_of
-from dataaudit.vitals.weights import FROZEN_AFTER, Weights
+from dataaudit.vitals.weights import FROZEN_AFTER, Weights, optimizers_of
 
 _WATCHED = "_dataaudit_vitals"
 _CHECKS_PARAMETERS = 16
@@ -79,7 +79,7 @@ class Vitals:
                 "vitals: the model is compiled already, and would be measured without what its layers return",
                 "Make Vitals first, then torch.compile(model).",
             )
-        optimizers = _optimizers(optimizer)
+        optimizers = optimizers_of(optimizer)
         if any(parameter.is_meta or is_lazy(parameter) for parameter in model.parameters()):
             raise ConfigError(
                 "vitals: the model has parameters without values: on the device meta, or of a lazy module",
@@ -500,13 +500,3 @@ class Vitals:
             return None
         fails = partial(self._failed, "gradients of micro-batches")
         return MicroBatches(own, self.config.micro_batches, fails, self._optimizers, self._sharding)
-
-
-def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
-    """Return the optimizers that were given."""
-    found = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
-    for item in found:
-        if not isinstance(item, torch.optim.Optimizer):
-            kind = type(item).__name__
-            raise ConfigError(f"vitals: optimizer: expected one of torch's, or a list of them, found {kind}")
-    return found
