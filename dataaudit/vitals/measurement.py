@@ -72,6 +72,8 @@ class Measurement:
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
+        self.trouble = ""
+        """What failed in a hook of its own: it is reported at the end of the step."""
 
     def columns(self) -> list[Column]:
         """Return what :meth:`values` returns, number by number."""

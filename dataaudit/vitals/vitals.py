@@ -460,9 +460,11 @@ class Vitals:
         numbers: list[torch.Tensor] = []
         with CatchErrors() as guarded:
             numbers = [*item.values()]
+        trouble, item.trouble = item.trouble or guarded.origin, ""
+        if trouble:
+            self._failed(type(item).__name__, trouble)
         if guarded.error is None:
             return numbers
-        self._failed(type(item).__name__, guarded.origin)
         return [self._hooks.activations.new_full((len(item.columns()),), torch.nan)]
 
     def _add_context(self, row: torch.Tensor) -> None:

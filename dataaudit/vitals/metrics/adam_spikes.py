@@ -39,7 +39,7 @@ class AdamSpikes(Measurement):
         from dataaudit.vitals.sharding import why_not
         from dataaudit.vitals.weights import is_adam
 
-        self._why, self._open = "", False
+        self._open = False
         self._groups = sources.weights.groups
         self._counts = sources.hooks.activations.new_full((len(self._groups),), float("nan"))
         adams = [item for item in sources.optimizers if is_adam(item)]
@@ -62,14 +62,12 @@ class AdamSpikes(Measurement):
 
     def begin(self) -> None:
         """Begin a step."""
-        self._why, self._open = "", True
+        self._open = True
         self._counts.fill_(float("nan"))
 
     def values(self) -> list[torch.Tensor]:
         """Return counts, NaN out of turn, before a second update, and where a scaler skips the update."""
         self._open = False
-        if self._why:
-            raise RuntimeError(self._why)
         return [self._counts]
 
     def why_not(self) -> str | None:
@@ -85,7 +83,7 @@ class AdamSpikes(Measurement):
             handle.remove()
 
     def _failed(self, why: str) -> None:
-        self._why = why
+        self.trouble = why
 
     def _see(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """Count, in the layers whose turn it is, before the optimizer's step."""

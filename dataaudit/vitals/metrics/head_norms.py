@@ -32,7 +32,7 @@ class HeadNorms(Measurement):
         """Return a column for each metric, layer and head; as many heads as the widest layer has."""
         sites, most = self.sources.hooks.attention, self.sources.hooks.heads.shape[2]
         return [
-            Column(metric.name, site.layer, head, "rms", site.number if head < site.heads else -1)
+            Column(metric.name, site.layer, site.first_head + head, "rms", site.number if head < site.heads else -1)
             for metric in self.METRICS
             for site in sites
             for head in range(most)

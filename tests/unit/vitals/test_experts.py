@@ -21,11 +21,14 @@ from dataaudit.vitals.summary import in_a_line  # noqa: E402
 
 pytestmark = pytest.mark.torch
 OF_EXPERTS = ("router_", "moe_")
+MEASURE = ("attention", "activations", "weights", "experts")
 
 
 def config_of(family, **more):
     mapping = experts.MAPPING if family == "mapped" else None
-    return VitalsConfig(**{"interval": 1, "window": 1, "adapt": False, "mapping": mapping, "escalate": 0, **more})
+    return VitalsConfig(
+        **{"interval": 1, "window": 1, "adapt": False, "mapping": mapping, "escalate": 0, "measure": MEASURE, **more}
+    )
 
 
 def run(model, config, steps, run=None, micro_batches=1, optimizer=None, before=lambda _vitals, _step: None):
