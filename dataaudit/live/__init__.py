@@ -1,0 +1,1 @@
+"""The live run: heartbeats of ranks, error events of logs."""

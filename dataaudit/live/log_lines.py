@@ -1,0 +1,158 @@
+"""Lines of logs as they are: compressed, coloured, with progress bars, prefixes of ranks and times of many formats.
+
+Files are read in blocks, so that memory does not depend on their size; of a line longer than :data:`LONGEST` the two
+ends are kept.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import open_safely
+
+BLOCK = 1 << 18
+"""Bytes that are read at once."""
+LONGEST = 1 << 14
+"""Bytes of a line that are kept."""
+_GZIP = b"\x1f\x8b"
+_ENDS = re.compile(rb"\r\n|\n|\r")
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_PREFIX = re.compile(r"\[(?P<kind>rank|default|trainer|worker)(?P<rank>\d{1,6})\]:\s?")
+_SRUN = re.compile(r"\s*(?P<rank>\d{1,6}): (?=\S| )")
+_CLOCK = r"(?P<clock>\d\d:\d\d:\d\d)(?P<part>[.,]\d{1,9})?"
+_TIMES = (
+    re.compile(rf"\[?(?P<day>\d{{4}}-\d\d-\d\d)[T _]{_CLOCK}\s?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?"),
+    re.compile(rf"\[?[EWIF](?P<month>\d\d)(?P<dom>\d\d) {_CLOCK}"),
+    re.compile(rf"\[?(?P<month>\d\d)/(?P<dom>\d\d)/(?P<year>\d{{4}})[ -]{_CLOCK}"),
+    re.compile(rf"\[?(?:[A-Z][a-z]{{2}} )?(?P<name>[A-Z][a-z]{{2}}) +(?P<dom>\d{{1,2}}) {_CLOCK}(?: (?P<year>\d{{4}}))?"),
+)
+_MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+
+
+class Clock(NamedTuple):
+    """A time that a line begins with."""
+
+    seconds: float
+    """Since 1970, as if the line's zone were UTC."""
+    zoned: bool
+    """Whether the line names its zone, which is then accounted for."""
+
+
+class Line(NamedTuple):
+    """A line without colours and without the prefix of its rank."""
+
+    number: int
+    text: str
+    rank: int | None
+    """By its prefix."""
+    time: Clock | None
+
+
+def blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield (number of the first line, lines) of a log, block by block; a gzip file is decompressed as it is read.
+
+    Raises:
+        ConfigError: The file cannot be opened or read. What a cut gzip file still holds was yielded before.
+    """
+    try:
+        with open(path, "rb", opener=open_safely) as file:
+            packed = file.read(2) == _GZIP
+            file.seek(0)
+            yield from _split(gzip.GzipFile(fileobj=file) if packed else file)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return
+    except OSError as error:
+        raise ConfigError(
+            f"the log {path} cannot be read: {error.strerror or error}", "Name files that a run has written."
+        ) from None
+
+
+def _split(file: BinaryIO | gzip.GzipFile) -> Iterator[tuple[int, list[bytes]]]:
+    number, rest = 1, b""
+    while data := file.read(BLOCK):
+        if data.endswith(b"\r"):  # of a pair, perhaps
+            data += file.read(1)
+        lines = _ENDS.split(rest + data)
+        rest = _shortened(lines.pop())
+        if lines:
+            yield number, lines
+            number += len(lines)
+    if rest:
+        yield number, [rest]
+
+
+def _shortened(line: bytes) -> bytes:
+    half = LONGEST // 2
+    return line if len(line) <= 2 * LONGEST else line[:half] + b" ... " + line[-half:]
+
+
+def line_of(number: int, raw: bytes, *, labelled: bool) -> Line:
+    """Return a line; ``labelled`` says that srun put ``rank:`` before each."""
+    text = _shortened(raw).decode("utf-8", "replace")
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    rank: int | None = None
+    if labelled and (label := _SRUN.match(text)):
+        rank, text = int(label["rank"]), text[label.end() :]
+    while text.startswith("[") and (prefix := _PREFIX.match(text)):
+        rank = int(prefix["rank"]) if rank is None or prefix["kind"] == "rank" else rank
+        text = text[prefix.end() :]
+    return Line(number, text, rank, time_of(text))
+
+
+def is_labelled(lines: list[bytes]) -> bool:
+    """Tell whether every line of a log's first block has the label of ``srun --label``, and some differ."""
+    labels = [re.match(rb"\s*(\d{1,6}): ", line) for line in lines[:200] if line.strip()]
+    return len(labels) > 1 and all(labels) and len({label[1] for label in labels if label}) > 1
+
+
+def time_of(text: str) -> Clock | None:
+    """Return the time that a line begins with; without a year it is of 1970, until :func:`with_year`."""
+    if not text[:1].isalnum() and text[:1] != "[":
+        return None
+    for form in _TIMES:
+        if match := form.match(text):
+            return _clock(match.groupdict())
+    return None
+
+
+def _clock(parts: dict[str, str | None]) -> Clock | None:
+    try:
+        if day := parts.get("day"):
+            date = dt.date.fromisoformat(day)
+        else:
+            month = int(parts.get("month") or _MONTHS[parts.get("name") or ""])
+            date = dt.date(int(parts.get("year") or 1972), month, int(parts["dom"] or 0))  # 1972 has a 29 February
+        moment = dt.datetime.combine(date, dt.time.fromisoformat(parts["clock"] or ""), dt.UTC)
+    except (ValueError, KeyError):
+        return None
+    seconds = moment.timestamp() + float("0." + (parts["part"] or ".0")[1:])
+    zone = parts.get("zone")
+    if zone and zone[0] in "+-":
+        seconds -= (1 if zone[0] == "+" else -1) * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
+    return Clock(seconds, bool(zone))
+
+
+def with_year(clock: Clock, near: float) -> Clock:
+    """Return a time without a year in the year that brings it nearest to another one."""
+    if clock.seconds >= _YEARLESS_END:
+        return clock
+    moment = dt.datetime.fromtimestamp(clock.seconds, dt.UTC)
+    year = dt.datetime.fromtimestamp(near, dt.UTC).year
+    options = []
+    for candidate in (year - 1, year, year + 1):
+        try:
+            options.append(moment.replace(year=candidate).timestamp())
+        except ValueError:  # 29 February
+            continue
+    return Clock(min(options, key=lambda seconds: abs(seconds - near)), clock.zoned)
+
+
+_YEARLESS_END = dt.datetime(1973, 1, 1, tzinfo=dt.UTC).timestamp()
