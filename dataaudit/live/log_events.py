@@ -32,7 +32,8 @@ _CUT_LINES = 500
 _SUMMARIES = -1
 """In place of a rank: the launcher's summary."""
 _SUMMARY = re.compile(r"^  (?P<key>time|host|rank|exitcode|error_file|traceback)\s*: (?P<value>.*)")
-_RESTART = re.compile(r"worker group FAILED.*will restart|Restarting worker group")
+_RESTART = re.compile(r"[Ww]orker group FAILED.*will restart|Restarting worker group")
+_BEHIND = re.compile(r"\[rank(\d+)\]: Traceback ")
 _RANK_FILE = re.compile(r"rank[_-]?(\d+)|attempt_\d+/(\d+)/\w+\.(?:log|json)$")
 _ATTEMPT_FILE = re.compile(r"attempt_(\d+)/")
 _NAMES_RANK = re.compile(r"\b[Rr]ank[ =:]\s?(\d{1,6})\b(?: (?:of|/) ?(\d{1,6})\b)?")
@@ -257,7 +258,8 @@ class _Reader:
         if self._in_trace(line, rank) or self._in_summary(line):
             return
         if p.TRACEBACK in text:
-            self._begin(line, rank, None)
+            within = _BEHIND.search(text)  # behind a progress bar
+            self._begin(line, int(within[1]) if within else rank, None)
             return
         if "ank" in text:
             for match in _NAMES_RANK.finditer(text[:512]):

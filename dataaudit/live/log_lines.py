@@ -108,13 +108,15 @@ def line_of(number: int, raw: bytes, *, labelled: bool) -> Line:
 
 
 def is_labelled(lines: list[bytes]) -> bool:
-    """Tell whether every line of a log's first block has the label of ``srun --label``, and some differ."""
-    labels = [re.match(rb"\s*(\d{1,6}): ", line) for line in lines[:200] if line.strip()]
-    return len(labels) > 1 and all(labels) and len({label[1] for label in labels if label}) > 1
+    """Tell whether most lines of a log's first block have the label of ``srun --label``, and some differ."""
+    lines = [line for line in lines[:200] if line.strip()]
+    labels = [label[1] for line in lines if (label := re.match(rb"\s*(\d{1,6}): ", line))]
+    return len(set(labels)) > 1 and len(labels) > 0.75 * len(lines)
 
 
 def time_of(text: str) -> Clock | None:
     """Return the time that a line begins with; without a year it is of 1970, until :func:`with_year`."""
+    text = text.lstrip(" ")
     if not text[:1].isalnum() and text[:1] != "[":
         return None
     for form in _TIMES:

@@ -68,16 +68,18 @@ def _rule(words: str, pattern: str, error: ErrorClass, level: Level, stage: Stag
 
 
 _E, _L = ErrorClass, Level
+_HOST = r"(?:^[A-Z][a-z]{2} +\d+ [\d:]+ (?P<node>[\w.-]+) kernel: .*)?"
+"""Of the system's log."""
 _NCCL = r"^(?:(?P<node>[\w.-]+):(?P<pid>\d+):\d+ \[\d+\] )?(?:[\d-]+ [\d:.]+ )?.*NCCL WARN "
 RULES: Final = (
     # memory
-    _rule("Killed process", r"[Oo]ut of memory: Killed process (?P<pid>\d+)", _E.OUT_OF_MEMORY, _L.CAUSE),
+    _rule("Killed process", _HOST + r"[Oo]ut of memory: Killed process (?P<pid>\d+)", _E.OUT_OF_MEMORY, _L.CAUSE),
     _rule("oom_kill|oom-kill", r"slurmstepd: error: Detected \d+ oom[-_]kill", _E.OUT_OF_MEMORY, _L.CAUSE),
     _rule("Out Of Memory", r"^srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+).*: Out Of Memory", _E.OUT_OF_MEMORY, _L.CAUSE),
     _rule("CUDA out of memory", r"CUDA out of memory\. Tried to allocate", _E.OUT_OF_MEMORY, _L.CAUSE),
     # devices and nodes
     _rule("NVRM: Xid", r"NVRM: Xid \(PCI:[\w:.]+\): 45\b", _E.DEVICE, _L.LAUNCHER),  # cleaning up after a kill
-    _rule("NVRM: Xid", r"NVRM: Xid \(PCI:[\w:.]+\): \d+(?:, pid='?(?P<pid>\d+))?", _E.DEVICE, _L.CAUSE),
+    _rule("NVRM: Xid", _HOST + r"NVRM: Xid \(PCI:[\w:.]+\): \d+(?:, pid='?(?P<pid>\d+))?", _E.DEVICE, _L.CAUSE),
     _rule("DUE TO NODE FAIL", r"(?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED .*DUE TO NODE FAIL", _E.DEVICE, _L.CAUSE),
     _rule("Node failure on", r"^srun: error: Node failure on (?P<node>[\w.-]+)", _E.DEVICE, _L.CAUSE),
     _rule("NCCL WARN", _NCCL + r"Cuda failure(?: \d+)? 'out of memory'", _E.OUT_OF_MEMORY, _L.CAUSE),

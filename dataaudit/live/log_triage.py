@@ -191,15 +191,21 @@ def _merge(logs: Sequence[Log]) -> _Merged:
 
 
 def _root(events: Sequence[LogEvent]) -> LogEvent | None:
-    """Return the first failure of an attempt."""
+    """Return the first failure of an attempt, with the rank and node that others of its class name."""
+    root = _first(events)
+    if root is not None and root.level <= Level.DEATH:
+        for event in events:
+            if event.error is root.error and event.rank is not None and root.rank in {None, event.rank}:
+                root.rank, root.node = event.rank, root.node or event.node
+    return root
+
+
+def _first(events: Sequence[LogEvent]) -> LogEvent | None:
     near = [event for event in events if event.level <= Level.DEATH]
     if not near:
         follows = [event for event in events if event.level is Level.FOLLOWS]
         return follows[0] if follows else None
     first = near[0]
-    if first.rank is None and first.error is ErrorClass.KILLED:
-        dead = next((event for event in near if event.error is ErrorClass.KILLED and event.rank is not None), first)
-        first.rank, first.node, first.pid = dead.rank, dead.node, dead.pid
     if first.error is ErrorClass.KILLED or first.level is Level.DEATH:
         why = [event for event in near if event.error in _EVIDENCE and event.level is Level.CAUSE]
         same = [event for event in why if event.pid is not None and event.pid == first.pid]
