@@ -28,7 +28,7 @@ SURVIVED_LINES = 10
 _TAIL_LINES = 12
 _FRAMES = 64
 _CUT_LINES = 500
-"""Other lines after which a traceback without an end is given up."""
+"""Lines after which a traceback without an end is given up."""
 _SUMMARIES = -1
 """In place of a rank: the launcher's summary."""
 _SUMMARY = re.compile(r"^  (?P<key>time|host|rank|exitcode|error_file|traceback)\s*: (?P<value>.*)")
@@ -98,6 +98,8 @@ class _Trace:
     left: int = _TAIL_LINES
     summary: dict[str, str] | None = None
     chained: bool = False
+    shared: bool = False
+    """Other tracebacks of the same stream were open, so its frames may be theirs."""
     order: int = 0
 
 
@@ -192,6 +194,10 @@ class _Reader:
                 if p.PROGRESS.search(raw[:4096]):
                     self._advance(1)
                 self._take(line_of(number + place, raw, labelled=labelled))
+            if not any(trace.chained for trace in self._tail.values()):  # the next blocks may be skipped
+                self._flush()
+            last = number + len(lines)
+            self._open = {key: own for key, own in self._open.items() if last - own[0].line.number < _CUT_LINES}
 
     @staticmethod
     def _hit(data: bytes) -> bool:
@@ -267,6 +273,7 @@ class _Reader:
                 if match[2] and int(match[2]) <= 1 << 16:
                     self.log.ranks.update(range(int(match[2])))
         if _RESTART.search(text):
+            self._flush()
             self._failed = False
             self._attempt += 1
         self._set_stage(text)
@@ -359,6 +366,8 @@ class _Reader:
         if p.TRACEBACK in text:
             if stream is None:
                 opened.append(_Trace(line, None, order=self._progress))
+                for trace in opened:
+                    trace.shared = True
                 return True
             del self._open[stream]  # it was cut
             return False
@@ -399,8 +408,7 @@ class _Reader:
         elif chosen is not None:
             if chosen[0] is ErrorClass.COMMUNICATION:
                 self._waits(text)
-            shared = bool(self._open.get(trace.rank)) and trace.rank is None
-            stage = None if shared else p.stage_of(everything or frames)
+            stage = Stage.UNKNOWN if trace.shared else p.stage_of(everything or frames)
             self._add(trace.line, trace.rank, *chosen, stage=stage, text=text, order=trace.order)
 
     def _in_summary(self, line: Line) -> bool:
@@ -477,8 +485,6 @@ class _Reader:
         order: int | None = None,
     ) -> None:
         """Add an event, or count it as a repetition; what the launcher sums up gives rank, node and time to it."""
-        if self._failed and level < Level.LAUNCHER and not summary and "exitcode" not in text:
-            self._failed, self._attempt = False, self._attempt + 1
         clock = clock or self._clock
         event = LogEvent(
             file=self.log.path,

@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import open_safely
 
-BLOCK = 1 << 18
+BLOCK = 1 << 16
 """Bytes that are read at once."""
 LONGEST = 1 << 14
 """Bytes of a line that are kept."""
@@ -143,7 +143,7 @@ def _clock(parts: dict[str, str | None]) -> Clock | None:
 
 
 def with_year(clock: Clock, near: float) -> Clock:
-    """Return a time without a year in the year that brings it nearest to another one."""
+    """Return a time without a year in the year that brings it nearest to another time, and not after it."""
     if clock.seconds >= _YEARLESS_END:
         return clock
     moment = dt.datetime.fromtimestamp(clock.seconds, dt.UTC)
@@ -151,10 +151,12 @@ def with_year(clock: Clock, near: float) -> Clock:
     options = []
     for candidate in (year - 1, year, year + 1):
         try:
-            options.append(moment.replace(year=candidate).timestamp())
+            seconds = moment.replace(year=candidate).timestamp()
         except ValueError:  # 29 February
             continue
-    return Clock(min(options, key=lambda seconds: abs(seconds - near)), clock.zoned)
+        if seconds < near + 2 * 86400:
+            options.append(seconds)
+    return Clock(max(options, default=clock.seconds), clock.zoned)
 
 
 _YEARLESS_END = dt.datetime(1973, 1, 1, tzinfo=dt.UTC).timestamp()

@@ -92,10 +92,10 @@ RULES: Final = (
     _rule("CANCELLED AT", r"\*\*\* STEP \S+ ON (?P<node>\S+) CANCELLED", _E.PREEMPTION, _L.LAUNCHER),
     _rule("death signal", r"Received \d+ death signal, shutting down workers", _E.PREEMPTION, _L.CAUSE),
     _rule("SIGTERM|SIGUSR1", r"(?:^|[\]:] |INFO |WARNING )(?:[Rr]eceived|[Cc]aught|[Gg]ot) (?:signal )?(?:SIGTERM|SIGUSR1)\b", _E.PREEMPTION, _L.DEATH),
-    _rule("notice", r"(?i)\b(?:preemption|spot (?:instance )?interruption|maintenance|termination) notice (?:received|for)", _E.PREEMPTION, _L.CAUSE),
+    _rule("notice received|notice for", r"(?i)\b(?:preemption|spot (?:instance )?interruption|maintenance|termination) notice (?:received|for)", _E.PREEMPTION, _L.CAUSE),
     # deaths
-    _rule("exitcode: -15", r"failed \(exitcode: -15\)", _E.KILLED, _L.LAUNCHER),
-    _rule("exitcode: -", r"failed \(exitcode: -\d+\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)", _E.KILLED, _L.DEATH),
+    _rule("failed (exitcode", r"failed \(exitcode: (?:-15|\d+)\)", _E.KILLED, _L.LAUNCHER),
+    _rule("failed (exitcode", r"failed \(exitcode: -\d+\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)", _E.KILLED, _L.DEATH),
     _rule("Fatal Python error", r"^Fatal Python error: ", _E.KILLED, _L.DEATH),
     _rule("srun: error", r"^srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+).*: (?:Killed|Segmentation|Aborted|Bus error)", _E.KILLED, _L.DEATH),
     _rule("srun: error", r"^srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+).*: (?:Exited with|Terminated)", _E.KILLED, _L.LAUNCHER),

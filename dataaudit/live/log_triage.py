@@ -17,6 +17,7 @@ from dataaudit.live.log_patterns import ErrorClass, Level, Stage
 SCHEMA_VERSION: Final = 1
 _EVIDENCE = frozenset({ErrorClass.OUT_OF_MEMORY, ErrorClass.DEVICE, ErrorClass.PREEMPTION})
 """Classes that say why a process was killed."""
+_OF_PROCESSES = frozenset({ErrorClass.OUT_OF_MEMORY, ErrorClass.DEVICE, ErrorClass.KILLED})
 _LOGS = ("*.log", "*.out", "*.err", "*.txt", "*.gz", "error.json")
 _SHOWN = 12
 _INNER = frozenset({"order", "zoned", "level", "guessed"})
@@ -193,7 +194,7 @@ def _merge(logs: Sequence[Log]) -> _Merged:
 def _root(events: Sequence[LogEvent]) -> LogEvent | None:
     """Return the first failure of an attempt, with the rank and node that others of its class name."""
     root = _first(events)
-    if root is not None and root.level <= Level.DEATH:
+    if root is not None and root.error in _OF_PROCESSES:
         for event in events:
             if event.error is root.error and event.rank is not None and root.rank in {None, event.rank}:
                 root.rank, root.node = event.rank, root.node or event.node
