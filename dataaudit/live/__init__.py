@@ -8,12 +8,12 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from dataaudit.live.heartbeats import Heartbeat, HeartbeatReport, Heartbeats, RankState, heartbeats
+    from dataaudit.live.heartbeats import Heartbeat, HeartbeatReport, Heartbeats, RankState
     from dataaudit.live.log_triage import Triage, failing_nodes, triage
     from dataaudit.live.run_rates import metrics_ingest_lag, restart_rate
 
 _MODULES = {
-    "heartbeats": ("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState", "heartbeats"),
+    "heartbeats": ("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"),
     "log_triage": ("Triage", "failing_nodes", "triage"),
     "run_rates": ("metrics_ingest_lag", "restart_rate"),
 }
@@ -24,7 +24,6 @@ __all__ = [
     "RankState",
     "Triage",
     "failing_nodes",
-    "heartbeats",
     "metrics_ingest_lag",
     "restart_rate",
     "triage",

@@ -102,8 +102,9 @@ class Heartbeat:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close("" if kind is None or kind is SystemExit else kind.__name__)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        well = kind is None or (isinstance(error, SystemExit) and not error.code)
+        self.close("" if well or kind is None else kind.__name__)
 
     def step(self, number: int) -> None:
         """Note that a step is done; its number and time stay in memory until the next beat."""
@@ -168,7 +169,7 @@ class Heartbeat:
             "step": None if now is None else now[0],
             "since": moment - (self._begun if now is None else now[1]),
             "pace": self._pace,
-            "where": _where(self._loop),
+            "where": "" if self._end else _where(self._loop),
             "end": self._end,
         }
 
@@ -286,10 +287,16 @@ class Heartbeats:
         older = {rank: number for rank, number, _ in names if number < attempt and rank not in files}
         paces = [content["pace"] for content, _ in files.values() if content["pace"]]
         median = statistics.median(paces) if len(paces) > 1 else None
+        young = bool(files) and all(content["beats"] <= self._missing for content, _ in files.values())
         ranks = tuple(
             self._state(rank, *files[rank], median)
             if rank in files
-            else RankState(rank=rank, state=State.MISSING, attempt=attempt, why=_never(rank, attempt, older))
+            else RankState(
+                rank=rank,
+                state=State.STARTING if young else State.MISSING,
+                attempt=attempt,
+                why=_never(rank, attempt, older),
+            )
             for rank in range(expected)
         )
         return HeartbeatReport(
@@ -351,17 +358,6 @@ class Heartbeats:
         except OSError:
             return time.time()
         return modified
-
-
-def heartbeats(
-    folder: str | os.PathLike[str], now: float | None = None, *, missing: float = 3.0, stalled: float | None = None
-) -> HeartbeatReport:
-    """Return the state of every rank by one reading; :class:`Heartbeats` has the arguments.
-
-    Raises:
-        ConfigError: The folder cannot be listed.
-    """
-    return Heartbeats(folder, missing=missing, stalled=stalled).read(now)
 
 
 def _never(rank: int, attempt: int, older: Mapping[int, int]) -> str:

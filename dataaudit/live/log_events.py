@@ -125,6 +125,7 @@ class Log:
     """Longest time that a rank waited for others, seconds."""
     progress: int = 0
     """Lines that name a step and a loss."""
+    attempts: int = 1
 
 
 def display(text: str) -> str:
@@ -550,7 +551,7 @@ class _Reader:
     def _finish(self) -> None:
         self._flush()
         log = self.log
-        log.progress = self._progress
+        log.progress, log.attempts = self._progress, self._attempt + 1
         zone = sorted(self._offsets)[len(self._offsets) // 2] if self._offsets else self._zone
         for event in log.events:
             if event.time is not None and not event.zoned:

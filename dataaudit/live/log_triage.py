@@ -42,6 +42,7 @@ class Triage:
     last_time: float | None
     dropped: int
     """Events beyond what is kept."""
+    attempts: int = 1
 
     @property
     def root(self) -> LogEvent | None:
@@ -153,6 +154,7 @@ def triage(paths: Sequence[Path], *, zone_seconds: float = 0.0) -> Triage:
         first_time=first,
         last_time=last,
         dropped=sum(log.dropped for log in logs),
+        attempts=max((log.attempts for log in logs), default=1),
     )
 
 
@@ -270,10 +272,10 @@ def triage_text(result: Triage) -> str:
     total = sum(event.count for event in result.events)
     lines = [f"{plural(total, 'error event')} in {plural(result.lines, 'line')} of {plural(len(result.files), 'log')}{span}"]
     survived = [event for event in result.events if event.survived]
-    for number, place in enumerate(result.roots):
+    for place in result.roots:
         root = result.events[place]
         follow = [event for event in result.events if event.cause == place]
-        title = "first failure" if len(result.roots) == 1 else f"first failure of attempt {number + 1}"
+        title = "first failure" + (f" of attempt {root.attempt + 1}" if result.attempts > 1 else "")
         lines += ["", f"{title}: {root.error.value}, {_who(root)}, {_when(root)}stage {root.stage.value}"]
         lines += [f"  {root.what}", f"  {clean(root.file)}:{root.line}"]
         if follow:
@@ -282,6 +284,8 @@ def triage_text(result: Triage) -> str:
             lines += [f"    and {count(len(follow) - _SHOWN)} more: --json"] if len(follow) > _SHOWN else []
     if result.events and not result.roots:
         lines += ["", "nothing of this ended the run"]
+    if result.root is not None and result.root.attempt + 1 < result.attempts:
+        lines += ["", f"attempt {result.attempts} has had no failure so far"]
     if survived:
         lines += ["", f"after these the run went on: {plural(sum(event.count for event in survived), 'event')}"]
         lines += [f"  {_who(event):<20} {event.error.value:<14} {event.what[:90]}" for event in survived[:_SHOWN]]

@@ -97,6 +97,7 @@ def test_attempts_have_a_first_failure_each(tmp_path):
     result = read(tmp_path, EXCERPTS["restarts"])
     assert [facts(result.events[place])[:3] for place in result.roots] == [("assertion", 1, "unknown"), ("io", 0, "checkpoint")]
     assert "first failure of attempt 2" in triage_text(result)
+    assert "attempt 2 has had no failure" in triage_text(triage([LIVE_LOGS / "restart"]))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -109,7 +110,7 @@ def test_compressed_cut_and_undecodable_logs_are_read(packed, tmp_path):
 
 
 def test_memory_does_not_depend_on_the_size_of_a_log(tmp_path):
-    """Thirty megabytes in a few."""
+    """Twenty megabytes in a few."""
     path = tmp_path / "big.log"
     with path.open("w") as file:
         for _ in range(150):
@@ -252,11 +253,11 @@ def test_every_rule_is_reached_by_a_trigger():
 
 def test_blocks_without_a_trigger_still_count_as_progress(tmp_path):
     """What is skipped moves the run on: an error before it was survived, and times go on."""
-    text = ranked(2, *traceback(BOTO, MAIN, STEP)) + "x\n" * 200_000 + progress(1, 59) * 60 + "y\n" * 200_000
+    text = ranked(2, *traceback(BOTO, MAIN, STEP)) + "x\n" * 200_000 + progress(1, 59) * 60 + "y\n" * 100
     result = read(tmp_path, text)
     assert [event.survived for event in result.events] == [True]
     assert result.root is None
-    assert result.last_time == 1773480058.0 + 22 * 60 - 1200 - 0 or result.last_time is not None
+    assert result.last_time == 1773480058.0
 
 
 def test_the_command_prints_text_and_json(tmp_path):
