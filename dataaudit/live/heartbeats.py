@@ -328,7 +328,10 @@ class Heartbeats:
             state = State.ENDED if end == "ended" else State.FAILED
             why = f"{done}, ended by {end}" if state is State.FAILED else done
         elif age > self._missing * content["every"]:
-            state, why = State.MISSING, f"no beat for {decimal(round(age, 1))} s, {done}: the process or its node is gone"
+            state, why = (
+                State.MISSING,
+                f"no beat for {decimal(round(age, 1))} s, {done}: the process or its node is gone",
+            )
         elif idle > limit:
             state = State.STALLED
             why = f"beats, {done}, none for {decimal(round(idle, 1))} s, in {content['where'] or 'code without Python'}"
@@ -400,12 +403,14 @@ def _read_timed(path: Path) -> tuple[Mapping[str, Any], float]:
             content, modified = orjson.loads(os.read(descriptor, 1 << 16)), os.fstat(descriptor).st_mtime
         finally:
             os.close(descriptor)
-        return (content, modified) if _FIELDS <= set(content) else ({}, 0.0)
+        return (content, modified) if set(content) >= _FIELDS else ({}, 0.0)
     except (OSError, ValueError, TypeError):
         return {}, 0.0
 
 
-_FIELDS: Final = frozenset({"rank", "ranks", "attempt", "node", "pid", "every", "beats", "starts", "step", "since", "pace"}) | {
+_FIELDS: Final = frozenset(
+    {"rank", "ranks", "attempt", "node", "pid", "every", "beats", "starts", "step", "since", "pace"}
+) | {
     "where",
     "end",
 }

@@ -22,7 +22,6 @@ BLOCK = 1 << 16
 LONGEST = 1 << 14
 """Bytes of a line that are kept."""
 _GZIP = b"\x1f\x8b"
-_ENDS = re.compile(rb"\r\n|\n|\r")
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _PREFIX = re.compile(r"\[(?P<kind>rank|default|trainer|worker)(?P<rank>\d{1,6})\]:\s?")
 _SRUN = re.compile(r"\s*(?P<rank>\d{1,6}): (?=\S| )")
@@ -31,9 +30,11 @@ _TIMES = (
     re.compile(rf"\[?(?P<day>\d{{4}}-\d\d-\d\d)[T _]{_CLOCK}\s?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?"),
     re.compile(rf"\[?[EWIF](?P<month>\d\d)(?P<dom>\d\d) {_CLOCK}"),
     re.compile(rf"\[?(?P<month>\d\d)/(?P<dom>\d\d)/(?P<year>\d{{4}})[ -]{_CLOCK}"),
-    re.compile(rf"\[?(?:[A-Z][a-z]{{2}} )?(?P<name>[A-Z][a-z]{{2}}) +(?P<dom>\d{{1,2}}) {_CLOCK}(?: (?P<year>\d{{4}}))?"),
+    re.compile(
+        rf"\[?(?:[A-Z][a-z]{{2}} )?(?P<name>[A-Z][a-z]{{2}}) +(?P<dom>\d{{1,2}}) {_CLOCK}(?: (?P<year>\d{{4}}))?"
+    ),
 )
-_MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_MONTHS = {name: number for number, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
 
 
 class Clock(NamedTuple):
@@ -55,37 +56,38 @@ class Line(NamedTuple):
     time: Clock | None
 
 
-def blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield (number of the first line, lines) of a log, block by block; a gzip file is decompressed as it is read.
+def blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (number of the first line, whole lines) of a log; a gzip file is decompressed as it is read.
+
+    What a cut gzip file still holds is yielded.
 
     Raises:
-        ConfigError: The file cannot be opened or read. What a cut gzip file still holds was yielded before.
+        ConfigError: The file cannot be opened or read.
     """
     try:
         with open(path, "rb", opener=open_safely) as file:
             packed = file.read(2) == _GZIP
             file.seek(0)
-            yield from _split(gzip.GzipFile(fileobj=file) if packed else file)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return
+            yield from _whole_lines(gzip.GzipFile(fileobj=file) if packed else file)
     except OSError as error:
-        raise ConfigError(
-            f"the log {path} cannot be read: {error.strerror or error}", "Name files that a run has written."
-        ) from None
+        why = error.strerror or str(error)
+        raise ConfigError(f"the log {path} cannot be read: {why}", "Name files that a run has written.") from None
 
 
-def _split(file: BinaryIO | gzip.GzipFile) -> Iterator[tuple[int, list[bytes]]]:
-    number, rest = 1, b""
-    while data := file.read(BLOCK):
-        if data.endswith(b"\r"):  # of a pair, perhaps
-            data += file.read(1)
-        lines = _ENDS.split(rest + data)
-        rest = _shortened(lines.pop())
-        if lines:
-            yield number, lines
-            number += len(lines)
+def _whole_lines(file: BinaryIO | gzip.GzipFile) -> Iterator[tuple[int, bytes]]:
+    number, rest, data = 1, b"", b" "
+    while data:
+        try:
+            data = file.read(BLOCK)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            data = b""
+        whole, end, last = (rest + data).rpartition(b"\n")
+        rest = _shortened(last)
+        if end:
+            yield number, whole
+            number += whole.count(b"\n") + 1
     if rest:
-        yield number, [rest]
+        yield number, rest
 
 
 def _shortened(line: bytes) -> bytes:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.text import clean, count, decimal, plural
-from dataaudit.live.log_events import Log, LogEvent, read_log
+from dataaudit.live.log_events import Log, LogEvent
 from dataaudit.live.log_patterns import ErrorClass, Level, Stage
+from dataaudit.live.log_reader import read_log
 
-SCHEMA_VERSION: Final = 1
-_EVIDENCE = frozenset({ErrorClass.OUT_OF_MEMORY, ErrorClass.DEVICE, ErrorClass.PREEMPTION})
+_EVIDENCE: Final = frozenset({ErrorClass.OUT_OF_MEMORY, ErrorClass.DEVICE, ErrorClass.PREEMPTION})
 """Classes that say why a process was killed."""
-_OF_PROCESSES = frozenset({ErrorClass.OUT_OF_MEMORY, ErrorClass.DEVICE, ErrorClass.KILLED})
-_LOGS = ("*.log", "*.out", "*.err", "*.txt", "*.gz", "error.json")
+_OF_PROCESSES: Final = frozenset({ErrorClass.OUT_OF_MEMORY, ErrorClass.DEVICE, ErrorClass.KILLED})
+_WEAK: Final = frozenset({ErrorClass.UNKNOWN, ErrorClass.CODE})
+_LOGS: Final = ("*.log", "*.out", "*.err", "*.txt", "*.gz", "error.json")
 _SHOWN = 12
-_INNER = frozenset({"order", "zoned", "level", "guessed"})
-_WEAKER = {ErrorClass.UNKNOWN, ErrorClass.CODE}
+_INNER: Final = ("order", "zoned", "level", "guessed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,19 +35,23 @@ class Triage:
     roots: tuple[int, ...]
     """Places of the first failure of each attempt, the newest attempt last."""
     suspects: tuple[int, ...]
-    """Ranks that reported nothing while others waited for them, in the newest attempt."""
-    hours: float | None
-    """From the first time to the last; None where the logs name none."""
+    """Ranks that the others waited for, in the newest attempt."""
+    attempts: int
     first_time: float | None
+    """Seconds since 1970, UTC; None where the logs name no time."""
     last_time: float | None
     dropped: int
     """Events beyond what is kept."""
-    attempts: int = 1
 
     @property
     def root(self) -> LogEvent | None:
-        """The first failure of the newest attempt; None: nothing ended the run."""
+        """The first failure of the newest attempt that has one; None: nothing ended the run."""
         return self.events[self.roots[-1]] if self.roots else None
+
+    @property
+    def hours(self) -> float | None:
+        """From the first time to the last; None where the logs do not say."""
+        return ((self.last_time or 0) - (self.first_time or 0)) / 3600 or None
 
     @property
     def exit_code(self) -> int:
@@ -55,7 +59,7 @@ class Triage:
         return 1 if self.events else 0 if self.lines else 4
 
     def error_event_rate(self) -> dict[str, float | None]:
-        """Return errors an hour by class, consequences left out; None where the logs name no times."""
+        """Return errors an hour by class, without consequences; None where the logs name no times."""
         counts: Counter[str] = Counter()
         for event in self.events:
             counts[event.error.value] += 0 if event.consequence else event.count
@@ -63,55 +67,33 @@ class Triage:
 
     def counted(self) -> list[tuple[str, str, int | None, int, int]]:
         """Return (class, stage, rank, events, of these consequences), sorted by events."""
-        totals: Counter[tuple[str, str, int | None]] = Counter()
-        follow: Counter[tuple[str, str, int | None]] = Counter()
+        totals: dict[tuple[str, str, int | None], list[int]] = {}
         for event in self.events:
-            key = (event.error.value, event.stage.value, event.rank)
-            totals[key] += event.count
-            follow[key] += event.count if event.consequence else 0
-        return [(*key, number, follow[key]) for key, number in sorted(totals.items(), key=lambda item: (-item[1], str(item)))]
+            numbers = totals.setdefault((event.error.value, event.stage.value, event.rank), [0, 0])
+            numbers[0] += event.count
+            numbers[1] += event.count * event.consequence
+        rows = [(*key, number, follow) for key, (number, follow) in totals.items()]
+        return sorted(rows, key=lambda row: (-row[3], str(row)))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {
-            **{name: value for name, value in asdict(self).items() if name != "events"},
-            "events": [
-                {name: value for name, value in asdict(event).items() if name not in _INNER}
-                for event in self.events
-            ],
-            "error_event_rate": self.error_event_rate(),
-            "exit_code": self.exit_code,
-        }
-
-
-@dataclass(slots=True)
-class _Merged:
-    """Logs of one run, put together."""
-
-    events: list[LogEvent] = field(default_factory=list)
-    ranks: set[int] = field(default_factory=set)
-    silent: set[int] = field(default_factory=set)
-    work: dict[int, int] = field(default_factory=dict)
-    waited: float = 0.0
-    nodes: dict[int, str] = field(default_factory=dict)
+        events = [{name: value for name, value in asdict(event).items() if name not in _INNER} for event in self.events]
+        return {**asdict(self), "events": events, "error_event_rate": self.error_event_rate()}
 
 
 def log_files(paths: Iterable[Path]) -> list[Path]:
     """Return the logs that paths name: files, and in folders everything that is named like a log.
 
     Raises:
-        ConfigError: A path is absent, or a folder has no log.
+        ConfigError: A folder has no log.
     """
-    found: list[Path] = []
+    logs: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            inside = sorted({item for pattern in _LOGS for item in path.rglob(pattern) if item.is_file()})
-            if not inside:
-                raise ConfigError(f"no log in {path}", f"Files there would be named {', '.join(_LOGS)}; name others.")
-            found += inside
-        else:
-            found.append(path)
-    return list(dict.fromkeys(found))
+        inside = sorted({item for pattern in _LOGS for item in path.rglob(pattern) if item.is_file()})
+        if path.is_dir() and not inside:
+            raise ConfigError(f"no log in {path}", f"Files there would be named {', '.join(_LOGS)}; name others.")
+        logs += inside if path.is_dir() else [path]
+    return list(dict.fromkeys(logs))
 
 
 def triage(paths: Sequence[Path], *, zone_seconds: float = 0.0) -> Triage:
@@ -125,137 +107,109 @@ def triage(paths: Sequence[Path], *, zone_seconds: float = 0.0) -> Triage:
         ConfigError: A log cannot be read.
     """
     logs = [read_log(path, zone_seconds) for path in log_files(paths)]
-    merged = _merge(logs)
-    roots = []
-    attempts = sorted({event.attempt for event in merged.events})
-    suspects: list[int] = []
-    for attempt in attempts:
-        own = [event for event in merged.events if event.attempt == attempt and not event.survived]
-        suspects = _suspects(own, merged) if attempt == attempts[-1] else []
+    run = _merged(logs)
+    roots, suspects = [], []
+    for attempt in sorted({event.attempt for event in run.events}):
+        own = [event for event in run.events if event.attempt == attempt and not event.survived]
+        suspects = _suspects(own, run)
         root = _root(own)
         if root is not None and root.level is Level.FOLLOWS and suspects:
-            root = _hang(root, suspects, own, merged)
-        if root is None:
-            continue
-        place = merged.events.index(root)
-        roots.append(place)
+            root = _hang(root, suspects, run)
+            run.events.insert(run.events.index(own[0]), root)
+        if root is not None:
+            roots.append((root, own))
+    places = {id(event): place for place, event in enumerate(run.events)}
+    for root, own in roots:
         for event in own:
-            if event is not root:
-                event.consequence, event.cause = True, place
+            event.cause = None if event is root else places[id(root)]
     times = [time for log in logs for time in (log.first, log.last) if time is not None]
-    first, last = (min(times), max(times)) if times else (None, None)
     return Triage(
         files=tuple(log.path for log in logs),
         lines=sum(log.lines for log in logs),
-        events=tuple(merged.events),
-        roots=tuple(roots),
+        events=tuple(run.events),
+        roots=tuple(places[id(root)] for root, _ in roots),
         suspects=tuple(suspects),
-        hours=(last - first) / 3600 if first is not None and last is not None and last > first else None,
-        first_time=first,
-        last_time=last,
-        dropped=sum(log.dropped for log in logs),
         attempts=max((log.attempts for log in logs), default=1),
+        first_time=min(times, default=None),
+        last_time=max(times, default=None),
+        dropped=sum(log.dropped for log in logs),
     )
 
 
-def _merge(logs: Sequence[Log]) -> _Merged:
+def _merged(logs: Sequence[Log]) -> Log:
     """Put logs together: events in their order, the same failure in two logs once, nodes of ranks known to all."""
-    merged = _Merged()
-    placed: list[tuple[float, int, int, LogEvent]] = []
+    run, placed = Log(), []
     progress = any(log.progress for log in logs)
     for number, log in enumerate(logs):
-        for event in log.events:
-            if event.guessed and progress and not log.progress:  # another log says how far the run was
-                event.stage = Stage.UNKNOWN
-        merged.ranks |= log.ranks | {event.rank for event in log.events if event.rank is not None}
-        merged.silent |= log.silent
-        merged.work |= log.work
-        merged.waited = max(merged.waited, log.waited)
-        merged.nodes |= {rank: node for rank, node in log.nodes.items() if node}
+        run.ranks |= log.ranks
+        run.silent |= log.silent
+        run.work |= log.work
+        run.nodes |= {rank: node for rank, node in log.nodes.items() if node}
+        run.waited = max(run.waited, log.waited)
         newest = float("-inf")
         for event in sorted(log.events, key=lambda event: event.line):
-            newest = max(newest, event.time if event.time is not None and not event.named else newest)
+            newest = max(newest, newest if event.time is None or event.named else event.time)
             placed.append((newest, number, event.line, event))
+            if event.guessed and progress and not log.progress:  # another log says how far the run was
+                event.stage = Stage.UNKNOWN
     seen: dict[tuple[object, ...], LogEvent] = {}
-    for _, number, _, event in sorted(placed, key=lambda item: item[:3]):
-        key = (event.attempt, event.rank, event.shape)
-        other = seen.get(key)
-        if other is not None and event.rank is not None and other.file != logs[number].path:
-            other.named |= event.named
-            other.node = other.node or event.node
-            if other.guessed and not event.guessed:
-                other.stage, other.guessed = event.stage, False
+    for *_, event in sorted(placed, key=lambda item: item[:3]):
+        other = seen.setdefault(event.key, event)
+        if other is not event and event.rank is not None:
+            other.merge(event)
             continue
-        seen.setdefault(key, event)
-        merged.events.append(event)
-        if event.rank is not None and not event.node:
-            event.node = merged.nodes.get(event.rank, "")
-    return merged
+        run.events.append(event)
+        event.node = event.node or run.nodes.get(-1 if event.rank is None else event.rank, "")
+    return run
 
 
 def _root(events: Sequence[LogEvent]) -> LogEvent | None:
     """Return the first failure of an attempt, with the rank and node that others of its class name."""
-    root = _first(events)
-    if root is not None and root.error in _OF_PROCESSES:
-        for event in events:
-            if event.error is root.error and event.rank is not None and root.rank in {None, event.rank}:
-                root.rank, root.node = event.rank, root.node or event.node
+    near = [event for event in events if event.level <= Level.DEATH]
+    if not near:
+        return next((event for event in events if event.level is Level.FOLLOWS), None)
+    first = near[0]
+    root = next((event for event in near if event.named), first) if first.error in _WEAK else first
+    if first.level is Level.DEATH or first.error is ErrorClass.KILLED:
+        why = [event for event in near if event.error in _EVIDENCE and event.level is Level.CAUSE]
+        why.sort(key=lambda event: event.pid is None or event.pid != first.pid)
+        own = [event for event in near if event.level is Level.CAUSE and event.rank == first.rank is not None]
+        root = next(iter([*why, *own]), first)
+        root.rank, root.node = first.rank if root.rank is None else root.rank, root.node or first.node
+    for event in events:
+        if root.error is event.error in _OF_PROCESSES and event.rank is not None and root.rank in {None, event.rank}:
+            root.rank, root.node = event.rank, root.node or event.node
     return root
 
 
-def _first(events: Sequence[LogEvent]) -> LogEvent | None:
-    near = [event for event in events if event.level <= Level.DEATH]
-    if not near:
-        follows = [event for event in events if event.level is Level.FOLLOWS]
-        return follows[0] if follows else None
-    first = near[0]
-    if first.error is ErrorClass.KILLED or first.level is Level.DEATH:
-        why = [event for event in near if event.error in _EVIDENCE and event.level is Level.CAUSE]
-        same = [event for event in why if event.pid is not None and event.pid == first.pid]
-        own = [event for event in near if event.level is Level.CAUSE and event.rank == first.rank and event.rank is not None]
-        for event in (*same, *why, *own):
-            event.rank = first.rank if event.rank is None else event.rank
-            event.node = event.node or first.node
-            return event
-    named = [event for event in near if event.named]
-    if named and named[0] is not first and first.error in _WEAKER and first.rank is not None:
-        return named[0]
-    return first
-
-
-def _suspects(events: Sequence[LogEvent], merged: _Merged) -> list[int]:
+def _suspects(events: Sequence[LogEvent], run: Log) -> list[int]:
     """Return the ranks that the others waited for: they began fewer collectives, or reported nothing."""
-    if not any(event.level is Level.FOLLOWS for event in events) or any(event.level <= Level.DEATH for event in events):
-        return []
-    if len(set(merged.work.values())) > 1:
-        least = min(merged.work.values())
-        return sorted(rank for rank, work in merged.work.items() if work == least)
     reported = {event.rank for event in events if event.level is Level.FOLLOWS}
-    quiet = sorted(merged.silent - reported) or sorted(merged.ranks - reported)
-    return quiet if len(quiet) < max(2, len(merged.ranks)) else []
+    if not reported or any(event.level <= Level.DEATH for event in events):
+        return []
+    if len(set(run.work.values())) > 1:
+        return sorted(rank for rank, work in run.work.items() if work == min(run.work.values()))
+    quiet = sorted(run.silent - reported) or sorted(run.ranks - reported)
+    return quiet if len(quiet) < max(2, len(run.ranks)) else []
 
 
-def _hang(first: LogEvent, suspects: Sequence[int], own: list[LogEvent], merged: _Merged) -> LogEvent:
-    """Put an event of the rank that the others waited for before the rest."""
+def _hang(first: LogEvent, suspects: Sequence[int], run: Log) -> LogEvent:
+    """Return an event of the rank that the others waited for."""
     rank = suspects[0]
-    work = merged.work.get(rank)
-    why = f"began only {work:,} collectives" if work is not None else "reported nothing"
+    why = f"began only {run.work[rank]:,} collectives" if rank in run.work else "reported nothing"
     names = ", ".join(map(str, suspects[:8]))
-    event = LogEvent(
+    return LogEvent(
         file=first.file,
         line=first.line,
         error=ErrorClass.COMMUNICATION,
+        level=Level.CAUSE,
+        what=f"rank {names} {why} while others waited {decimal(run.waited)} s: it hung, or was slower than they wait",
         stage=first.stage,
         rank=rank,
-        node=merged.nodes.get(rank, ""),
-        time=None if first.time is None else first.time - merged.waited,
-        what=f"rank {names} {why} while others waited {decimal(merged.waited)} s: it hung, or was slower than they wait",
+        node=run.nodes.get(rank, ""),
+        time=None if first.time is None else first.time - run.waited,
         attempt=first.attempt,
-        level=Level.CAUSE,
     )
-    merged.events.insert(merged.events.index(first), event)
-    own.append(event)
-    return event
 
 
 def failing_nodes(runs: Sequence[Triage]) -> dict[str, int]:
@@ -268,27 +222,19 @@ def failing_nodes(runs: Sequence[Triage]) -> dict[str, int]:
 
 def triage_text(result: Triage) -> str:
     """Return a triage as text for a terminal."""
-    span = "" if result.first_time is None else f", {moment(result.first_time)} to {moment(result.last_time)} UTC"
-    total = sum(event.count for event in result.events)
-    lines = [f"{plural(total, 'error event')} in {plural(result.lines, 'line')} of {plural(len(result.files), 'log')}{span}"]
-    survived = [event for event in result.events if event.survived]
+    span = "" if result.first_time is None else f", {_moment(result.first_time)} to {_moment(result.last_time)} UTC"
+    where = f"{plural(result.lines, 'line')} of {plural(len(result.files), 'log')}{span}"
+    lines = [f"{plural(sum(event.count for event in result.events), 'error event')} in {where}"]
     for place in result.roots:
         root = result.events[place]
-        follow = [event for event in result.events if event.cause == place]
         title = "first failure" + (f" of attempt {root.attempt + 1}" if result.attempts > 1 else "")
-        lines += ["", f"{title}: {root.error.value}, {_who(root)}, {_when(root)}stage {root.stage.value}"]
+        when = "" if root.time is None else f"{_moment(root.time)} UTC, "
+        lines += ["", f"{title}: {root.error.value}, {_who(root)}, {when}stage {root.stage.value}"]
         lines += [f"  {root.what}", f"  {clean(root.file)}:{root.line}"]
-        if follow:
-            lines.append(f"  what only followed: {plural(sum(event.count for event in follow), 'event')}")
-            lines += [f"    {_who(event):<20} {event.error.value:<14} {event.what[:90]}" for event in follow[:_SHOWN]]
-            lines += [f"    and {count(len(follow) - _SHOWN)} more: --json"] if len(follow) > _SHOWN else []
-    if result.events and not result.roots:
-        lines += ["", "nothing of this ended the run"]
-    if result.root is not None and result.root.attempt + 1 < result.attempts:
-        lines += ["", f"attempt {result.attempts} has had no failure so far"]
-    if survived:
-        lines += ["", f"after these the run went on: {plural(sum(event.count for event in survived), 'event')}"]
-        lines += [f"  {_who(event):<20} {event.error.value:<14} {event.what[:90]}" for event in survived[:_SHOWN]]
+        lines += _listed("  what only followed", [event for event in result.events if event.cause == place])
+    if result.root is None or result.root.attempt + 1 < result.attempts:
+        lines += ["", f"attempt {result.attempts} has had no failure so far"] if result.events else []
+    lines += _listed("after these the run went on", [event for event in result.events if event.survived])
     if result.events:
         lines += ["", f"{'class':<14} {'stage':<11} {'rank':>5} {'events':>7} {'of these followed':>18}"]
         for error, stage, rank, number, followed in result.counted()[: 2 * _SHOWN]:
@@ -299,15 +245,18 @@ def triage_text(result: Triage) -> str:
     return "\n".join(lines) + "\n"
 
 
-def moment(seconds: float | None) -> str:
-    """Return a time as text, UTC."""
-    return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+def _listed(title: str, events: Sequence[LogEvent]) -> list[str]:
+    if not events:
+        return []
+    lines = [f"{title}: {plural(sum(event.count for event in events), 'event')}"]
+    lines += [f"    {_who(event):<20} {event.error.value:<14} {event.what[:90]}" for event in events[:_SHOWN]]
+    return [*lines, *([f"    and {count(len(events) - _SHOWN)} more: --json"] if len(events) > _SHOWN else [])]
+
+
+def _moment(seconds: float | None) -> str:
+    return f"{datetime.fromtimestamp(seconds or 0.0, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _who(event: LogEvent) -> str:
     rank = "rank unknown" if event.rank is None else f"rank {event.rank}"
     return rank + (f" on {clean(event.node)}" if event.node else "")
-
-
-def _when(event: LogEvent) -> str:
-    return "" if event.time is None else f"{moment(event.time)} UTC, "

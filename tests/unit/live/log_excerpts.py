@@ -14,7 +14,9 @@ def ranked(rank, *lines):
 
 def traceback(exception, *frames):
     """Return the lines of a traceback with (file, line, function, code) frames."""
-    shown = [line for file, at, name, code in frames for line in (f'  File "{file}", line {at}, in {name}', f"    {code}")]
+    shown = [
+        line for file, at, name, code in frames for line in (f'  File "{file}", line {at}, in {name}', f"    {code}")
+    ]
     return ["Traceback (most recent call last):", *shown, *exception.split("\n")]
 
 
@@ -22,7 +24,12 @@ MAIN = ("/srv/run/train.py", 210, "<module>", "main()")
 STEP = ("/srv/run/train.py", 150, "main", "loss = model(batch).loss")
 FORWARD = (f"{SITE}/torch/nn/modules/module.py", 1775, "_wrapped_call_impl", "return self._call_impl(*args, **kwargs)")
 BACKWARD = (f"{SITE}/torch/_tensor.py", 647, "backward", "torch.autograd.backward(")
-ENGINE = (f"{SITE}/torch/autograd/graph.py", 829, "_engine_run_backward", "return Variable._execution_engine.run_backward(")
+ENGINE = (
+    f"{SITE}/torch/autograd/graph.py",
+    829,
+    "_engine_run_backward",
+    "return Variable._execution_engine.run_backward(",
+)
 OPTIMIZER = (f"{SITE}/torch/optim/adamw.py", 232, "step", "adamw(")
 REDUCE = (f"{SITE}/torch/distributed/distributed_c10d.py", 2810, "all_reduce", "work.wait()")
 LOADER = (f"{SITE}/torch/utils/data/dataloader.py", 733, "__next__", "data = self._next_data()")
@@ -85,8 +92,7 @@ EXCERPTS = {
     "[rank0]: 2026-03-14 09:31:00 INFO Received SIGTERM, saving a checkpoint before the exit\n"
     + ranked(0, *traceback("KeyboardInterrupt", MAIN, STEP)),
     "scancel": progress(1, 5) + "slurmstepd: error: *** JOB 9 ON gpu-3 CANCELLED AT 2026-03-14T09:31:00 ***\n",
-    "node-failure": progress(1, 5)
-    + "srun: error: Node failure on gpu-14\n"
+    "node-failure": progress(1, 5) + "srun: error: Node failure on gpu-14\n"
     "slurmstepd: error: *** STEP 88215.0 ON gpu-11 CANCELLED AT 2026-03-14T09:40:02 DUE TO NODE FAILURE, SEE SLURMCTLD"
     " LOG FOR DETAILS ***\n" + watchdog(0, 200, 199),
     "slurm-oom": progress(1, 5)
@@ -104,17 +110,28 @@ EXCERPTS = {
     " anon-rss:61234560kB, file-rss:1024kB, shmem-rss:0kB, UID:1000 pgtables:120000kB oom_score_adj:0\n",
     "xid": progress(1, 5)
     + "[Sat Mar 14 09:30:59 2026] NVRM: Xid (PCI:0000:9d:00): 79, pid=4203, name=python, GPU has fallen off the bus.\n"
-    + ranked(2, *traceback("RuntimeError: CUDA error: unspecified launch failure\nCUDA kernel errors might be"
-                           " asynchronously reported at some other API call.", MAIN, STEP, FORWARD))
+    + ranked(
+        2,
+        *traceback(
+            "RuntimeError: CUDA error: unspecified launch failure\nCUDA kernel errors might be"
+            " asynchronously reported at some other API call.",
+            MAIN,
+            STEP,
+            FORWARD,
+        ),
+    )
     + watchdog(0, 118, 117)
     + "[Sat Mar 14 09:31:09 2026] NVRM: Xid (PCI:0000:9e:00): 45, pid=4204, name=python, Ch 00000008\n",
-    "ecc": ranked(6, *traceback("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", MAIN, BACKWARD, ENGINE)),
-    "illegal-access": progress(1, 5)
-    + "[rank4]: terminate called after throwing an instance of 'c10::Error'\n"
-    "[rank4]:   what():  CUDA error: an illegal memory access was encountered\n"
-    + watchdog(0, 118, 117),
-    "device-assert": ranked(0, "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1553: block: [12,0,0], thread: [3,0,0]"
-                            " Assertion `srcIndex < srcSelectDimSize` failed.")
+    "ecc": ranked(
+        6, *traceback("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", MAIN, BACKWARD, ENGINE)
+    ),
+    "illegal-access": progress(1, 5) + "[rank4]: terminate called after throwing an instance of 'c10::Error'\n"
+    "[rank4]:   what():  CUDA error: an illegal memory access was encountered\n" + watchdog(0, 118, 117),
+    "device-assert": ranked(
+        0,
+        "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1553: block: [12,0,0], thread: [3,0,0]"
+        " Assertion `srcIndex < srcSelectDimSize` failed.",
+    )
     + ranked(0, *traceback("RuntimeError: CUDA error: device-side assert triggered", MAIN, STEP, FORWARD)),
     "interleaved": progress(1, 5)
     + "".join(
@@ -126,32 +143,67 @@ EXCERPTS = {
         )
     ),
     "srun-label": "".join(f"{rank}: loading, rank {rank} of 2\n" for rank in (0, 1))
-    + "0: " + progress(1, 2)
-    + "".join(f"1: {line}\n" for line in traceback("TypeError: forward() got an unexpected keyword argument 'mask'", MAIN, STEP, FORWARD))
+    + "0: "
+    + progress(1, 2)
+    + "".join(
+        f"1: {line}\n"
+        for line in traceback("TypeError: forward() got an unexpected keyword argument 'mask'", MAIN, STEP, FORWARD)
+    )
     + "srun: error: gpu-02: task 1: Exited with exit code 1\n"
     "slurmstepd: error: *** STEP 77.0 ON gpu-01 CANCELLED AT 2026-03-14T09:31:00 ***\n",
-    "optimizer": ranked(0, *traceback("RuntimeError: The size of tensor a (16) must match the size of tensor b (8): size mismatch",
-                                      MAIN, OPTIMIZER)),
+    "optimizer": ranked(
+        0,
+        *traceback(
+            "RuntimeError: The size of tensor a (16) must match the size of tensor b (8): size mismatch",
+            MAIN,
+            OPTIMIZER,
+        ),
+    ),
     "survived-then-spot": progress(1, 8, minute=10)
     + ranked(2, *traceback(BOTO, MAIN, LOADER))
     + progress(8, 50, minute=20)
     + "2026-03-14 09:31:00 WARNING agent: Spot interruption notice received, 120 s left\n"
     "W0314 09:33:00.101000 4100 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting"
     " down workers\n",
-    "hub-timeout": ranked(0, *traceback("TimeoutError: The read operation timed out", ("/opt/python/lib/ssl.py", 1166, "read", "x")))
+    "hub-timeout": ranked(
+        0, *traceback("TimeoutError: The read operation timed out", ("/opt/python/lib/ssl.py", 1166, "read", "x"))
+    )
     + ranked(0, "", "During handling of the above exception, another exception occurred:", "")
-    + ranked(0, *traceback("requests.exceptions.ReadTimeout: (ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co',"
-                           " port=443): Read timed out. (read timeout=10)\"), '(Request ID: 1f)')", MAIN,
-                           (f"{SITE}/transformers/modeling_utils.py", 311, "from_pretrained", "return func(*args)"))),
-    "s3-in-worker": ranked(3, *traceback("botocore.exceptions.ReadTimeoutError: Caught ReadTimeoutError in DataLoader worker process 2."
-                                         "\nOriginal Traceback (most recent call last):", MAIN, LOADER))
+    + ranked(
+        0,
+        *traceback(
+            "requests.exceptions.ReadTimeout: (ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co',"
+            " port=443): Read timed out. (read timeout=10)\"), '(Request ID: 1f)')",
+            MAIN,
+            (f"{SITE}/transformers/modeling_utils.py", 311, "from_pretrained", "return func(*args)"),
+        ),
+    ),
+    "s3-in-worker": ranked(
+        3,
+        *traceback(
+            "botocore.exceptions.ReadTimeoutError: Caught ReadTimeoutError in DataLoader worker process 2."
+            "\nOriginal Traceback (most recent call last):",
+            MAIN,
+            LOADER,
+        ),
+    )
     + ranked(3, f'  File "{WORKER[0]}", line 349, in _worker_loop', "    data = fetcher.fetch(index)", BOTO),
-    "shared-memory": ranked(1, *traceback("RuntimeError: DataLoader worker (pid 811) is killed by signal: Bus error. It is possible that"
-                                          " dataloader's workers are out of shared memory. Please try to raise your shared memory"
-                                          " limit.", MAIN, LOADER)),
+    "shared-memory": ranked(
+        1,
+        *traceback(
+            "RuntimeError: DataLoader worker (pid 811) is killed by signal: Bus error. It is possible that"
+            " dataloader's workers are out of shared memory. Please try to raise your shared memory"
+            " limit.",
+            MAIN,
+            LOADER,
+        ),
+    ),
     "infiniband": "gpu-03:5121:5310 [6] NCCL WARN NET/IB : Got completion from peer 10.0.0.4<47510> with status=12 opcode=0 len=0"
     " vendor err 129 (Recv)\n" + watchdog(0, 118, 117) + watchdog(6, 118, 117),
-    "plain-memory": "\n".join(traceback("MemoryError", MAIN, ("/srv/run/train.py", 12, "get_batch", "rows = list(reader)"))) + "\n",
+    "plain-memory": "\n".join(
+        traceback("MemoryError", MAIN, ("/srv/run/train.py", 12, "get_batch", "rows = list(reader)"))
+    )
+    + "\n",
     "restarts": "I0314 09:00:00.100000 1 torch/distributed/elastic/agent/server/api.py:525] [default] Starting worker group\n"
     + progress(1, 5, minute=1)
     + ranked(1, *traceback("AssertionError: loss is not finite", MAIN, STEP))
@@ -160,11 +212,20 @@ EXCERPTS = {
     "I0314 09:02:08.100000 1 torch/distributed/elastic/agent/server/api.py:910] [default] Worker group FAILED. 2/3 attempts"
     " left; will restart worker group\n"
     + progress(3, 7, minute=5)
-    + ranked(0, *traceback("OSError: [Errno 5] Input/output error: '/scratch/ckpt'", MAIN,
-                           (f"{SITE}/torch/serialization.py", 966, "save", "with _open_zipfile_writer(f) as file:"))),
-    "progress-bars": "".join(f"\rEpoch 1:  {part}%|\u2588\u2588  | {part}/100 [00:01<00:09, 9.9it/s, loss=2.31, step={part}]" for part in range(5))
+    + ranked(
+        0,
+        *traceback(
+            "OSError: [Errno 5] Input/output error: '/scratch/ckpt'",
+            MAIN,
+            (f"{SITE}/torch/serialization.py", 966, "save", "with _open_zipfile_writer(f) as file:"),
+        ),
+    ),
+    "progress-bars": "".join(
+        f"\rEpoch 1:  {part}%|\u2588\u2588  | {part}/100 [00:01<00:09, 9.9it/s, loss=2.31, step={part}]"
+        for part in range(5)
+    )
     + "\x1b[31m[rank0]:\x1b[0m Traceback (most recent call last):\n"
-    "\x1b[31m[rank0]:\x1b[0m   File \x1b[35m\"/srv/run/data.py\"\x1b[0m, line \x1b[35m8\x1b[0m, in \x1b[35m__getitem__\x1b[0m\n"
+    '\x1b[31m[rank0]:\x1b[0m   File \x1b[35m"/srv/run/data.py"\x1b[0m, line \x1b[35m8\x1b[0m, in \x1b[35m__getitem__\x1b[0m\n'
     "\x1b[31m[rank0]:\x1b[0m     return self.rows[index]\n"
     "\x1b[31m[rank0]:\x1b[0m \x1b[1;35mIndexError\x1b[0m: \x1b[35mlist index out of range\x1b[0m\n",
     "file-handler": "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"

@@ -184,7 +184,11 @@ def test_a_heartbeat_beats_while_the_loop_computes(tmp_path):
 
 def test_a_loop_that_fails_names_the_error(tmp_path):
     """Of its class alone; an exit without an error is an end."""
-    for kind, state in ((ValueError("private"), State.FAILED), (SystemExit(0), State.ENDED), (SystemExit(3), State.FAILED)):
+    for kind, state in (
+        (ValueError("private"), State.FAILED),
+        (SystemExit(0), State.ENDED),
+        (SystemExit(3), State.FAILED),
+    ):
         with pytest.raises(type(kind)), Heartbeat(tmp_path, 0, every=0.02, ranks=1):
             raise kind
         report = heartbeats(tmp_path)

@@ -95,7 +95,10 @@ def test_survived_errors_are_no_cause(tmp_path):
 def test_attempts_have_a_first_failure_each(tmp_path):
     """A launcher that restarts begins a further attempt."""
     result = read(tmp_path, EXCERPTS["restarts"])
-    assert [facts(result.events[place])[:3] for place in result.roots] == [("assertion", 1, "unknown"), ("io", 0, "checkpoint")]
+    assert [facts(result.events[place])[:3] for place in result.roots] == [
+        ("assertion", 1, "unknown"),
+        ("io", 0, "checkpoint"),
+    ]
     assert "first failure of attempt 2" in triage_text(result)
     assert "attempt 2 has had no failure" in triage_text(triage([LIVE_LOGS / "restart"]))
 
@@ -159,7 +162,9 @@ def test_times_of_several_formats_are_read(stamp, seconds, tmp_path):
 
 def test_times_without_a_year_take_it_from_those_around(tmp_path):
     """Over the turn of a year, too."""
-    text = "2026-12-31 23:59:58 begin\nE0101 00:00:03.000000 1 x.py:1] failed (exitcode: -9) local_rank: 2 (pid: 4) of\n"
+    text = (
+        "2026-12-31 23:59:58 begin\nE0101 00:00:03.000000 1 x.py:1] failed (exitcode: -9) local_rank: 2 (pid: 4) of\n"
+    )
     assert read(tmp_path, text).root.time == 1798761603.0
 
 
@@ -203,7 +208,16 @@ def test_elastic_error_files_are_read(tmp_path):
     path = tmp_path / "attempt_1/3/error.json"
     path.parent.mkdir(parents=True)
     stack = "\n".join(traceback("AssertionError: no rows", MAIN, STEP))
-    path.write_text(json.dumps({"message": {"message": "AssertionError: no rows", "extraInfo": {"py_callstack": stack, "timestamp": "1773480605"}}}))
+    path.write_text(
+        json.dumps(
+            {
+                "message": {
+                    "message": "AssertionError: no rows",
+                    "extraInfo": {"py_callstack": stack, "timestamp": "1773480605"},
+                }
+            }
+        )
+    )
     root = triage([tmp_path]).root
     assert (root.error.value, root.rank, root.attempt, root.time) == ("assertion", 3, 1, 1773480605.0)
 
@@ -226,9 +240,7 @@ SECRETS = ("hunter2hunter2", "hf_abcdefghijklmnop", "8c1f", "AKIAIOSFODNN7EXAMPL
 
 def test_no_secret_and_no_long_quotation_is_printed(tmp_path):
     """Of addresses, keys and tokens; what is quoted at length is data."""
-    said = (
-        f"ValueError: https://user:{SECRETS[0]}@host/x token={SECRETS[1]} Authorization: Bearer {SECRETS[4]} {SECRETS[3]}"
-    )
+    said = f"ValueError: https://user:{SECRETS[0]}@host/x token={SECRETS[1]} Authorization: Bearer {SECRETS[4]} {SECRETS[3]}"
     text = ranked(0, *traceback(said, MAIN, STEP)) + ranked(1, *traceback(BOTO, MAIN, STEP))
     text += ranked(2, *traceback(f"KeyError: '{'private words ' * 20}'", MAIN, STEP))
     result = read(tmp_path, text)
@@ -271,7 +283,10 @@ def test_the_command_prints_text_and_json(tmp_path):
     done = CliRunner().invoke(main, ["triage-log", str(tmp_path / "bad.log"), "--json"])
     said = json.loads(done.stdout)
     assert said["events"][said["roots"][-1]]["error"] == "out_of_memory"
-    assert "first failure: out_of_memory, rank 3" in CliRunner().invoke(main, ["triage-log", str(tmp_path / "bad.log")]).output
+    assert (
+        "first failure: out_of_memory, rank 3"
+        in CliRunner().invoke(main, ["triage-log", str(tmp_path / "bad.log")]).output
+    )
     assert CliRunner().invoke(main, ["triage-log", "x", "--utc-offset", "1"]).exit_code == 2
 
 
@@ -292,4 +307,4 @@ def test_ranks_that_repeat_their_watchdogs_lines_are_counted_once(tmp_path):
     """A rank's lines of one kind are one event."""
     result = read(tmp_path, watchdog(1, 118, 117) * 5)
     assert max(event.count for event in result.events) == 5
-    assert len({(event.rank, event.shape) for event in result.events}) == len(result.events)
+    assert len({event.key for event in result.events}) == len(result.events)

@@ -13,7 +13,14 @@ from dataaudit.live import metrics_ingest_lag, restart_rate
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import RankWriter, create_run, event
 
-RUN = {"manifest": None, "dataset": "d", "sources": (), "block_rows": 1, "started": "2026-03-14T00:00:00Z", "program": "0"}
+RUN = {
+    "manifest": None,
+    "dataset": "d",
+    "sources": (),
+    "block_rows": 1,
+    "started": "2026-03-14T00:00:00Z",
+    "program": "0",
+}
 
 
 def write(folder, rank, first, moments):
