@@ -1,7 +1,8 @@
 """Heartbeats of ranks: a small file of each, and who is missing, stalled or slow, since when.
 
-A thread writes a rank's file every few seconds with how far the loop has come, which the loop leaves in memory. So a
-process that is gone (its file stays as it is), a loop that hangs (the file is new, the step old) and a slow rank differ.
+A thread writes a rank's file every few seconds with how far the loop has come, which the loop leaves in memory. So
+a process that is gone (its file stays as it is), a loop that hangs (the file is new, the step old) and a slow rank
+differ.
 Nobody compares clocks of two nodes: a file's age is the file system's time, by a file of the reader's own, and the age
 of a step is a monotonic interval of the rank. A file name holds rank, attempt and launch, so that a listing suffices::
 
@@ -23,18 +24,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import orjson
 
 from dataaudit.base.errors import CatchErrors, ConfigError
-from dataaudit.base.files import write_whole
-from dataaudit.base.text import clean, decimal, plural
+from dataaudit.base.files import open_safely, write_whole
+from dataaudit.base.text import clean, plural
 
 _NAME: Final = re.compile(r"(\d{5,})-(\d{4,})-([0-9a-f]{8})\.beat")
 _LAUNCH = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_RESTART_COUNT")
+_ALONE: Final = "00000000"
+"""Of a process that no launcher has started."""
+_FIELDS: Final = ("rank", "ranks", "node", "pid", "every", "beats", "starts", "step", "since", "pace", "where", "end")
 _STARTS = 64
-_INNER_FRAMES = 3
+_SHOWN_FRAMES = 3
+_INSTALLED: Final = (sys.prefix, sys.base_prefix, "<frozen ")
 SLOW = 1.5
 """Times the median time of a step from which on a rank is slow."""
 
@@ -136,20 +141,19 @@ class Heartbeat:
     def _begin(self) -> None:
         """Choose the attempt by a listing, take over its starts, and delete this rank's file of the one before."""
         launch = _launch()
+        self._folder.mkdir(parents=True, exist_ok=True)
         names = _listing(self._folder)
-        same = [attempt for rank, attempt, key in names if key == launch and launch != _NONE]
-        own = sorted((attempt, key) for rank, attempt, key in names if rank == self._rank)
         if self._attempt is None:
-            others = [] if same or launch == _NONE else [attempt + 1 for _, attempt, _ in names]
-            self._attempt = max([0, *same, *others, *(attempt + 1 for attempt, _ in own)])
-        for attempt, key in own:
-            path = _path(self._folder, self._rank, attempt, key)
-            self._starts = [*_read(path).get("starts", ()), self._starts[-1]][-_STARTS:]
+            same = [attempt for _, attempt, key in names if key == launch != _ALONE]
+            others = [] if same or launch == _ALONE else [attempt + 1 for _, attempt, _ in names]
+            self._attempt = max([0, *same, *others, *(attempt + 1 for rank, attempt, _ in names if rank == self._rank)])
+        own = [_path(self._folder, *name) for name in sorted(names) if name[0] == self._rank]
+        for path in own:
+            self._starts = [*_read(path)[0].get("starts", ()), self._starts[-1]][-_STARTS:]
         self._path = _path(self._folder, self._rank, self._attempt, launch)
         write_whole(self._path, orjson.dumps(self._content(None)))
-        for attempt, key in own:
-            if (old := _path(self._folder, self._rank, attempt, key)) != self._path:
-                old.unlink(missing_ok=True)
+        for path in set(own) - {self._path}:
+            path.unlink(missing_ok=True)
 
     def _content(self, before: tuple[int, float] | None) -> dict[str, Any]:
         self._beats += 1
@@ -157,21 +161,10 @@ class Heartbeat:
         if now is not None and before is not None and now[0] > before[0]:
             pace = (now[1] - before[1]) / (now[0] - before[0])
             self._pace = pace if self._pace is None else 0.5 * (self._pace + pace)
-        return {
-            "rank": self._rank,
-            "ranks": self._ranks,
-            "attempt": self._attempt,
-            "node": socket.gethostname(),
-            "pid": os.getpid(),
-            "every": self._every,
-            "beats": self._beats,
-            "starts": self._starts,
-            "step": None if now is None else now[0],
-            "since": moment - (self._begun if now is None else now[1]),
-            "pace": self._pace,
-            "where": "" if self._end else _where(self._loop),
-            "end": self._end,
-        }
+        step, since = (None, self._begun) if now is None else now
+        own = (self._rank, self._ranks, socket.gethostname(), os.getpid(), self._every, self._beats, self._starts)
+        where = "" if self._end else _where(self._loop)
+        return dict(zip(_FIELDS, (*own, step, moment - since, self._pace, where, self._end), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +173,9 @@ class RankState:
 
     rank: int
     state: State
+    why: str
     node: str = ""
     pid: int | None = None
-    attempt: int = 0
     step: int | None = None
     """Last step that was done; None: none yet."""
     beat_seconds: float | None = None
@@ -193,7 +186,6 @@ class RankState:
     """Seconds a step."""
     where: str = ""
     """What the loop's thread was doing at the last beat, innermost last."""
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +199,6 @@ class HeartbeatReport:
     unreadable: int
     starts: tuple[float, ...]
     """When its attempts began, by the clock of its first rank, seconds since 1970."""
-    blackout: bool
-    """No rank beats: the run, or what it writes to, is gone."""
 
     def of(self, *states: State) -> list[RankState]:
         """Return the ranks in some states."""
@@ -218,6 +208,11 @@ class HeartbeatReport:
     def heartbeat_missing(self) -> int:
         """Ranks that do not beat and have not ended."""
         return len(self.of(State.MISSING))
+
+    @property
+    def blackout(self) -> bool:
+        """Whether no rank beats: the run, or what it writes to, is gone."""
+        return 0 < len(self.ranks) == self.heartbeat_missing
 
     @property
     def behind(self) -> list[RankState]:
@@ -238,6 +233,14 @@ class HeartbeatReport:
         return "\n".join(lines) + "\n"
 
 
+class _Seen(NamedTuple):
+    """A beat that was read."""
+
+    content: Mapping[str, Any]
+    moment: float
+    """When it was new, by this process's monotonic clock."""
+
+
 class Heartbeats:
     """Reads the heartbeats of a run, again and again: what it saw before makes it independent of every clock.
 
@@ -249,7 +252,7 @@ class Heartbeats:
 
     def __init__(self, folder: str | os.PathLike[str], *, missing: float = 3.0, stalled: float | None = None) -> None:
         self._folder, self._missing, self._stalled = Path(folder), missing, stalled
-        self._seen: dict[tuple[int, int, str], tuple[int, int, float, float]] = {}
+        self._seen: dict[int, _Seen] = {}
 
     def read(self, now: float | None = None) -> HeartbeatReport:
         """Return the state of every rank.
@@ -262,93 +265,70 @@ class Heartbeats:
             ConfigError: The folder cannot be listed.
         """
         try:
-            names = _listing(self._folder, absent=False)
+            names = _listing(self._folder)
         except OSError as error:
             raise ConfigError(
                 f"heartbeats {self._folder}: {error.strerror or error}", "Name the folder of `Heartbeat(folder, rank)`."
             ) from None
         now = self._time() if now is None else now
         attempt = max((number for _, number, _ in names), default=0)
-        files: dict[int, tuple[Mapping[str, Any], float]] = {}
-        unreadable, seen = 0, {}
-        for rank, number, key in sorted(names):
-            if number != attempt:
-                continue
-            content, modified = _read_timed(_path(self._folder, rank, number, key))
-            if not content:
-                unreadable += 1
-                continue
-            name = rank, number, key
-            seen[name] = self._age(name, content, now - modified)
-            files[rank] = content, seen[name][3]
-        self._seen = seen
-        expected = max((int(content["ranks"] or 0) for content, _ in files.values()), default=0)
-        expected = max(expected, 1 + max(files, default=-1))
-        older = {rank: number for rank, number, _ in names if number < attempt and rank not in files}
-        paces = [content["pace"] for content, _ in files.values() if content["pace"]]
+        newest = sorted((rank, key) for rank, number, key in names if number == attempt)
+        beats: dict[int, _Seen] = {}
+        for rank, key in newest:
+            content, modified = _read(_path(self._folder, rank, attempt, key))
+            if content:
+                beats[rank] = self._age(self._seen.get(rank), content, now - modified)
+        self._seen = beats
+        contents = [seen.content for seen in beats.values()]
+        expected = max([1 + max(beats, default=-1), *(int(content["ranks"] or 0) for content in contents)])
+        older = {rank: number for rank, number, _ in sorted(names) if number < attempt and rank not in beats}
+        paces = [content["pace"] for content in contents if content["pace"]]
         median = statistics.median(paces) if len(paces) > 1 else None
-        young = bool(files) and all(content["beats"] <= self._missing for content, _ in files.values())
-        ranks = tuple(
-            self._state(rank, *files[rank], median)
-            if rank in files
-            else RankState(
-                rank=rank,
-                state=State.STARTING if young else State.MISSING,
-                attempt=attempt,
-                why=_never(rank, attempt, older),
-            )
-            for rank in range(expected)
-        )
+        young = bool(beats) and all(content["beats"] <= self._missing for content in contents)
+        absent = State.STARTING if young else State.MISSING
         return HeartbeatReport(
             attempt=attempt,
-            ranks=ranks,
+            ranks=tuple(
+                self._state(rank, beats[rank], median)
+                if rank in beats
+                else RankState(rank=rank, state=absent, why=_never(rank, attempt, older))
+                for rank in range(expected)
+            ),
             older=sum(rank >= expected for rank in older),
-            unreadable=unreadable,
-            starts=tuple(files[min(files)][0]["starts"]) if files else (),
-            blackout=bool(ranks) and all(rank.state is State.MISSING for rank in ranks),
+            unreadable=len(newest) - len(beats),
+            starts=tuple(beats[min(beats)].content["starts"]) if beats else (),
         )
 
-    def _age(self, name: tuple[int, int, str], content: Mapping[str, Any], age: float) -> tuple[int, int, float, float]:
-        """Return (pid, beats, monotonic time at which these were new, seconds since the beat)."""
-        moment, beats, pid = time.monotonic(), int(content["beats"]), int(content["pid"])
-        before = self._seen.get(name)
-        if before is None:
-            return pid, beats, moment - max(0.0, age), max(0.0, age)
-        if before[:2] != (pid, beats):
-            return pid, beats, moment, 0.0
-        return pid, beats, before[2], moment - before[2]
+    def _age(self, before: _Seen | None, content: Mapping[str, Any], age: float) -> _Seen:
+        """Return a beat with its age: of one that was read before, since then; of a new one, by its file."""
+        if before is None or before.content["pid"] != content["pid"]:
+            return _Seen(content, time.monotonic() - max(0.0, age))
+        same = before.content["beats"] == content["beats"]
+        return _Seen(content, before.moment if same else time.monotonic())
 
-    def _state(self, rank: int, content: Mapping[str, Any], age: float, median: float | None) -> RankState:
+    def _state(self, rank: int, seen: _Seen, median: float | None) -> RankState:
+        content, age = seen.content, time.monotonic() - seen.moment
         step, pace, end = content["step"], content["pace"], content["end"]
         idle = float(content["since"]) + age
-        limit = self._stalled or max(60.0, 20.0 * (pace or 0.0), 3.0 * content["every"])
         done = "no step yet" if step is None else f"last step {step:,}"
         state, why = State.OK if step is not None else State.STARTING, done
         if end:
             state = State.ENDED if end == "ended" else State.FAILED
-            why = f"{done}, ended by {end}" if state is State.FAILED else done
+            why = done if state is State.ENDED else f"{done}, ended by {end}"
         elif age > self._missing * content["every"]:
-            state, why = (
-                State.MISSING,
-                f"no beat for {decimal(round(age, 1))} s, {done}: the process or its node is gone",
-            )
-        elif idle > limit:
-            state = State.STALLED
-            why = f"beats, {done}, none for {decimal(round(idle, 1))} s, in {content['where'] or 'code without Python'}"
+            state, why = State.MISSING, f"no beat for {age:,.0f} s, {done}: the process or its node is gone"
+        elif idle > (self._stalled or max(60.0, 20.0 * (pace or 0.0), 3.0 * content["every"])):
+            where = content["where"] or "code without Python"
+            state, why = State.STALLED, f"beats, {done}, none for {idle:,.0f} s, in {clean(where)}"
         elif pace and median and pace > SLOW * median:
             state, why = State.SLOW, f"{done}, {pace:.3g} s a step, the median is {median:.3g} s"
         return RankState(
             rank=rank,
             state=state,
-            node=content["node"],
-            pid=content["pid"],
-            attempt=content["attempt"],
-            step=step,
+            why=why,
             beat_seconds=age,
             step_seconds=idle,
-            pace=pace,
-            where=content["where"],
-            why=why,
+            **{name: content[name] for name in ("node", "pid", "step", "pace", "where")},
         )
 
     def _time(self) -> float:
@@ -368,59 +348,38 @@ def _never(rank: int, attempt: int, older: Mapping[int, int]) -> str:
 
 
 def _launch() -> str:
-    return hashlib.sha256("\n".join(os.environ.get(name, "") for name in _LAUNCH).encode()).hexdigest()[:8]
-
-
-_NONE: Final = hashlib.sha256(("\n" * (len(_LAUNCH) - 1)).encode()).hexdigest()[:8]
-"""Of a process that no launcher has started."""
+    """Return what the processes of a launch have in common, and no other launch; empty without a launcher."""
+    names = [os.environ.get(name, "") for name in _LAUNCH]
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:8] if any(names) else _ALONE
 
 
 def _path(folder: Path, rank: int, attempt: int, launch: str) -> Path:
     return folder / f"{rank:05d}-{attempt:04d}-{launch}.beat"
 
 
-def _listing(folder: Path, *, absent: bool = True) -> list[tuple[int, int, str]]:
+def _listing(folder: Path) -> list[tuple[int, int, str]]:
     """Return (rank, attempt, launch) of every file."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        if absent:
-            return []
-        raise
-    matches = [match for name in names if (match := _NAME.fullmatch(name))]
+    matches = [match for name in os.listdir(folder) if (match := _NAME.fullmatch(name))]
     return [(int(match[1]), int(match[2]), match[3]) for match in matches]
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    return _read_timed(path)[0]
-
-
-def _read_timed(path: Path) -> tuple[Mapping[str, Any], float]:
+def _read(path: Path) -> tuple[Mapping[str, Any], float]:
     """Return a beat and the time of its file; nothing where it cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            content, modified = orjson.loads(os.read(descriptor, 1 << 16)), os.fstat(descriptor).st_mtime
-        finally:
-            os.close(descriptor)
-        return (content, modified) if set(content) >= _FIELDS else ({}, 0.0)
+        with open(path, "rb", opener=open_safely) as file:
+            content, modified = orjson.loads(file.read(1 << 16)), os.fstat(file.fileno()).st_mtime
+        return (content, modified) if set(_FIELDS) == set(content) else ({}, 0.0)
     except (OSError, ValueError, TypeError):
         return {}, 0.0
 
 
-_FIELDS: Final = frozenset(
-    {"rank", "ranks", "attempt", "node", "pid", "every", "beats", "starts", "step", "since", "pace"}
-) | {
-    "where",
-    "end",
-}
-
-
 def _where(thread: int) -> str:
-    """Return the innermost frames of a thread: file, line and function of each."""
-    frame, shown = sys._current_frames().get(thread), []
-    while frame is not None and len(shown) < _INNER_FRAMES:
+    """Return where a thread is: its innermost frame, and the innermost ones of code that is not installed."""
+    shown: list[str] = []
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  (the one way to another thread's frames)
+    while frame is not None and len(shown) < _SHOWN_FRAMES:
         code = frame.f_code
-        shown.append(f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_name}")
+        if not shown or not code.co_filename.startswith(_INSTALLED):
+            shown.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
         frame = frame.f_back
     return " > ".join(reversed(shown))

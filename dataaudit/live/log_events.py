@@ -14,7 +14,7 @@ MOST_EVENTS: Final = 2_048
 """Different events of a log; further ones are counted."""
 SURVIVED_LINES: Final = 10
 """Lines of progress after which an error was survived."""
-_SHOWN = 240
+_READ, _SHOWN = 4_096, 240
 _QUOTED = re.compile(r"(?<![A-Za-z])(['\"])(?:(?!\1).){64,}(?:\1|$)")
 _SECRET = re.compile(
     r"(?i)\b((?:[\w-]*(?:token|secret|passw(?:or)?d|api[_-]?key|credential|signature)|authorization)['\"]?\s*[:=]"
@@ -153,7 +153,7 @@ class Log:
 
 def display(text: str) -> str:
     """Return a message for people: one line, cut, without secrets and without long quotations of data."""
-    text = without_secrets(" ".join(_HEAD.sub("", text).split()))
+    text = without_secrets(" ".join(_HEAD.sub("", text[:_READ]).split()))
     text = _SECRET.sub(lambda match: f"{match[1] or ''}{HIDDEN}", text)
     text = _QUOTED.sub(lambda match: f"{match[1]}...{match[1]} ({len(match[0]) - 2} characters)", text)
     return clean(text, _SHOWN)

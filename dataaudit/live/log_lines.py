@@ -34,7 +34,12 @@ _TIMES = (
         rf"\[?(?:[A-Z][a-z]{{2}} )?(?P<name>[A-Z][a-z]{{2}}) +(?P<dom>\d{{1,2}}) {_CLOCK}(?: (?P<year>\d{{4}}))?"
     ),
 )
-_MONTHS = {name: number for number, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1
+    )
+}
 
 
 class Clock(NamedTuple):

@@ -70,49 +70,66 @@ def _rule(words: str, pattern: str, error: ErrorClass, level: Level, stage: Stag
     return Rule(tuple(word.encode() for word in words.split("|")), re.compile(pattern), error, level, stage)
 
 
-_E, _L = ErrorClass, Level
+_MEMORY, _COMM, _DEVICE, _IO = ErrorClass.OUT_OF_MEMORY, ErrorClass.COMMUNICATION, ErrorClass.DEVICE, ErrorClass.IO
+_ENDED, _KILLED = ErrorClass.PREEMPTION, ErrorClass.KILLED
+_CAUSE, _DEATH, _FOLLOWS, _LAUNCHER = Level.CAUSE, Level.DEATH, Level.FOLLOWS, Level.LAUNCHER
 _HOST = r"(?:^[A-Z][a-z]{2} +\d+ [\d:]+ (?P<node>[\w.-]+) kernel: .*)?"
-"""Of the system's log."""
+_XID = _HOST + r"NVRM: Xid \(PCI:[\w:.]+\): "
 _NCCL = r"^(?:(?P<node>[\w.-]+):(?P<pid>\d+):\d+ \[\d+\] )?(?:[\d-]+ [\d:.]+ )?.*NCCL WARN "
+_SRUN = r"^srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+).*: "
+_SLURM = r"(?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED .*DUE TO "
+_TERM = r"(?:^|[\]:] |INFO |WARNING )(?:[Rr]eceived|[Cc]aught|[Gg]ot) (?:signal )?(?:SIGTERM|SIGUSR1)\b"
+_NOTICE = r"(?i)\b(?:preemption|spot (?:instance )?interruption|maintenance|termination) notice (?:received|for)"
+_BROKEN = r"[Cc]onnection (?:closed|reset|refused)"
 RULES: Final = (
     # memory
-    _rule("Killed process", _HOST + r"[Oo]ut of memory: Killed process (?P<pid>\d+)", _E.OUT_OF_MEMORY, _L.CAUSE),
-    _rule("oom_kill|oom-kill", r"slurmstepd: error: Detected \d+ oom[-_]kill", _E.OUT_OF_MEMORY, _L.CAUSE),
-    _rule("Out Of Memory", r"^srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+).*: Out Of Memory", _E.OUT_OF_MEMORY, _L.CAUSE),
-    _rule("CUDA out of memory", r"CUDA out of memory\. Tried to allocate", _E.OUT_OF_MEMORY, _L.CAUSE),
-    # devices and nodes
-    _rule("NVRM: Xid", r"NVRM: Xid \(PCI:[\w:.]+\): 45\b", _E.DEVICE, _L.LAUNCHER),  # cleaning up after a kill
-    _rule("NVRM: Xid", _HOST + r"NVRM: Xid \(PCI:[\w:.]+\): \d+(?:, pid='?(?P<pid>\d+))?", _E.DEVICE, _L.CAUSE),
-    _rule("DUE TO NODE FAIL", r"(?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED .*DUE TO NODE FAIL", _E.DEVICE, _L.CAUSE),
-    _rule("Node failure on", r"^srun: error: Node failure on (?P<node>[\w.-]+)", _E.DEVICE, _L.CAUSE),
-    _rule("NCCL WARN", _NCCL + r"Cuda failure(?: \d+)? 'out of memory'", _E.OUT_OF_MEMORY, _L.CAUSE),
-    _rule("NCCL WARN", _NCCL + r"Cuda failure", _E.DEVICE, _L.CAUSE),
-    _rule("NCCL WARN", _NCCL + r"NET/IB ?: (?:\S+ )?Got (?:completion|async event)", _E.COMMUNICATION, _L.CAUSE),
-    _rule("NCCL WARN", _NCCL + r".*(?:[Cc]onnection (?:closed|reset|refused)|timed? ?out|failed)", _E.COMMUNICATION, _L.FOLLOWS),
+    _rule("Killed process", _HOST + r"[Oo]ut of memory: Killed process (?P<pid>\d+)", _MEMORY, _CAUSE),
+    _rule("oom_kill|oom-kill", r"slurmstepd: error: Detected \d+ oom[-_]kill", _MEMORY, _CAUSE),
+    _rule("Out Of Memory", _SRUN + "Out Of Memory", _MEMORY, _CAUSE),
+    _rule("CUDA out of memory", r"CUDA out of memory\. Tried to allocate", _MEMORY, _CAUSE),
+    # devices and nodes; Xid 45 cleans up after a kill
+    _rule("NVRM: Xid", _XID + r"45\b", _DEVICE, _LAUNCHER),
+    _rule("NVRM: Xid", _XID + r"\d+(?:, pid='?(?P<pid>\d+))?", _DEVICE, _CAUSE),
+    _rule("DUE TO NODE FAIL", _SLURM + "NODE FAIL", _DEVICE, _CAUSE),
+    _rule("Node failure on", r"^srun: error: Node failure on (?P<node>[\w.-]+)", _DEVICE, _CAUSE),
+    _rule("NCCL WARN", _NCCL + r"Cuda failure(?: \d+)? 'out of memory'", _MEMORY, _CAUSE),
+    _rule("NCCL WARN", _NCCL + r"Cuda failure", _DEVICE, _CAUSE),
+    _rule("NCCL WARN", _NCCL + r"NET/IB ?: (?:\S+ )?Got (?:completion|async event)", _COMM, _CAUSE),
+    _rule("NCCL WARN", _NCCL + rf".*(?:{_BROKEN}|timed? ?out|failed)", _COMM, _FOLLOWS),
     # what ends a job from outside
-    _rule("CANCELLED AT", r"(?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED .*DUE TO (?:TIME LIMIT|PREEMPTION)", _E.PREEMPTION, _L.CAUSE),
-    _rule("CANCELLED AT", r"\*\*\* JOB \S+ ON (?P<node>\S+) CANCELLED", _E.PREEMPTION, _L.CAUSE),
-    _rule("CANCELLED AT", r"\*\*\* STEP \S+ ON (?P<node>\S+) CANCELLED", _E.PREEMPTION, _L.LAUNCHER),
-    _rule("death signal", r"Received \d+ death signal, shutting down workers", _E.PREEMPTION, _L.CAUSE),
-    _rule("SIGTERM|SIGUSR1", r"(?:^|[\]:] |INFO |WARNING )(?:[Rr]eceived|[Cc]aught|[Gg]ot) (?:signal )?(?:SIGTERM|SIGUSR1)\b", _E.PREEMPTION, _L.DEATH),
-    _rule("notice received|notice for", r"(?i)\b(?:preemption|spot (?:instance )?interruption|maintenance|termination) notice (?:received|for)", _E.PREEMPTION, _L.CAUSE),
+    _rule("CANCELLED AT", _SLURM + "(?:TIME LIMIT|PREEMPTION)", _ENDED, _CAUSE),
+    _rule("CANCELLED AT", r"\*\*\* JOB \S+ ON (?P<node>\S+) CANCELLED", _ENDED, _CAUSE),
+    _rule("CANCELLED AT", r"\*\*\* STEP \S+ ON (?P<node>\S+) CANCELLED", _ENDED, _LAUNCHER),
+    _rule("death signal", r"Received \d+ death signal, shutting down workers", _ENDED, _CAUSE),
+    _rule("SIGTERM|SIGUSR1", _TERM, _ENDED, _DEATH),
+    _rule("notice received|notice for", _NOTICE, _ENDED, _CAUSE),
     # deaths
-    _rule("failed (exitcode", r"failed \(exitcode: (?:-15|\d+)\)", _E.KILLED, _L.LAUNCHER),
-    _rule("failed (exitcode", r"failed \(exitcode: -\d+\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)", _E.KILLED, _L.DEATH),
-    _rule("Fatal Python error", r"^Fatal Python error: ", _E.KILLED, _L.DEATH),
-    _rule("srun: error", r"^srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+).*: (?:Killed|Segmentation|Aborted|Bus error)", _E.KILLED, _L.DEATH),
-    _rule("srun: error", r"^srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+).*: (?:Exited with|Terminated)", _E.KILLED, _L.LAUNCHER),
-    _rule("closing signal", r"Sending process (?P<pid>\d+) closing signal", _E.KILLED, _L.LAUNCHER),
+    _rule("failed (exitcode", r"failed \(exitcode: (?:-15|\d+)\)", _KILLED, _LAUNCHER),
+    _rule(
+        "failed (exitcode",
+        r"failed \(exitcode: -\d+\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)",
+        _KILLED,
+        _DEATH,
+    ),
+    _rule("Fatal Python error", r"^Fatal Python error: ", _KILLED, _DEATH),
+    _rule("srun: error", _SRUN + "(?:Killed|Segmentation|Aborted|Bus error)", _KILLED, _DEATH),
+    _rule("srun: error", _SRUN + "(?:Exited with|Terminated)", _KILLED, _LAUNCHER),
+    _rule("closing signal", r"Sending process (?P<pid>\d+) closing signal", _KILLED, _LAUNCHER),
     # communication
-    _rule("Watchdog caught", r"Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout", _E.COMMUNICATION, _L.FOLLOWS),
-    _rule("failure detected by watchdog", r"Rank (?P<rank>\d+)\].*failure detected by watchdog", _E.COMMUNICATION, _L.FOLLOWS),
-    _rule("watchdog got stuck", r"watchdog got stuck for \d+", _E.COMMUNICATION, _L.FOLLOWS),
-    _rule("client socket has timed out", r"\[c10d\] The client socket has timed out", _E.COMMUNICATION, _L.FOLLOWS, Stage.START),
-    _rule("[c10d]", r"\[c10d\] .*(?:timed out after \d+ms|Broken pipe|[Cc]onnection (?:reset|closed)|recvValue failed|failed to recv)", _E.COMMUNICATION, _L.LAUNCHER),
+    _rule("Watchdog caught", r"Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout", _COMM, _FOLLOWS),
+    _rule("detected by watchdog", r"Rank (?P<rank>\d+)\].*failure detected by watchdog", _COMM, _FOLLOWS),
+    _rule("watchdog got stuck", r"watchdog got stuck for \d+", _COMM, _FOLLOWS),
+    _rule("client socket has timed out", r"\[c10d\] The client socket has timed out", _COMM, _FOLLOWS, Stage.START),
+    _rule(
+        "[c10d]",
+        rf"\[c10d\] .*(?:timed out after \d+ms|Broken pipe|{_BROKEN}|recvValue failed|failed to recv)",
+        _COMM,
+        _LAUNCHER,
+    ),
     # storage
-    _rule("I/O error", r"(?:blk_update_request: |Buffer |kernel: .*)I/O error", _E.IO, _L.CAUSE),
-    _rule("not responding, timed out", r"nfs: server \S+ not responding, timed out", _E.IO, _L.CAUSE),
-)  # fmt: skip
+    _rule("I/O error", r"(?:blk_update_request: |Buffer |kernel: .*)I/O error", _IO, _CAUSE),
+    _rule("not responding, timed out", r"nfs: server \S+ not responding, timed out", _IO, _CAUSE),
+)
 TRACEBACK: Final = "Traceback (most recent call last):"
 WHAT: Final = re.compile(r"^\s*what\(\):\s+(\S.*)")
 CHAIN: Final = re.compile(
@@ -124,14 +141,18 @@ EXCEPTION: Final = re.compile(
     r"|[A-Z][a-z0-9]+[A-Z]\w*))(?::\s*(?P<text>.*))?$"
 )
 PROGRESS: Final = re.compile(
-    rb"(?i)\b(?:iteration|iter|step|global_step)['\"]?\s*[:=]?\s*\d+\b[^\n]*\bloss|\bloss\b[^\n]*\bstep"
+    rb"(?i)\b(?:iteration|iter|step|global_step)['\"]?\s*[:=]?\s*\d+\b[^\n]{0,400}\bloss|\bloss\b[^\n]{0,400}\bstep"
 )
-STAGES: Final = (
-    (re.compile(r"(?i)^(?:saving checkpoint|saving model checkpoint)|saving checkpoint (?:to|at)\b"), Stage.CHECKPOINT),
-    (re.compile(r"(?i)^(?:running|starting) (?:evaluation|validation)\b"), Stage.EVALUATION),
-    (re.compile(r"(?i)\btraining (?:done|finished|complete|completed)\b"), Stage.END),
-    (re.compile(r"(?i)\b(?:saved checkpoint|checkpoint saved|successfully saved|(?:evaluation|validation) (?:done|finished))"), Stage.UNKNOWN),
-)  # fmt: skip
+STAGES: Final = tuple(
+    (re.compile(pattern), stage)
+    for pattern, stage in (
+        (r"(?i)\bsaving (?:model )?checkpoint\b", Stage.CHECKPOINT),
+        (r"(?i)\b(?:running|starting) (?:evaluation|validation)\b", Stage.EVALUATION),
+        (r"(?i)\btraining (?:done|finished|completed?)\b", Stage.END),
+        (r"(?i)\b(?:saved checkpoint|checkpoint saved|successfully saved)\b", Stage.UNKNOWN),
+        (r"(?i)\b(?:evaluation|validation) (?:done|finished)\b", Stage.UNKNOWN),
+    )
+)
 """Messages at which a stage begins, or the loop goes on."""
 STAGE_WORDS: Final = (b"aving ", b"aved ", b"valuation", b"alidation", b"raining ")
 TRIGGERS: Final = (
@@ -143,40 +164,63 @@ TRIGGERS: Final = (
 _TRIGGER: Final = "|".join(re.escape(word.decode()) for word in TRIGGERS)
 _SILENT = {"ChildFailedError", "SignalException", "RendezvousGracefulExitError", "StopIteration", "GeneratorExit"}
 _TEXTS = (
-    (r"out of (?:shared )?memory|can't allocate memory|not enough memory|[Cc]annot allocate memory|Unable to allocate"
-     r"|bad_alloc|ALLOC_FAILED|MemoryError", _E.OUT_OF_MEMORY, _L.CAUSE),
-    (r"device-side assert|Assertion [`'].*failed", _E.ASSERTION, _L.CAUSE),
-    (r"CUDA error|uncorrectable ECC|Cuda failure|CUDNN_STATUS|CUBLAS_STATUS|No CUDA GPUs|CUDA driver", _E.DEVICE, _L.CAUSE),
-    (r"worker \(pid \d+\) is killed by signal: Terminated", _E.KILLED, _L.LAUNCHER),
-    (r"worker \(pid \d+\) is killed by signal", _E.KILLED, _L.CAUSE),
-    (r"worker \(pid\(s\) [\d, ]+\) exited unexpectedly", _E.KILLED, _L.DEATH),
-    (r"NCCL|ncclUnhandled|[Gg]loo|TCPStore|Dist(?:Store|Backend|Network)Error|Connection closed by peer|Socket Timeout"
-     r"|wait timeout after|watchdog|Timed out (?:waiting|initializing)|[Rr]endezvous", _E.COMMUNICATION, _L.FOLLOWS),
-    (r"Broken ?[Pp]ipe|^(?:EOFError|ConnectionResetError|ConnectionRefusedError)", _E.COMMUNICATION, _L.FOLLOWS),
-    (r"^(?:botocore|boto3|urllib3|requests|aiohttp|httpx|fsspec|huggingface_hub|s3fs|google\.api_core|azure)\."
-     r"|^(?:OSError|IOError|FileNotFoundError|PermissionError|NotADirectoryError|IsADirectoryError|BlockingIOError|TimeoutError"
-     r"|FileExistsError|ConnectionError|ConnectionAbortedError|EndpointConnectionError|ReadTimeoutError|HfHubHTTPError)\b"
-     r"|PytorchStream(?:Writer|Reader)|\[Errno \d+\]|No space left|Input/output error|Stale file handle|iostream error", _E.IO, _L.CAUSE),
-    (r"^(?:\w+\.)*AssertionError", _E.ASSERTION, _L.CAUSE),
-    (r"^KeyboardInterrupt", _E.PREEMPTION, _L.DEATH),
-    (r"in DataLoader worker process|JSONDecodeError|UnicodeDecodeError|ArrowInvalid|DatasetGenerationError", _E.DATA, _L.CAUSE),
-)  # fmt: skip
+    (
+        (
+            r"out of (?:shared )?memory|can't allocate memory|not enough memory|[Cc]annot allocate memory|bad_alloc"
+            r"|Unable to allocate|ALLOC_FAILED|MemoryError"
+        ),
+        _MEMORY,
+        _CAUSE,
+    ),
+    (r"device-side assert|Assertion [`'].*failed", ErrorClass.ASSERTION, _CAUSE),
+    (r"CUDA error|ECC error|Cuda failure|CUDNN_STATUS|CUBLAS_STATUS|No CUDA GPUs|CUDA driver", _DEVICE, _CAUSE),
+    (r"worker \(pid \d+\) is killed by signal: Terminated", _KILLED, _LAUNCHER),
+    (r"worker \(pid \d+\) is killed by signal", _KILLED, _CAUSE),
+    (r"worker \(pid\(s\) [\d, ]+\) exited unexpectedly", _KILLED, _DEATH),
+    (
+        (
+            r"NCCL|ncclUnhandled|[Gg]loo|TCPStore|Dist(?:Store|Backend|Network)Error|Connection closed by peer|watchdog"
+            r"|Socket Timeout|wait timeout after|Timed out (?:waiting|initializing)|[Rr]endezvous"
+        ),
+        _COMM,
+        _FOLLOWS,
+    ),
+    (r"Broken ?[Pp]ipe|^(?:EOFError|ConnectionResetError|ConnectionRefusedError)", _COMM, _FOLLOWS),
+    (
+        (
+            r"^(?:botocore|boto3|urllib3|requests|aiohttp|httpx|fsspec|huggingface_hub|s3fs|google\.api_core|azure)\."
+            r"|^(?:OSError|IOError|PermissionError|FileNotFoundError|FileExistsError|NotADirectoryError|IsADirectoryError"
+            r"|BlockingIOError|TimeoutError|ConnectionError|ConnectionAbortedError|HfHubHTTPError)\b"
+            r"|PytorchStream(?:Writer|Reader)|\[Errno \d+\]|No space left|Input/output error|Stale file handle|iostream"
+        ),
+        _IO,
+        _CAUSE,
+    ),
+    (r"^KeyboardInterrupt", _ENDED, _DEATH),
+    (
+        r"in DataLoader worker process|JSONDecodeError|UnicodeDecodeError|ArrowInvalid|DatasetGenerationError",
+        ErrorClass.DATA,
+        _CAUSE,
+    ),
+)
 _CLASSES = tuple((re.compile(pattern), error, level) for pattern, error, level in _TEXTS)
 _CODE = re.compile(
-    r"^(?:\w+\.)*(?:TypeError|NameError|AttributeError|ImportError|ModuleNotFoundError|KeyError|IndexError|SyntaxError|ValueError"
-    r"|ZeroDivisionError|NotImplementedError|UnboundLocalError|RecursionError|LookupError)\b|shapes? (?:cannot|mismatch)|size mismatch"
-    r"|Expected all tensors|expected scalar type"
+    r"^(?:\w+\.)*(?:TypeError|NameError|AttributeError|ImportError|ModuleNotFoundError|KeyError|IndexError|SyntaxError"
+    r"|ValueError|ZeroDivisionError|NotImplementedError|UnboundLocalError|RecursionError|LookupError)\b"
+    r"|shapes? (?:cannot|mismatch)|size mismatch|Expected all tensors|expected scalar type"
 )
 _FRAMES = (
     (Stage.EVALUATION, r"\b(?:evaluate|evaluation|validate|validation_step|run_eval\w*|eval_\w+)$"),
-    (Stage.CHECKPOINT, r"torch/serialization\.py|distributed/checkpoint/|safetensors|\b(?:save|load)_(?:checkpoint|state|pretrained|model)\w*$| save$"),
-    (Stage.DATA, r"torch/utils/data/|/datasets/|/webdataset/|/streaming/| (?:__getitem__|collate\w*|get_batch|next_batch|load_batch)$"),
-    (Stage.BACKWARD, r"torch/autograd/|torch/_tensor\.py backward$| backward$"),
+    (Stage.CHECKPOINT, r"torch/serialization\.py|distributed/checkpoint/|safetensors"),
+    (Stage.CHECKPOINT, r" save$|\b(?:save|load)_(?:checkpoint|state|pretrained|model)\w*$"),
+    (Stage.DATA, r"torch/utils/data/|/(?:datasets|webdataset|streaming)/"),
+    (Stage.DATA, r" (?:__getitem__|collate\w*|get_batch|next_batch|load_batch)$"),
+    (Stage.BACKWARD, r"torch/autograd/| backward$"),
     (Stage.OPTIMIZER, r"torch/optim/|clip_grad|/optimizers?/| optimizer_step$"),
-    (Stage.FORWARD, r"torch/nn/(?:modules|functional)| forward\w*$| (?:loss_of|compute_loss|loss_fn|training_step)$"),
+    (Stage.FORWARD, r"torch/nn/(?:modules|functional)| (?:forward\w*|loss_of|compute_loss|loss_fn|training_step)$"),
     (Stage.END, r"destroy_process_group|atexit"),
     (Stage.START, r"init_process_group|from_pretrained|<frozen importlib|argparse| (?:setup|initialize)\w*$"),
-)  # fmt: skip
+)
 _STAGES = tuple((stage, re.compile(pattern)) for stage, pattern in _FRAMES)
 _RECOMPUTED = "torch/utils/checkpoint.py"
 
@@ -193,23 +237,21 @@ def judge(text: str, frames: Sequence[tuple[str, str]] = ()) -> tuple[ErrorClass
         text: The exception, with the lines behind it.
         frames: (file, function), outermost first.
     """
-    name = text.partition(":")[0].strip()
-    if name.rpartition(".")[2] in _SILENT or (name == "SystemExit" and text.rstrip().endswith((": 0", "Exit"))):
+    name = text.partition(":")[0].rpartition(".")[2].strip()
+    if name in _SILENT or (name == "SystemExit" and text.rstrip().endswith((": 0", ":"))):
         return None
-    if name not in {"AssertionError", "KeyError"}:
+    if name == "AssertionError":
+        return ErrorClass.ASSERTION, Level.CAUSE
+    if name != "KeyError":
         for pattern, error, level in _CLASSES:
             if pattern.search(text):
                 return error, level
-    elif name == "AssertionError":
-        return ErrorClass.ASSERTION, Level.CAUSE
-    files = [file for file, _ in frames]
-    if any("torch/utils/data/" in file for file in files) or any(function == "__getitem__" for _, function in frames):
+    if any("torch/utils/data/" in file or function == "__getitem__" for file, function in frames):
         return ErrorClass.DATA, Level.CAUSE
     if _CODE.search(text):
         return ErrorClass.CODE, Level.CAUSE
-    if files and files[-1].endswith(("distributed_c10d.py", "torch/distributed/rendezvous.py")):
-        return ErrorClass.COMMUNICATION, Level.FOLLOWS
-    return ErrorClass.UNKNOWN, Level.CAUSE
+    waits = frames and frames[-1][0].endswith(("distributed_c10d.py", "torch/distributed/rendezvous.py"))
+    return (_COMM, _FOLLOWS) if waits else (ErrorClass.UNKNOWN, _CAUSE)
 
 
 def stage_of(frames: Sequence[tuple[str, str]]) -> Stage | None:

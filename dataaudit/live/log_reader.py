@@ -188,7 +188,9 @@ class _Reader:
         self._failed |= "failed (exitcode" in line.text
         rank = int(parts["rank"] or "") if parts.get("rank") else rank
         pid, node = parts.get("pid"), parts.get("node") or ""
-        own = self._event(line, (rule.error, rule.level), line.text, rank=rank, node=node, pid=int(pid) if pid else None)
+        own = self._event(
+            line, (rule.error, rule.level), line.text, rank=rank, node=node, pid=int(pid) if pid else None
+        )
         own.stage = rule.stage or own.stage
         self.log.add(own)
 

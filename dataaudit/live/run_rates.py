@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dataaudit.base.errors import RunLogError
-from dataaudit.runlog.parts import part_numbers, part_path, rank_folder, read_header, read_part
+from dataaudit.runlog.parts import ReadPart, part_numbers, part_path, rank_folder, read_header, read_part
 from dataaudit.runlog.reader import load_run
 
 WINDOW_HOURS = 24.0
@@ -86,7 +86,7 @@ def _starts(folder: Path) -> dict[int, float]:
     return starts
 
 
-def _part(folder: Path, number: int):  # noqa: ANN202
+def _part(folder: Path, number: int) -> ReadPart | None:
     try:
         return read_part(part_path(folder, "steps", number), "steps")
     except OSError as error:

@@ -78,7 +78,7 @@ def evaluate(model):
 
 
 @record
-def main():
+def main():  # noqa: PLR0912  (cases)
     """Train."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if CASE == "late" and RANK == LAST:

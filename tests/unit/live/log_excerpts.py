@@ -1,5 +1,7 @@
 """Excerpts of logs in the forms of real programs, written for the tests; recorded logs lie in tests/live_logs."""
 
+# ruff: noqa: E501  (lines of logs are as long as they are)
+
 from __future__ import annotations
 
 STAMP = "2026-03-14 09:"

@@ -55,7 +55,7 @@ def test_the_first_failure_of_a_recorded_run_is_named(name):
     assert result.root.time is not None
     ranks = {event.rank for event in result.events if event.consequence} - {None}
     assert result.root.rank not in ranks or name == "segfault"
-    if name not in {"terminated"}:
+    if name != "terminated":
         assert any(event.consequence for event in result.events)
 
 
@@ -240,7 +240,8 @@ SECRETS = ("hunter2hunter2", "hf_abcdefghijklmnop", "8c1f", "AKIAIOSFODNN7EXAMPL
 
 def test_no_secret_and_no_long_quotation_is_printed(tmp_path):
     """Of addresses, keys and tokens; what is quoted at length is data."""
-    said = f"ValueError: https://user:{SECRETS[0]}@host/x token={SECRETS[1]} Authorization: Bearer {SECRETS[4]} {SECRETS[3]}"
+    said = f"ValueError: https://user:{SECRETS[0]}@host/x token={SECRETS[1]} {SECRETS[3]}"
+    said += f" Authorization: Bearer {SECRETS[4]}"
     text = ranked(0, *traceback(said, MAIN, STEP)) + ranked(1, *traceback(BOTO, MAIN, STEP))
     text += ranked(2, *traceback(f"KeyError: '{'private words ' * 20}'", MAIN, STEP))
     result = read(tmp_path, text)
@@ -258,7 +259,7 @@ def test_messages_cannot_steer_a_terminal(tmp_path):
 
 
 def test_every_rule_is_reached_by_a_trigger():
-    """A block is searched for triggers alone, so a rule's words are among them; only launchers' lines are mere signs."""
+    """A block is searched for triggers alone, so a rule's words are among them."""
     assert {word for rule in RULES for word in rule.words} <= set(TRIGGERS)
     assert all(rule.words and rule.level in Level for rule in RULES)
 
