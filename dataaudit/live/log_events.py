@@ -25,6 +25,7 @@ _SHAPE = re.compile(r"\d+|0x[0-9a-f]+|\[[^\]]*\]:?\d*")
 _NAMES_RANK = re.compile(r"\b[Rr]ank[ =:]\s?(\d{1,6})\b(?: (?:of|/) ?(\d{1,5})\b)?")
 _WAITED = re.compile(r"imed out (?:waiting|after) (\d+) ?ms|ran for (\d+) milliseconds|wait timeout after (\d+)ms")
 _WORK = re.compile(r"last enqueued (?:NCCL )?work: (\d+)|SeqNum=(\d+)")
+_ABSENT = re.compile(r"Rank (\d+) failed to pass monitoredBarrier")
 _WORK_RANK = re.compile(r"Rank (\d+)\]")
 
 
@@ -107,6 +108,8 @@ class Log:
             for match in _NAMES_RANK.finditer(text[:512]):
                 self.ranks.add(int(match[1]))
                 self.ranks.update(range(int(match[2] or 0)))
+        if absent := _ABSENT.search(text):
+            self.silent.add(int(absent[1]))
         if waited := _WAITED.search(text):
             self.waited = max(self.waited, int(waited[1] or waited[2] or waited[3]) / 1000)
         if work := _WORK.search(text):

@@ -23,7 +23,8 @@ LONGEST = 1 << 14
 """Bytes of a line that are kept."""
 _GZIP = b"\x1f\x8b"
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_PREFIX = re.compile(r"\[(?P<kind>rank|default|trainer|worker)(?P<rank>\d{1,6})\]:\s?")
+_PREFIX = re.compile(r"\[(?P<kind>rank|default|trainer|worker|1,)(?P<rank>\d{1,6})\](?:<std\w+>)?:\s?")
+"""Of torch, torchrun's --tee, and mpirun."""
 _SRUN = re.compile(r"\s*(?P<rank>\d{1,6}): (?=\S| )")
 _CLOCK = r"(?P<clock>\d\d:\d\d:\d\d)(?P<part>[.,]\d{1,9})?"
 _TIMES = (
@@ -122,14 +123,22 @@ def is_labelled(lines: list[bytes]) -> bool:
 
 
 def time_of(text: str) -> Clock | None:
-    """Return the time that a line begins with; without a year it is of 1970, until :func:`with_year`."""
-    text = text.lstrip(" ")
-    if not text[:1].isalnum() and text[:1] != "[":
+    """Return the time that a line begins with; without a year it is of 1972, until :func:`with_year`."""
+    match = _time(text)
+    return None if match is None else _clock(match.groupdict())
+
+
+def behind_time(text: str) -> str:
+    """Return a line without the time that it begins with."""
+    match = _time(text)
+    return text if match is None else text[match.end() :]
+
+
+def _time(text: str) -> re.Match[str] | None:
+    start = len(text) - len(text.lstrip(" "))
+    if not text[start : start + 1].isalnum() and text[start : start + 1] != "[":
         return None
-    for form in _TIMES:
-        if match := form.match(text):
-            return _clock(match.groupdict())
-    return None
+    return next((match for form in _TIMES if (match := form.match(text, start))), None)
 
 
 def _clock(parts: dict[str, str | None]) -> Clock | None:

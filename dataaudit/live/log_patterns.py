@@ -77,6 +77,8 @@ _HOST = r"(?:^[A-Z][a-z]{2} +\d+ [\d:]+ (?P<node>[\w.-]+) kernel: .*)?"
 _XID = _HOST + r"NVRM: Xid \(PCI:[\w:.]+\): "
 _NCCL = r"^(?:(?P<node>[\w.-]+):(?P<pid>\d+):\d+ \[\d+\] )?(?:[\d-]+ [\d:.]+ )?.*NCCL WARN "
 _SRUN = r"^srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+).*: "
+_SHELL = r"^(?:\S+: line \d+: +(?P<pid>\d+) +(?:Killed|Segmentation|Bus error|Aborted)|.{0,20}\(core dumped\))"
+_MPI = r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal (?!15\b)"
 _SLURM = r"(?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED .*DUE TO "
 _TERM = r"(?:^|[\]:] |INFO |WARNING )(?:[Rr]eceived|[Cc]aught|[Gg]ot) (?:signal )?(?:SIGTERM|SIGUSR1)\b"
 _NOTICE = r"(?i)\b(?:preemption|spot (?:instance )?interruption|maintenance|termination) notice (?:received|for)"
@@ -86,38 +88,50 @@ RULES: Final = (
     _rule("Killed process", _HOST + r"[Oo]ut of memory: Killed process (?P<pid>\d+)", _MEMORY, _CAUSE),
     _rule("oom_kill|oom-kill", r"slurmstepd: error: Detected \d+ oom[-_]kill", _MEMORY, _CAUSE),
     _rule("Out Of Memory", _SRUN + "Out Of Memory", _MEMORY, _CAUSE),
+    _rule("exceeded memory limit", r"exceeded memory limit .*being killed", _MEMORY, _CAUSE),
+    _rule("RESOURCE_EXHAUSTED", r"RESOURCE_EXHAUSTED: .*[Oo]ut of memory", _MEMORY, _CAUSE),
+    _rule("OOMKilled", r"\bOOMKilled\b(?![\"' :=]*(?:false|0))", _MEMORY, _CAUSE),
     _rule("CUDA out of memory", r"CUDA out of memory\. Tried to allocate", _MEMORY, _CAUSE),
     # devices and nodes; Xid 45 cleans up after a kill
     _rule("NVRM: Xid", _XID + r"45\b", _DEVICE, _LAUNCHER),
     _rule("NVRM: Xid", _XID + r"\d+(?:, pid='?(?P<pid>\d+))?", _DEVICE, _CAUSE),
     _rule("DUE TO NODE FAIL", _SLURM + "NODE FAIL", _DEVICE, _CAUSE),
     _rule("Node failure on", r"^srun: error: Node failure on (?P<node>[\w.-]+)", _DEVICE, _CAUSE),
+    _rule("Task launch for", r"Task launch for \S+ failed on node (?P<node>[\w.-]+):", _DEVICE, _CAUSE),
     _rule("NCCL WARN", _NCCL + r"Cuda failure(?: \d+)? 'out of memory'", _MEMORY, _CAUSE),
     _rule("NCCL WARN", _NCCL + r"Cuda failure", _DEVICE, _CAUSE),
     _rule("NCCL WARN", _NCCL + r"NET/IB ?: (?:\S+ )?Got (?:completion|async event)", _COMM, _CAUSE),
+    _rule("ink down", _HOST + r"(?:mlx\d|hfi1|ib\d).{0,80}[Ll]ink down", _COMM, _CAUSE),
     _rule("NCCL WARN", _NCCL + rf".*(?:{_BROKEN}|timed? ?out|failed)", _COMM, _FOLLOWS),
     # what ends a job from outside
     _rule("CANCELLED AT", _SLURM + "(?:TIME LIMIT|PREEMPTION)", _ENDED, _CAUSE),
     _rule("CANCELLED AT", r"\*\*\* JOB \S+ ON (?P<node>\S+) CANCELLED", _ENDED, _CAUSE),
     _rule("CANCELLED AT", r"\*\*\* STEP \S+ ON (?P<node>\S+) CANCELLED", _ENDED, _LAUNCHER),
-    _rule("death signal", r"Received \d+ death signal, shutting down workers", _ENDED, _CAUSE),
+    _rule("death signal", r"Received \S+ death signal, shutting down workers", _ENDED, _CAUSE),
     _rule("SIGTERM|SIGUSR1", _TERM, _ENDED, _DEATH),
+    _rule("after receiving SIG", r"^exiting program after receiving SIG", _ENDED, _DEATH),
     _rule("notice received|notice for", _NOTICE, _ENDED, _CAUSE),
     # deaths
-    _rule("failed (exitcode", r"failed \(exitcode: (?:-15|\d+)\)", _KILLED, _LAUNCHER),
+    _rule("failed (exitcode", r"failed \(exitcode: (?:-15|\d+)\)", ErrorClass.UNKNOWN, _LAUNCHER),
     _rule(
         "failed (exitcode",
         r"failed \(exitcode: -\d+\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)",
         _KILLED,
         _DEATH,
     ),
+    _rule("exits with return code", r"exits with return code = -(?!15\b)\d+", _KILLED, _DEATH),
+    _rule("exits with return code", r"exits with return code = ", ErrorClass.UNKNOWN, _LAUNCHER),
+    _rule("Killed |Segmentation|Bus error|Aborted", _SHELL, _KILLED, _DEATH),
+    _rule("exited on signal", _MPI, _KILLED, _DEATH),
+    _rule("Syntax|Indentation", r"^(?:Syntax|Indentation)Error: ", ErrorClass.CODE, _CAUSE, Stage.START),
     _rule("Fatal Python error", r"^Fatal Python error: ", _KILLED, _DEATH),
     _rule("srun: error", _SRUN + "(?:Killed|Segmentation|Aborted|Bus error)", _KILLED, _DEATH),
-    _rule("srun: error", _SRUN + "(?:Exited with|Terminated)", _KILLED, _LAUNCHER),
+    _rule("srun: error", _SRUN + "(?:Exited with|Terminated)", ErrorClass.UNKNOWN, _LAUNCHER),
     _rule("closing signal", r"Sending process (?P<pid>\d+) closing signal", _KILLED, _LAUNCHER),
     # communication
     _rule("Watchdog caught", r"Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout", _COMM, _FOLLOWS),
     _rule("detected by watchdog", r"Rank (?P<rank>\d+)\].*failure detected by watchdog", _COMM, _FOLLOWS),
+    _rule("Heartbeat monitor", r"Rank (?P<rank>\d+)\] Heartbeat monitor timed out", _COMM, _FOLLOWS),
     _rule("watchdog got stuck", r"watchdog got stuck for \d+", _COMM, _FOLLOWS),
     _rule("client socket has timed out", r"\[c10d\] The client socket has timed out", _COMM, _FOLLOWS, Stage.START),
     _rule(
@@ -172,7 +186,7 @@ _TEXTS = (
         _MEMORY,
         _CAUSE,
     ),
-    (r"device-side assert|Assertion [`'].*failed", ErrorClass.ASSERTION, _CAUSE),
+    (r"device-side assert|FloatingPointError|Assertion [`'].*failed", ErrorClass.ASSERTION, _CAUSE),
     (r"CUDA error|ECC error|Cuda failure|CUDNN_STATUS|CUBLAS_STATUS|No CUDA GPUs|CUDA driver", _DEVICE, _CAUSE),
     (r"worker \(pid \d+\) is killed by signal: Terminated", _KILLED, _LAUNCHER),
     (r"worker \(pid \d+\) is killed by signal", _KILLED, _CAUSE),
@@ -181,6 +195,7 @@ _TEXTS = (
         (
             r"NCCL|ncclUnhandled|[Gg]loo|TCPStore|Dist(?:Store|Backend|Network)Error|Connection closed by peer|watchdog"
             r"|Socket Timeout|wait timeout after|Timed out (?:waiting|initializing)|[Rr]endezvous"
+            r"|monitoredBarrier"
         ),
         _COMM,
         _FOLLOWS,
@@ -192,6 +207,7 @@ _TEXTS = (
             r"|^(?:OSError|IOError|PermissionError|FileNotFoundError|FileExistsError|NotADirectoryError|IsADirectoryError"
             r"|BlockingIOError|TimeoutError|ConnectionError|ConnectionAbortedError|HfHubHTTPError)\b"
             r"|PytorchStream(?:Writer|Reader)|\[Errno \d+\]|No space left|Input/output error|Stale file handle|iostream"
+            r"|UnpicklingError|SafetensorError"
         ),
         _IO,
         _CAUSE,
@@ -204,6 +220,7 @@ _TEXTS = (
     ),
 )
 _CLASSES = tuple((re.compile(pattern), error, level) for pattern, error, level in _TEXTS)
+_DATA = re.compile(r"torch/utils/data/|/(?:webdataset|datasets|streaming)/")
 _CODE = re.compile(
     r"^(?:\w+\.)*(?:TypeError|NameError|AttributeError|ImportError|ModuleNotFoundError|KeyError|IndexError|SyntaxError"
     r"|ValueError|ZeroDivisionError|NotImplementedError|UnboundLocalError|RecursionError|LookupError)\b"
@@ -246,7 +263,7 @@ def judge(text: str, frames: Sequence[tuple[str, str]] = ()) -> tuple[ErrorClass
         for pattern, error, level in _CLASSES:
             if pattern.search(text):
                 return error, level
-    if any("torch/utils/data/" in file or function == "__getitem__" for file, function in frames):
+    if any(_DATA.search(file) or function == "__getitem__" for file, function in frames):
         return ErrorClass.DATA, Level.CAUSE
     if _CODE.search(text):
         return ErrorClass.CODE, Level.CAUSE

@@ -15,11 +15,13 @@ from typing import Any
 from dataaudit.base.files import read_safely
 from dataaudit.live import log_patterns as p
 from dataaudit.live.log_events import SURVIVED_LINES, Log, LogEvent, display
-from dataaudit.live.log_lines import Clock, Line, blocks, is_labelled, line_of, time_of, with_year
+from dataaudit.live.log_lines import Clock, Line, behind_time, blocks, is_labelled, line_of, time_of, with_year
 from dataaudit.live.log_patterns import ErrorClass, Level, Stage
 
 _TAIL_LINES = 12
 _FRAMES = 64
+_RULED = 4_096
+"""Characters of a line in which rules look."""
 _CUT_LINES = 500
 """Lines after which a traceback without an end is given up."""
 _SUMMARIES = -1
@@ -33,6 +35,8 @@ _RANK_FILE = re.compile(r"rank[_-]?(\d+)|attempt_\d+/(\d+)/\w+\.(?:log|json)$")
 _ATTEMPT_FILE = re.compile(r"attempt_(\d+)/")
 _SIGNAL = re.compile(r"Signal (\d+) \(\w+\) received")
 _SIGTERM = "15"
+_MOST_PREFIXES = 1_024
+_NODE, _PID = re.compile(r"([\w.-]+): $"), re.compile(r"pid=(\d+)")
 
 
 @dataclass(slots=True)
@@ -44,6 +48,7 @@ class _Trace:
     order: int
     entry: dict[str, str] | None = None
     """Of the launcher's summary."""
+    prefix: str = ""
     frames: list[tuple[str, str]] = field(default_factory=list)
     chain: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
     left: int = _TAIL_LINES
@@ -80,8 +85,9 @@ class _Reader:
         self._offsets: list[float] = []
         self._stage = Stage.START
         self._failed = False
-        self._open: dict[int | None, list[_Trace]] = {}
-        self._tail: dict[int | None, _Trace] = {}
+        self._open: dict[int | str | None, list[_Trace]] = {}
+        self._tail: dict[int | str | None, _Trace] = {}
+        self._prefixes: set[str] = set()
         self._entry: dict[str, str] | None = None
         self._section = ""
 
@@ -162,11 +168,13 @@ class _Reader:
             self._tick(line.time)
         rank = self._rank if line.rank is None else line.rank
         self.log.ranks |= set() if rank is None else {rank}
-        if self._in_trace(line, rank) or self._in_summary(line):
+        if behind := _BEHIND.search(line.text):
+            rank, line = int(behind[1]), line._replace(text=p.TRACEBACK)
+        line, prefix = self._unprefixed(line)
+        if self._in_trace(line, rank, prefix) or self._in_summary(line):
             return
         if p.TRACEBACK in line.text:
-            behind = _BEHIND.search(line.text)
-            self._begin(line, int(behind[1]) if behind else rank)
+            self._begin(line, rank, prefix=prefix)
             return
         if _RESTART.search(line.text):
             self._flush()
@@ -176,11 +184,27 @@ class _Reader:
         if (what := p.WHAT.match(line.text)) and (judged := p.judge(what[1])) is not None:
             self.log.add(self._event(line, judged, what[1], rank=rank))
             return
-        raw = line.text.encode("utf-8", "replace")
+        text = line.text[:_RULED]
+        raw = text.encode("utf-8", "replace")
         for rule in p.RULES:
-            if any(word in raw for word in rule.words) and (match := rule.pattern.search(line.text)):
+            if any(word in raw for word in rule.words) and (match := rule.pattern.search(text)):
                 self._by_rule(line, rank, rule, match.groupdict())
                 return
+
+    def _unprefixed(self, line: Line) -> tuple[Line, str]:
+        """Return a line without what a tool puts before each, behind its time, and that; a traceback shows it."""
+        at = line.text.find(p.TRACEBACK)
+        if not self._prefixes and at < 1:
+            return line, ""
+        body = behind_time(line.text)
+        length = at - len(line.text) + len(body)
+        known = self._entry is not None or line.text.endswith("Original ", 0, at)
+        if length > 0 and not known and len(self._prefixes) < _MOST_PREFIXES:
+            self._prefixes.add(body[:length])
+        for length in {len(prefix) for prefix in self._prefixes}:
+            if (prefix := body[:length]) in self._prefixes:
+                return line._replace(text=body[length:], time=None), prefix
+        return line, ""
 
     def _by_rule(self, line: Line, rank: int | None, rule: p.Rule, parts: dict[str, str | None]) -> None:
         if rule.level in {Level.LAUNCHER, Level.DEATH}:  # what went before it is complete
@@ -210,21 +234,25 @@ class _Reader:
             **({"order": self.log.progress} | more),
         )
 
-    def _begin(self, line: Line, rank: int | None, entry: dict[str, str] | None = None) -> None:
+    def _begin(self, line: Line, rank: int | None, entry: dict[str, str] | None = None, *, prefix: str = "") -> None:
         """Open a traceback, or go on with the chain that announced it."""
-        stream = rank if entry is None else _SUMMARIES
+        stream: int | str | None = _SUMMARIES if entry is not None else prefix or rank
         trace = self._tail.pop(stream, None)
         if trace is not None and not trace.chained:
             self._end(trace)
             trace = None
-        trace = trace or _Trace(line, rank, self.log.progress, entry)
+        trace = trace or _Trace(line, rank, self.log.progress, entry, prefix)
         trace.chained, trace.frames = False, []
         self._open.setdefault(stream, []).append(trace)
 
-    def _in_trace(self, line: Line, rank: int | None) -> bool:
+    def _in_trace(self, line: Line, rank: int | None, prefix: str) -> bool:
         """Take a line of a traceback that is open, or of the message behind one."""
         summed = _SUMMARIES in self._open or _SUMMARIES in self._tail
-        stream, text = (_SUMMARIES, line.text.removeprefix("  ")) if summed else (rank, line.text)
+        stream: int | str | None = _SUMMARIES if summed else prefix or rank
+        text = line.text.removeprefix("  ") if summed else line.text
+        if stream not in self._open and p.FRAME.match(text):  # only the first line had something before it
+            for other in [key for key, own in self._open.items() if isinstance(key, str) and not own[0].frames]:
+                self._open[stream] = self._open.pop(other)
         if stream in self._open:
             return self._in_open(stream, line, text)
         if (tail := self._tail.get(stream)) is None:
@@ -233,18 +261,18 @@ class _Reader:
         tail.chained |= p.CHAIN.match(text) is not None
         if tail.chained:
             if p.TRACEBACK in text:
-                self._begin(line, rank, tail.entry)
+                self._begin(line, rank, tail.entry, prefix=prefix)
             return True
         raw = text.encode("utf-8", "replace")
-        other = line.time is not None or p.PROGRESS.search(raw) or any(word in raw for word in p.TRIGGERS)
-        if tail.left <= 0 or other or (summed and not line.text.startswith("  ")):
+        ends = line.time is not None or p.PROGRESS.search(raw) or any(word in raw for word in p.TRIGGERS)
+        if tail.left <= 0 or ends or (summed and not line.text.startswith("  ")):
             self._end(self._tail.pop(stream))
             return False
         said, frames = tail.chain[-1]
         tail.chain[-1] = f"{said} {text.strip()}"[:4096].rstrip(), frames
         return True
 
-    def _in_open(self, stream: int | None, line: Line, text: str) -> bool:
+    def _in_open(self, stream: int | str | None, line: Line, text: str) -> bool:
         opened = self._open[stream]
         if p.TRACEBACK in text:
             if stream is not None:  # what was open was cut
@@ -291,7 +319,9 @@ class _Reader:
         if own[0] is ErrorClass.COMMUNICATION:
             self.log.note(text, trace.rank)
         stage = Stage.UNKNOWN if trace.shared else p.stage_of(frames)
-        self.log.add(self._event(trace.line, own, text, rank=trace.rank, stage=stage, order=trace.order))
+        node, pid = _NODE.match(trace.prefix), _PID.search(trace.prefix)
+        more = {"node": node[1] if node else "", "pid": int(pid[1]) if pid else None}
+        self.log.add(self._event(trace.line, own, text, rank=trace.rank, stage=stage, order=trace.order, **more))
 
     def _in_summary(self, line: Line) -> bool:
         """Take a line of the summary by which torchrun ends."""

@@ -167,7 +167,7 @@ def _root(events: Sequence[LogEvent]) -> LogEvent | None:
     """Return the first failure of an attempt, with the rank and node that others of its class name."""
     near = [event for event in events if event.level <= Level.DEATH]
     if not near:
-        return next((event for event in events if event.level is Level.FOLLOWS), None)
+        return min(events, key=lambda event: event.level, default=None)
     first = near[0]
     root = next((event for event in near if event.named), first) if first.error in _WEAK else first
     if first.level is Level.DEATH or first.error is ErrorClass.KILLED:

@@ -1,6 +1,6 @@
 """Excerpts of logs in the forms of real programs, written for the tests; recorded logs lie in tests/live_logs."""
 
-# ruff: noqa: E501  (lines of logs are as long as they are)
+# ruff: noqa: E501, ISC004  (lines of logs are as long as they are)
 
 from __future__ import annotations
 
@@ -317,3 +317,247 @@ HEALTHY = {
     + progress(1, 40),
 }
 """Logs of runs to which nothing has happened."""
+
+FORMS = {
+    "deepspeed-pdsh": (
+        "node03: Traceback (most recent call last):\n"
+        'node03:   File "train.py", line 3, in <module>\n'
+        "node03:     main()\n"
+        "node03: RuntimeError: CUDA error: an illegal memory access was encountered\n",
+        "device",
+    ),
+    "ds-launch": (
+        "[2026-03-14 09:31:00,123] [INFO] [launch.py:316:sigkill_handler] Killing subprocess 4203\n"
+        "[2026-03-14 09:31:00,124] [ERROR] [launch.py:322:sigkill_handler] ['/opt/venv/bin/python', 'train.py'] exits with return code = -9\n",
+        "killed",
+    ),
+    "logging-exc": (
+        "2026-03-14 09:31:00,123 ERROR trainer: step failed\n"
+        "Traceback (most recent call last):\n"
+        '  File "/srv/t.py", line 3, in train_step\n'
+        "    x\n"
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 79.15 GiB total capacity)\n",
+        "out_of_memory",
+    ),
+    "lightning": (
+        "2026-03-14 09:31:00 rank_zero: x\n"
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "[rank1]:     main()\n"
+        '[rank1]:   File "/srv/run/train.py", line 150, in main\n'
+        "[rank1]:     loss = model(batch).loss\n"
+        "[rank1]: ValueError: not enough values to unpack (expected 2, got 1)\n",
+        "code",
+    ),
+    "ray": (
+        "\x1b[36m(TrainTrainable pid=4203, ip=10.0.0.3)\x1b[0m Traceback (most recent call last):\n"
+        '\x1b[36m(TrainTrainable pid=4203, ip=10.0.0.3)\x1b[0m   File "/srv/t.py", line 3, in loop\n'
+        "\x1b[36m(TrainTrainable pid=4203, ip=10.0.0.3)\x1b[0m     x()\n"
+        "\x1b[36m(TrainTrainable pid=4203, ip=10.0.0.3)\x1b[0m KeyError: 'input_ids'\n",
+        "code",
+    ),
+    "k8s": (
+        "2026-03-14T09:31:00.123456789Z stderr F Traceback (most recent call last):\n"
+        '2026-03-14T09:31:00.123456790Z stderr F   File "/srv/t.py", line 3, in loop\n'
+        "2026-03-14T09:31:00.123456791Z stderr F     x()\n"
+        "2026-03-14T09:31:00.123456792Z stderr F OSError: [Errno 28] No space left on device\n",
+        "io",
+    ),
+    "bus": (
+        "/usr/bin/bash: line 1:  4203 Bus error               (core dumped) python train.py\n",
+        "killed",
+    ),
+    "segv": (
+        "train.sh: line 9:  4203 Segmentation fault      (core dumped) python train.py\n",
+        "killed",
+    ),
+    "killed-sh": (
+        "train.sh: line 9:  4203 Killed                  python train.py\n",
+        "killed",
+    ),
+    "terminate": (
+        "terminate called after throwing an instance of 'std::bad_alloc'\n"
+        "  what():  std::bad_alloc\n"
+        "Aborted (core dumped)\n",
+        "out_of_memory",
+    ),
+    "hydra": (
+        "Error executing job with overrides: ['a=1']\n"
+        "Traceback (most recent call last):\n"
+        '  File "/srv/t.py", line 3, in loop\n'
+        "    x()\n"
+        "hydra.errors.InstantiationException: Error in call to target 'a.B':\n"
+        "TypeError('x')\n"
+        "full_key: model\n",
+        "unknown",
+    ),
+    "nonfinite": (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/srv/megatron/training.py", line 3, in train_step\n'
+        "[rank0]:     x()\n"
+        "[rank0]: AssertionError: Rank 0: found NaN in local grad norm in backward pass before data-parallel communication collective\n",
+        "assertion",
+    ),
+    "slurm-exceeded": (
+        "slurmstepd: error: Exceeded job memory limit at some point.\n"
+        "slurmstepd: error: Job 12 exceeded memory limit (102400 > 65536), being killed\n",
+        "out_of_memory",
+    ),
+    "srun-timeout": (
+        "srun: error: gpu-03: task 3: Exited with exit code 143\nsrun: Job step aborted: Waiting up to 32 seconds\n",
+        "unknown",
+    ),
+    "jax": (
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.\n",
+        "out_of_memory",
+    ),
+    "store": (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/srv/t.py", line 3, in loop\n'
+        "[rank0]:     x()\n"
+        "[rank0]: torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of (gpu-01, 29500). The IPv6 network addresses of (gpu-01, 29500) cannot be retrieved (gai error: -2 - Name or service not known).\n",
+        "communication",
+    ),
+    "accelerate": (
+        "[rank2]: Traceback (most recent call last):\n"
+        '[rank2]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "[rank2]:     main()\n"
+        '[rank2]:   File "/srv/run/train.py", line 150, in main\n'
+        "[rank2]:     loss = model(batch).loss\n"
+        '[rank2]:   File "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1775, in _wrapped_call_impl\n'
+        "[rank2]:     return self._call_impl(*args, **kwargs)\n"
+        "[rank2]: RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED\n",
+        "device",
+    ),
+    "journald": (
+        "Mar 14 09:31:00 gpu-05 python[4203]: Traceback (most recent call last):\n"
+        'Mar 14 09:31:00 gpu-05 python[4203]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "Mar 14 09:31:00 gpu-05 python[4203]:     main()\n"
+        'Mar 14 09:31:00 gpu-05 python[4203]:   File "/srv/run/train.py", line 150, in main\n'
+        "Mar 14 09:31:00 gpu-05 python[4203]:     loss = model(batch).loss\n"
+        "Mar 14 09:31:00 gpu-05 python[4203]: PermissionError: [Errno 13] Permission denied: '/data/x'\n",
+        "io",
+    ),
+    "mpirun": (
+        "[1,3]<stderr>:Traceback (most recent call last):\n"
+        '[1,3]<stderr>:  File "/srv/run/train.py", line 210, in <module>\n'
+        "[1,3]<stderr>:    main()\n"
+        '[1,3]<stderr>:  File "/srv/run/train.py", line 150, in main\n'
+        "[1,3]<stderr>:    loss = model(batch).loss\n"
+        "[1,3]<stderr>:AssertionError: bad\n"
+        "prterun noticed that process rank 3 with PID 4203 on node gpu-02 exited on signal 9 (Killed).\n",
+        "assertion",
+    ),
+    "mpikill": (
+        "prterun noticed that process rank 3 with PID 4203 on node gpu-02 exited on signal 9 (Killed).\n",
+        "killed",
+    ),
+    "hb-monitor": (
+        "[rank7]:[E0314 09:30:14.1 ProcessGroupNCCL.cpp:1453] [PG ID 0 PG GUID 0 Rank 7] Heartbeat monitor timed out! Process will be terminated after dumping debug info. workMetaList_.size()=1\n",
+        "communication",
+    ),
+    "monitored": (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "[rank0]:     main()\n"
+        "[rank0]: RuntimeError: Rank 3 failed to pass monitoredBarrier in 30000 ms\n",
+        "communication",
+    ),
+    "kube-oom": (
+        "2026-03-14T09:31:00Z kubelet: Container trainer OOMKilled exit code 137\n",
+        "out_of_memory",
+    ),
+    "elastic-noroot": (
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 3 (pid: 5012) of binary: /usr/bin/python3\n",
+        "killed",
+    ),
+    "hf-datasets": (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "[rank0]:     main()\n"
+        "[rank0]: datasets.exceptions.DatasetGenerationError: An error occurred while generating the dataset\n",
+        "data",
+    ),
+    "safetensors": (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "[rank0]:     main()\n"
+        '[rank0]:   File "/opt/venv/lib/python3.11/site-packages/safetensors/torch.py", line 1, in load_file\n'
+        "[rank0]:     x\n"
+        "[rank0]: safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer\n",
+        "io",
+    ),
+    "pickle": (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "[rank0]:     main()\n"
+        '[rank0]:   File "/opt/venv/lib/python3.11/site-packages/torch/serialization.py", line 1, in load\n'
+        "[rank0]:     x\n"
+        "[rank0]: _pickle.UnpicklingError: pickle data was truncated\n",
+        "io",
+    ),
+    "nan-loss": (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "[rank0]:     main()\n"
+        "[rank0]: FloatingPointError: Loss is nan, stopping training\n",
+        "assertion",
+    ),
+    "gcs": (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "[rank0]:     main()\n"
+        "[rank0]: google.api_core.exceptions.ServiceUnavailable: 503 POST https://storage.googleapis.com/x\n",
+        "io",
+    ),
+    "megatron-sig": (
+        " [2026-03-14 09:20:01] iteration        1/  500000 | consumed samples:         1024 | elapsed time per iteration (ms): 812.4 | learning rate: 3.000000E-04 | global batch size:  1024 | lm loss: 2.311E+00 | loss scale: 1.0 | grad norm: 0.412 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        " [2026-03-14 09:20:02] iteration        2/  500000 | consumed samples:         2048 | elapsed time per iteration (ms): 812.4 | learning rate: 3.000000E-04 | global batch size:  1024 | lm loss: 2.312E+00 | loss scale: 1.0 | grad norm: 0.412 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        "exiting program after receiving SIGTERM.\n",
+        "preemption",
+    ),
+    "oserror-sock": (
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/srv/run/train.py", line 210, in <module>\n'
+        "[rank1]:     main()\n"
+        "[rank1]: OSError: [Errno 98] Address already in use\n",
+        "io",
+    ),
+    "slurm-node": (
+        "srun: error: Task launch for StepId=77.0 failed on node gpu-09: Communication connection failure\n",
+        "device",
+    ),
+    "ib": (
+        "[1710408600.1] mlx5_core 0000:9d:00.0: Port 1 link down\n"
+        "[rank1]:[E0314 09:30:14.123456789 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=4194304, NumelOut=4194304, Timeout(ms)=600000) ran for 600041 milliseconds before timing out.\n"
+        "[rank1]:[E0314 09:30:14.123456789 ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank 1] failure detected by watchdog at work sequence id: 5 PG status: last enqueued work: 5, last completed work: 4\n"
+        "[rank1]:[E0314 09:30:14.123456789 ProcessGroupNCCL.cpp:681] Stack trace of the failed collective not found, potentially because FlightRecorder is disabled. You can enable it by setting TORCH_NCCL_TRACE_BUFFER_SIZE to a non-zero value.\n"
+        "[rank1]:[E0314 09:30:14.123456789 ProcessGroupNCCL.cpp:695] [Rank 1] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.\n"
+        "[rank1]: terminate called after throwing an instance of 'c10::DistBackendError'\n"
+        "[rank1]:   what():  [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective operation timeout\n"
+        "[rank0]:[E0314 09:30:14.123456789 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=4194304, NumelOut=4194304, Timeout(ms)=600000) ran for 600041 milliseconds before timing out.\n"
+        "[rank0]:[E0314 09:30:14.123456789 ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank 0] failure detected by watchdog at work sequence id: 5 PG status: last enqueued work: 5, last completed work: 4\n"
+        "[rank0]:[E0314 09:30:14.123456789 ProcessGroupNCCL.cpp:681] Stack trace of the failed collective not found, potentially because FlightRecorder is disabled. You can enable it by setting TORCH_NCCL_TRACE_BUFFER_SIZE to a non-zero value.\n"
+        "[rank0]:[E0314 09:30:14.123456789 ProcessGroupNCCL.cpp:695] [Rank 0] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.\n"
+        "[rank0]: terminate called after throwing an instance of 'c10::DistBackendError'\n"
+        "[rank0]:   what():  [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated with exception: [Rank 0] Watchdog caught collective operation timeout\n",
+        "communication",
+    ),
+    "older-elastic": (
+        "W0314 09:31:00.1 5 torch/distributed/elastic/agent/server/api.py:719] Received Signals.SIGTERM death signal, shutting down workers\n",
+        "preemption",
+    ),
+    "syntax": ("  File \"/srv/t.py\", line 3\n    def x(\n         ^\nSyntaxError: '(' was never closed\n", "code"),
+    "webdataset": (
+        ranked(
+            5,
+            *traceback(
+                "ValueError: ('tar file truncated', 'a.tar')",
+                MAIN,
+                (f"{SITE}/webdataset/tariterators.py", 1, "it", "x"),
+            ),
+        ),
+        "data",
+    ),
+}
+"""Forms of further programs, each with the class of its first failure."""

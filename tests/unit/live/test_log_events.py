@@ -9,7 +9,20 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from log_excerpts import BOTO, EXCERPTS, EXPECTED, HEALTHY, MAIN, RECORDED, STEP, progress, ranked, traceback, watchdog
+from log_excerpts import (
+    BOTO,
+    EXCERPTS,
+    EXPECTED,
+    FORMS,
+    HEALTHY,
+    MAIN,
+    RECORDED,
+    STEP,
+    progress,
+    ranked,
+    traceback,
+    watchdog,
+)
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
@@ -45,6 +58,24 @@ def test_the_first_failure_of_an_excerpt_is_named(name, tmp_path):
     same = [event for event in result.events if event.attempt == result.root.attempt and not event.survived]
     assert [event.cause for event in same if event is not result.root] == [place] * (len(same) - 1)
     assert not result.root.consequence
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_of_further_programs_are_known(name, tmp_path):
+    """Of launchers, clusters and shells."""
+    text, error = FORMS[name]
+    assert read(tmp_path, text).root.error.value == error
+
+
+def test_a_barrier_names_the_rank_that_did_not_come(tmp_path):
+    """Not the one that reports it."""
+    assert read(tmp_path, FORMS["monitored"][0]).root.rank == 3
+
+
+def test_prefixes_of_lines_are_learned_from_tracebacks(tmp_path):
+    """Nodes and ranks that they name are taken."""
+    roots = {name: read(tmp_path, FORMS[name][0]).root for name in ("deepspeed-pdsh", "ray", "mpirun")}
+    assert (roots["deepspeed-pdsh"].node, roots["ray"].pid, roots["mpirun"].rank) == ("node03", 4203, 3)
 
 
 @pytest.mark.parametrize("name", RECORDED)
