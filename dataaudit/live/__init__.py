@@ -10,13 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataaudit.live.heartbeats import Heartbeat, HeartbeatReport, Heartbeats, RankState
     from dataaudit.live.log_triage import Triage, failing_nodes, triage
-    from dataaudit.live.run_rates import metrics_ingest_lag, restart_rate
+    from dataaudit.live.run_rates import live_values, metrics_ingest_lag, restart_rate
 
-_MODULES = {
-    "heartbeats": ("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"),
-    "log_triage": ("Triage", "failing_nodes", "triage"),
-    "run_rates": ("metrics_ingest_lag", "restart_rate"),
-}
 __all__ = [
     "Heartbeat",
     "HeartbeatReport",
@@ -24,10 +19,17 @@ __all__ = [
     "RankState",
     "Triage",
     "failing_nodes",
+    "live_values",
     "metrics_ingest_lag",
     "restart_rate",
     "triage",
 ]
+
+_HOMES = {
+    **dict.fromkeys(("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"), "heartbeats"),
+    **dict.fromkeys(("Triage", "failing_nodes", "triage"), "log_triage"),
+    **dict.fromkeys(("live_values", "metrics_ingest_lag", "restart_rate"), "run_rates"),
+}
 
 if not TYPE_CHECKING:
 
@@ -36,10 +38,9 @@ if not TYPE_CHECKING:
         import sys
         from importlib import import_module
 
-        module = next((module for module, names in _MODULES.items() if name in names), None)
-        if module is None:
+        if name not in __all__:  # Python names the nearest of __dir__
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        return getattr(import_module(f"dataaudit.live.{module}"), name)
+        return getattr(import_module(f"dataaudit.live.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,8 @@ _SECRET = re.compile(
     r"(?i)\b((?:[\w-]*(?:token|secret|passw(?:or)?d|api[_-]?key|credential|signature)|authorization)['\"]?\s*[:=]"
     r"\s*['\"]?(?:bearer )?)[^\s'\",&]+|\b()(?:hf_|sk-|gh[pousr]_|xox[abp]-|AKIA|ASIA|eyJ)[\w./+-]{12,}"
 )
-_HEAD = re.compile(r"^\[?[EWIF]\d{4} [\d:.]+ (?:\d+ )?\S+:\d+\] ")
+_HEAD = re.compile(r"^\[?[EWIF]\d{4} [\d:.]+ (?:\d+ )?\S+:\d+\] |\[/\S{1,200}\.cc:\d+\] ")
+"""Where in the launcher or in gloo a message comes from."""
 _SHAPE = re.compile(r"\d+|0x[0-9a-f]+|\[[^\]]*\]:?\d*")
 _NAMES_RANK = re.compile(r"\b[Rr]ank[ =:]\s?(\d{1,6})\b(?: (?:of|/) ?(\d{1,5})\b)?")
 _WAITED = re.compile(r"imed out (?:waiting|after) (\d+) ?ms|ran for (\d+) milliseconds|wait timeout after (\d+)ms")

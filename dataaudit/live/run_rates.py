@@ -1,15 +1,19 @@
-"""How far a run log lags behind, and how often a run restarts."""
+"""How far a run log lags behind, how often a run restarts, and rows of these for a sink and its alerts."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from dataaudit.base.errors import RunLogError
+from dataaudit.live.heartbeats import HeartbeatReport
 from dataaudit.runlog.parts import ReadPart, part_numbers, part_path, rank_folder, read_header, read_part
 from dataaudit.runlog.reader import load_run
+from dataaudit.runlog.writer import Columns
 
 WINDOW_HOURS = 24.0
 """Newest part of a run whose restarts are counted."""
@@ -56,6 +60,42 @@ def restart_rate(
     now = time.time() if now is None else now
     since = max(chosen[0], now - WINDOW_HOURS * 3600)
     return sum(start >= since for start in chosen[1:]) / max((now - since) / 3600, 1 / 60)
+
+
+def live_values(
+    step: int,
+    *,
+    beats: HeartbeatReport | None = None,
+    lag: Mapping[int, float | None] | None = None,
+    restarts: float | None = None,
+    errors: Mapping[str, float | None] | None = None,
+) -> Columns:
+    """Return rows of a run log's table of values, for ``add_values`` of a sink; what is not known has none.
+
+    Args:
+        step: The newest step of the run.
+        beats: Their ``heartbeat_missing``.
+        lag: Of :func:`metrics_ingest_lag`; the largest is taken.
+        restarts: Of :func:`restart_rate`.
+        errors: Of :meth:`Triage.error_event_rate`; the class is the statistic.
+    """
+    known = [age for age in (lag or {}).values() if age is not None]
+    rows: list[tuple[str, str, float | None]] = [
+        ("heartbeat_missing", "ranks", None if beats is None else beats.heartbeat_missing),
+        ("metrics_ingest_lag", "max", max(known, default=None)),
+        ("restart_rate", "per_hour", restarts),
+        *(("error_event_rate", name, rate) for name, rate in (errors or {}).items()),
+    ]
+    own = [(metric, stat, value) for metric, stat, value in rows if value is not None]
+    whole = np.full(len(own), -1)
+    return {
+        "step": np.full(len(own), step),
+        "metric": [metric for metric, _, _ in own],
+        "layer": whole,
+        "head": whole,
+        "stat": [stat for _, stat, _ in own],
+        "value": np.array([value for _, _, value in own], dtype=np.float64),
+    }
 
 
 def _newest(folder: Path) -> float | None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from dataaudit.base.errors import RunLogError
-from dataaudit.live import metrics_ingest_lag, restart_rate
+from dataaudit.live import Heartbeats, live_values, metrics_ingest_lag, restart_rate
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.vitals.sinks import MemorySink
 
 RUN = {
     "manifest": None,
@@ -80,3 +81,17 @@ def test_what_is_no_run_log_is_an_error(tmp_path):
     for read in (metrics_ingest_lag, restart_rate):
         with pytest.raises(RunLogError, match="no run log"):
             read(tmp_path / "none")
+
+
+def test_a_sink_takes_what_is_known_as_rows(tmp_path):
+    """So that the alerts of a run judge it; what is not known has no row."""
+    sink = MemorySink()
+    beats = Heartbeats(tmp_path).read()
+    sink.add_values(live_values(7, beats=beats, lag={0: 2.0, 1: 5.0, 2: None}, errors={"io": 0.5, "data": None}))
+    assert sink.values == [
+        (7, "heartbeat_missing", -1, -1, "ranks", 0.0),
+        (7, "metrics_ingest_lag", -1, -1, "max", 5.0),
+        (7, "error_event_rate", -1, -1, "io", 0.5),
+    ]
+    sink.add_values(live_values(8))
+    assert len(sink.values) == 3
