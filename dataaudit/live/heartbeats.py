@@ -38,6 +38,7 @@ _ALONE: Final = "00000000"
 """Of a process that no launcher has started."""
 _FIELDS: Final = ("rank", "ranks", "node", "pid", "every", "beats", "starts", "step", "since", "pace", "where", "end")
 _STARTS = 64
+_CLOSING_SECONDS = 10.0
 _SHOWN_FRAMES = 3
 _INSTALLED: Final = (sys.prefix, sys.base_prefix, "<frozen ")
 SLOW = 1.5
@@ -116,10 +117,10 @@ class Heartbeat:
         self._now = number, time.monotonic()
 
     def close(self, failure: str = "") -> None:
-        """Write the last beat, which says that the rank has ended, and of which error; waits 2 beats at most."""
+        """Write the last beat, which says that the rank has ended, and of which error; waits ten seconds at most."""
         self._end = failure or "ended"
         self._stop.set()
-        self._thread.join(2 * self._every)
+        self._thread.join(_CLOSING_SECONDS)
 
     def _run(self) -> None:
         with CatchErrors() as call:

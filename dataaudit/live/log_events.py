@@ -132,8 +132,8 @@ class Log:
             self.events.append(event)
             self._index[event.key] = event
 
-    def add_summary(self, event: LogEvent) -> None:
-        """Add what the launcher sums up: rank, node and time of an event that is known, mostly."""
+    def add_summary(self, event: LogEvent, attempt: int) -> None:
+        """Add what the launcher sums up of an attempt: rank, node and time of an event that is known, mostly."""
         known = self._index.get(event.key)
         if known is None and event.pid is not None:
             own = (other for other in self.events if (other.pid, other.level) == (event.pid, event.level))
@@ -145,6 +145,7 @@ class Log:
             else:
                 known = unnamed
         if known is None:
+            event.attempt = attempt
             self.add(event)
             return
         del self._index[known.key]

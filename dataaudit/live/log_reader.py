@@ -365,12 +365,13 @@ class _Reader:
         clock, process = time_of(entry.get("time", "")), int(pid[1]) if pid else None
         event = self._event(line, own, text, rank=rank, node=node, pid=process, stage=stage, clock=clock)
         event.named = entry["section"] == _ROOT
-        self.log.add_summary(event)
+        attempt = _ATTEMPT_FILE.search(entry.get("error_file", ""))
+        self.log.add_summary(event, int(attempt[1]) if attempt else self._attempt)
 
     def _finish(self) -> None:
         """Settle what only the whole log says: zones, nodes, what was survived."""
         log, zone = self.log, sorted(self._offsets)[len(self._offsets) // 2] if self._offsets else self._zone
-        log.attempts = self._attempt + 1
+        log.attempts = 1 + max([self._attempt, *(event.attempt for event in log.events)])
         for event in log.events:
             event.time = None if event.time is None else event.time - (0 if event.zoned else zone)
             event.node = event.node or log.nodes.get(-1 if event.rank is None else event.rank, "")

@@ -134,6 +134,19 @@ def test_attempts_have_a_first_failure_each(tmp_path):
     assert "attempt 2 has had no failure" in triage_text(triage([LIVE_LOGS / "restart"]))
 
 
+def test_a_launchers_summary_belongs_to_the_attempt_of_its_error_file(tmp_path):
+    """Where the ranks' lines are in files of their own, the launcher's log shows no restart."""
+    text = (LIVE_LOGS / "per-rank/launcher.log").read_text().replace("attempt_0/", "attempt_1/")
+    (tmp_path / "launcher.log").write_text(text)
+    for attempt in (0, 1):
+        path = tmp_path / f"attempt_{attempt}/1/stderr.log"
+        path.parent.mkdir(parents=True)
+        path.write_text(ranked(1, *traceback(f"AssertionError: expected 9 columns, found {8 + attempt}", MAIN, STEP)))
+    result = triage([tmp_path])
+    assert [facts(result.events[place])[:2] for place in result.roots] == [("assertion", 1), ("assertion", 1)]
+    assert result.root.node == "node01"
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_compressed_cut_and_undecodable_logs_are_read(packed, tmp_path):
     """Lines of megabytes, bytes that are no UTF-8, colours, and a gzip file whose end is missing."""
