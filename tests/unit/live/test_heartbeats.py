@@ -110,6 +110,27 @@ def test_a_loop_that_is_young_or_slow_by_nature_has_not_stalled(tmp_path):
     assert states(heartbeats(tmp_path, NOW, stalled=20.0)) == [State.STALLED, State.STALLED]
 
 
+def test_ranks_with_the_lowest_step_are_behind(tmp_path):
+    """If the others have gone on, and not those that have ended."""
+    put(tmp_path, 0, step=40)
+    put(tmp_path, 1, step=40)
+    assert heartbeats(tmp_path, NOW).behind == []
+    put(tmp_path, 0, step=41)
+    assert [rank.rank for rank in heartbeats(tmp_path, NOW).behind] == [1]
+    put(tmp_path, 1, step=40, end="ended")
+    assert heartbeats(tmp_path, NOW).behind == []
+
+
+def test_the_time_of_a_step_is_measured_from_beat_to_beat(tmp_path):
+    """Smoothed, by the loop's own monotonic clock."""
+    with Heartbeat(tmp_path, 0, every=3_600, ranks=1) as beat:
+        paces = []
+        for before, now in (((10, 100.0), (20, 120.0)), ((20, 120.0), (22, 132.0)), ((22, 132.0), (22, 132.0))):
+            beat._now = now
+            paces.append(beat._content(before)["pace"])
+    assert paces == [2.0, 4.0, 4.0]
+
+
 def test_a_blackout_is_named(tmp_path):
     """When nobody beats, it may be the file system."""
     put(tmp_path, 0, age=100)

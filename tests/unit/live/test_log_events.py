@@ -29,6 +29,7 @@ from dataaudit.cli import main
 from dataaudit.live import failing_nodes, triage
 from dataaudit.live.log_events import MOST_EVENTS, display
 from dataaudit.live.log_patterns import RULES, TRIGGERS, Level
+from dataaudit.live.log_reader import read_log
 from dataaudit.live.log_triage import triage_text
 
 LIVE_LOGS = Path(__file__).parents[2] / "live_logs/recorded"
@@ -113,6 +114,33 @@ def test_a_hang_is_the_silent_rank_and_not_the_one_that_the_launcher_names():
     waited = next(event for event in result.events if event.rank == 0)
     assert waited.time - result.root.time == pytest.approx(8, abs=1)
     assert "waited 8 s" in result.root.what
+
+
+def test_who_is_waited_for_is_not_guessed_from_too_little(tmp_path):
+    """Where every rank but one is quiet, nobody is suspected; equal counts of collectives suspect none."""
+    quiet = "Rank 3 of 4\n" + watchdog(0, 118, 117)
+    assert read(tmp_path, quiet).suspects == (1, 2, 3)
+    assert read(tmp_path, watchdog(0, 118, 117) + watchdog(1, 118, 117)).suspects == ()
+    assert read(tmp_path, watchdog(0, 118, 117) + watchdog(1, 117, 117) + watchdog(2, 117, 117)).suspects == (1, 2)
+
+
+def test_a_log_is_read_by_itself(tmp_path):
+    """With its ranks and their nodes, lines of progress, and the longest wait."""
+    log = read_log(LIVE_LOGS / "hang/launcher.log")
+    assert (log.ranks, log.silent, log.waited, log.progress) == ({0, 1, 2}, {2}, 8.0, 3)
+    assert set(log.nodes.values()) == {"node01"}
+    assert log.last - log.first == pytest.approx(10.7, abs=0.1)
+
+
+def test_what_another_log_of_a_failure_knows_is_taken(tmp_path):
+    """Node, process and stage of the launcher's summary go to the rank's own traceback."""
+    own = ranked(2, *traceback("AssertionError: expected 9 columns, found 8", MAIN))
+    (tmp_path / "rank_2.log").write_text(own)
+    (tmp_path / "a-launcher.log").write_text((LIVE_LOGS / "assertion/launcher.log").read_text().partition("E1127")[2])
+    events = [
+        event for event in triage([tmp_path / "rank_2.log", tmp_path / "a-launcher.log"]).events if event.rank == 2
+    ]
+    assert [(event.node, event.stage.value, event.named) for event in events] == [("node01", "forward", True)]
 
 
 def test_survived_errors_are_no_cause(tmp_path):

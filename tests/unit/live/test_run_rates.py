@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dataaudit.base.errors import RunLogError
-from dataaudit.live import Heartbeats, live_values, metrics_ingest_lag, restart_rate
+from dataaudit.live import Heartbeats
+from dataaudit.live.run_rates import live_values, metrics_ingest_lag, restart_rate
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import RankWriter, create_run, event
 from dataaudit.vitals.sinks import MemorySink
