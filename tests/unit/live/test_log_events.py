@@ -251,6 +251,28 @@ def test_local_times_are_told_by_those_with_a_zone(tmp_path):
     assert [event.time for event in result.events] == [1773480610.0, 1773480620.0]
 
 
+@pytest.mark.parametrize(("naive", "offset"), [("14:30:00", 5), ("09:37:00", 0), ("00:15:00", -9.25), ("23:45:00", 0)])
+def test_zones_are_quarters_of_an_hour_within_fourteen(naive, offset, tmp_path):
+    """Other distances of two times are only distances."""
+    text = f"2026-03-14T09:30:00Z a\n2026-03-14 {naive} b\n" + ranked(0, *traceback("KeyError: 'a'", MAIN, STEP))
+    hours, minutes, _ = map(int, naive.split(":"))
+    expected = 1773480600.0 + (hours - 9 - offset) * 3600 + (minutes - 30) * 60
+    result = read(tmp_path, text)
+    assert result.root.time == expected
+    assert result.last_time == max(expected, 1773480600.0)
+
+
+def test_the_launchers_summary_finds_a_death_by_its_process(tmp_path):
+    """The line before names a local rank; the summary has the one of the run, and the node."""
+    text = (
+        (LIVE_LOGS / "killed/launcher.log")
+        .read_text()
+        .replace("rank      : 2 (local_rank: 2)", "rank      : 10 (local_rank: 2)")
+    )
+    dead = [event for event in read(tmp_path, text).events if event.error.value == "killed" and event.rank is not None]
+    assert [(event.rank, event.node, event.pid, event.count) for event in dead] == [(10, "node01", 23777, 1)]
+
+
 def test_without_a_time_the_order_of_the_file_decides(tmp_path):
     """And there is no rate."""
     text = ranked(1, *traceback("KeyError: 'a'", MAIN, STEP)) + ranked(0, *traceback("TypeError: b", MAIN, STEP))
@@ -292,6 +314,7 @@ def test_elastic_error_files_are_read(tmp_path):
     )
     root = triage([tmp_path]).root
     assert (root.error.value, root.rank, root.attempt, root.time) == ("assertion", 3, 1, 1773480605.0)
+    assert triage([tmp_path]).lines == len(stack.splitlines())
 
 
 def test_a_node_that_fails_in_two_runs_is_named(tmp_path):
