@@ -84,6 +84,7 @@ READS = [
     ["attribute", "../runlog", "--manifest", DEMO],
     ["attribute", "../runlog", "--manifest", DEMO, "--json"],
     ["reconstruct", "run", "--manifest", DEMO, *TITAN, "--file", "../tokens.bin", "--steps", "1-9"],
+    ["triage-log", str(ROOT / "tests/live_logs/recorded/hang")],
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
     ["../notebook.py"],
