@@ -8,6 +8,7 @@ from dataaudit import __version__
 from dataaudit.cli.building import build, sign
 from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
+from dataaudit.cli.living import alerts, watch
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, ending
@@ -53,6 +54,8 @@ _COMMANDS: tuple[click.Command, ...] = (
     export,
     attribute,
     reconstruct,
+    watch,
+    alerts,
     tokenize,
     map_,
     doctor,
