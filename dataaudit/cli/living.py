@@ -77,7 +77,9 @@ def alerts() -> None:
 @alerts.command(
     short_help="Write the shipped rules, with comments.",
     epilog=ending(
-        "dataaudit alerts draft --out alerts.yaml", "dataaudit alerts draft | less", codes={0: "written", 2: "wrong use"}
+        "dataaudit alerts draft --out alerts.yaml",
+        "dataaudit alerts draft | less",
+        codes={0: "written", 2: "wrong use"},
     ),
 )
 @click.option("--out", type=FOLDER, metavar="FILE", help="Where to; stdout when left out.")

@@ -100,7 +100,8 @@ class Response:
                 self._send(incident, "reminder")
 
     def close(self) -> None:
-        """Write what followed upon incidents."""
+        """Look at the clock once more, and write what followed upon incidents."""
+        self.tick(time.time())
         newest = max((own.step for own in self.feed.ranks.values()), default=0)
         self.evidence.see(newest, closing=True)
 
@@ -185,8 +186,8 @@ def boxes_of(file: AlertsFile, functions: Sequence[Callable[[dict[str, Any]], ob
 class Alerts:
     """Judges the rows of the process's own run, in a thread of its own; nothing waits for it.
 
-    Hand it to ``TrainingMonitor(..., alerts=)`` or ``RunLogSink(..., alerts=)``, which give it all that they log: steps,
-    values, events and tags of batches. Without either it is a sink for vitals: ``Vitals(..., sinks=[alerts])``.
+    Hand it to ``TrainingMonitor(..., alerts=)`` or ``RunLogSink(..., alerts=)``, which give it all that they log.
+    Without either it is a sink for vitals: ``Vitals(..., sinks=[alerts])``.
 
     Args:
         folder: Of the run log; evidence lies in ``alerts`` below it.

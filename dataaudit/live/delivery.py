@@ -73,16 +73,15 @@ class Message:
         return [facts["about"], *seen, *more, *action, f"Runbook and evidence: {facts['evidence']}", facts["ack"]]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Waiting:
     message: Message
     number: int
     attempts: int = 0
     due: float = 0.0
-    failure: str = ""
 
 
-Send = Callable[[Message], None]
+Send = Callable[[Message], object]
 
 
 class Outbox:
@@ -94,7 +93,9 @@ class Outbox:
         severity: The least grave messages that are taken.
     """
 
-    def __init__(self, name: str, send: Send, severity: int = 2, *, size: int = QUEUE, first: float = FIRST_DELAY) -> None:
+    def __init__(
+        self, name: str, send: Send, severity: int = 2, *, size: int = QUEUE, first: float = FIRST_DELAY
+    ) -> None:
         self.name, self.severity = name, severity
         self.sent = 0
         self.dropped = 0
@@ -103,6 +104,7 @@ class Outbox:
         """Why the latest attempt failed; empty when it did not."""
         self._send, self._size, self._first = send, size, first
         self._waiting: list[_Waiting] = []
+        self._sending: _Waiting | None = None
         self._numbers = 0
         self._closing: float | None = None
         self._changed = threading.Condition()
@@ -122,10 +124,10 @@ class Outbox:
             self._numbers += 1
             self._waiting.append(_Waiting(message, self._numbers))
             while len(self._waiting) > self._size:
-                least = max(self._waiting, key=lambda item: (item.message.severity, -item.number))
-                if least.message.severity == 0:
+                free = [item for item in self._waiting if item is not self._sending and item.message.severity > 0]
+                if not free:
                     break
-                self._drop(least, "the queue was full")
+                self._drop(max(free, key=lambda item: (item.message.severity, -item.number)), "the queue was full")
             self._changed.notify()
 
     def close(self, seconds: float) -> None:
@@ -147,7 +149,7 @@ class Outbox:
     def _run(self) -> None:
         while True:
             with self._changed:
-                item = self._next()
+                item = self._sending = self._next()
                 if item is None:
                     return
             self._try(item)
@@ -182,13 +184,13 @@ class Outbox:
             self.failure = "" if refused is None else refused.why
             if refused is None:
                 self.sent += 1
-                self._waiting.remove(item) if item in self._waiting else None
+                self._waiting.remove(item)
                 return
             if item.attempts == 1:
                 _LOG.warning("alerts: %s did not take a message (%s); it is tried again", self.name, refused.why)
             if message.severity > 0 and (refused.final or item.attempts >= ATTEMPTS):
                 self.dropped += 1
-                self._waiting.remove(item) if item in self._waiting else None
+                self._waiting.remove(item)
                 return
             longest = LONGEST_DELAY if refused.final else min(LONGEST_DELAY, self._first * 2.0 ** (item.attempts - 1))
             asked = 0.0 if refused.after is None else min(refused.after, LONGEST_ASKED)
@@ -216,7 +218,7 @@ def missing_variables(destinations: Iterable[Destination]) -> list[str]:
 
 def called(name: str, function: Callable[[dict[str, Any]], object]) -> Outbox:
     """Return the outbox of a function, which is given the facts of a message."""
-    return Outbox(name, lambda message: function(dict(message.facts)) and None)
+    return Outbox(name, lambda message: function(dict(message.facts)))
 
 
 def _slack(destination: Destination, message: Message) -> None:

@@ -47,7 +47,19 @@ from dataaudit.runlog.reader import RunLog, load_run
 
 _LOG_LINES, _LOG_BYTES = 500, 64 << 10
 _VALUES = ("rank", "step", "metric", "layer", "head", "stat", "value")
-_STRETCHES = ("step", "micro_batch", "batch_row", "start", "shard", "row", "offset", "source", "epoch", "targets", "loss")
+_STRETCHES = (
+    "step",
+    "micro_batch",
+    "batch_row",
+    "start",
+    "shard",
+    "row",
+    "offset",
+    "source",
+    "epoch",
+    "targets",
+    "loss",
+)
 _EVENTS = ("rank", "step", "time", "kind", "detail")
 _STEPS = ("time", "micro_batches", "targets", "scored", "loss_sum", "user_loss", "merged")
 DELIVERIES_FILE = "deliveries.jsonl"
@@ -248,9 +260,11 @@ class Deliveries:
         for line in _read_if(self._path).splitlines():
             with suppress(ValueError):
                 record = orjson.loads(line)
-                if all(record.get(name) == own for name, own in (("to", destination), ("news", news), ("sent", True))):
-                    if record.get("severity", 3) <= severity:
-                        return True
+                same = all(
+                    record.get(name) == own for name, own in (("to", destination), ("news", news), ("sent", True))
+                )
+                if same and record.get("severity", 3) <= severity:
+                    return True
         return False
 
     def add(self, record: dict[str, Any]) -> None:

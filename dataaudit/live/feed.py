@@ -10,8 +10,8 @@ A :class:`Follower` reads the parts of all ranks of a run log as they grow, and 
 
 from __future__ import annotations
 
+import itertools
 import os
-import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,9 +118,7 @@ class Kept:
             return
         self._rows.append(rows)
         self._number += _length(rows.columns)
-        while self._rows and (
-            self._number > MOST_ROWS or self._rows[0].last_step < rows.last_step - self._steps
-        ):
+        while self._rows and (self._number > MOST_ROWS or self._rows[0].last_step < rows.last_step - self._steps):
             oldest = self._rows.popleft()
             self._number -= _length(oldest.columns)
             if oldest.last_step >= rows.last_step - self._steps:
@@ -207,7 +205,9 @@ class Feed:
             yield Numbers(rank, step, metric, stat, layers[places], heads[places], values[places].astype(np.float64))
 
     def _events(self, rank: int, own: _Rank, columns: Columns) -> Iterator[Item]:
-        rows = zip(np.asarray(columns["step"]).tolist(), _texts(columns["kind"]), _texts(columns["detail"]), strict=True)
+        rows = zip(
+            np.asarray(columns["step"]).tolist(), _texts(columns["kind"]), _texts(columns["detail"]), strict=True
+        )
         for step, kind, text in rows:
             with CatchErrors() as call:
                 detail = orjson.loads(text)
@@ -234,7 +234,7 @@ class Feed:
             numbers |= own.sparse
             known = own.at_step.pop(int(step), {})
             own.step = max(own.step, int(step))
-            numbers |= self._derived(rank, own, int(step), float(ended), int(targets), known)
+            numbers |= _derived(own, float(ended), int(targets), known)
             for stale in [item for item in own.at_step if item < step - AVERAGED]:
                 del own.at_step[stale]
             for metric, value in numbers.items():
@@ -242,24 +242,6 @@ class Feed:
                     yield _whole(rank, int(step), metric, value)
             yield from self._straggler(rank, int(step), known)
             yield Stepped(rank, int(step))
-
-    def _derived(
-        self, rank: int, own: _Rank, step: int, ended: float, targets: int, known: Mapping[str, float]
-    ) -> dict[str, float]:
-        numbers = {}
-        if targets or own.tokens:
-            own.tokens += targets
-            own.times.append((ended, own.tokens))
-            numbers = {"tokens_seen": float(own.tokens), "tokens_per_update": float(targets)}
-            (first, before), (last, now) = own.times[0], own.times[-1]
-            if len(own.times) > AVERAGED // 4 and last > first:
-                numbers["tokens_per_sec"] = (now - before) / (last - first)
-        if "dataloader_wait" in known and known.get("step_time", 0.0) > 0:
-            own.waits.append((known["dataloader_wait"], known["step_time"]))
-            waited, took = (sum(item) for item in zip(*own.waits, strict=True))
-            if len(own.waits) > AVERAGED // 4:
-                numbers["dataloader_stall_frac"] = waited / took
-        return numbers
 
     def _straggler(self, rank: int, step: int, known: Mapping[str, float]) -> Iterator[Item]:
         """Yield how much longer the slowest rank works than the median of ranks, where all of them are known."""
@@ -279,6 +261,24 @@ class Feed:
         if middle > 0:
             slowest = max(means, key=lambda each: (means[each], -each))
             yield _whole(slowest, step, "straggler_ratio", means[slowest] / middle)
+
+
+def _derived(own: _Rank, ended: float, targets: int, known: Mapping[str, float]) -> dict[str, float]:
+    """Return numbers of a step that no table holds."""
+    numbers = {}
+    if targets or own.tokens:
+        own.tokens += targets
+        own.times.append((ended, own.tokens))
+        numbers = {"tokens_seen": float(own.tokens), "tokens_per_update": float(targets)}
+        (first, before), (last, now) = own.times[0], own.times[-1]
+        if len(own.times) > AVERAGED // 4 and last > first:
+            numbers["tokens_per_sec"] = (now - before) / (last - first)
+    if "dataloader_wait" in known and known.get("step_time", 0.0) > 0:
+        own.waits.append((known["dataloader_wait"], known["step_time"]))
+        waited, took = (sum(item) for item in zip(*own.waits, strict=True))
+        if len(own.waits) > AVERAGED // 4:
+            numbers["dataloader_stall_frac"] = waited / took
+    return numbers
 
 
 def _whole(rank: int, step: int, metric: str, value: float) -> Numbers:
@@ -312,6 +312,8 @@ class Follower:
 
     def __init__(self, folder: Path, run: RunFile) -> None:
         self.folder, self.run = folder, run
+        self.most = _READ_BYTES
+        """Bytes of a part that are read at a time."""
         self.damaged: list[str] = []
         """Parts that are not what was written, from some batch on."""
         self._parts: dict[Path, _Part] = {}
@@ -337,7 +339,7 @@ class Follower:
 
     def _read_part(self, path: Path, part: _Part) -> None:
         try:
-            batches, part.more = part.follower.read(_READ_BYTES)
+            batches, part.more = part.follower.read(self.most)
             heard = path.stat().st_mtime
         except OSError:  # it is read the next time
             return
@@ -374,7 +376,7 @@ def _by_step(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of each step, of rows that lie together."""
     steps = batch.column(batch.schema.get_field_index("step")).to_numpy()
     bounds = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
-    for begin, end in zip(bounds, bounds[1:], strict=False):
+    for begin, end in itertools.pairwise(bounds):
         yield int(steps[begin]), batch.slice(begin, end - begin)
 
 
@@ -407,8 +409,3 @@ def stored_stretches(folder: Path, rank: int, steps: range) -> list[Rows]:
         if part.header.first_step <= steps.start:
             break
     return found[::-1]
-
-
-def now() -> float:
-    """Return seconds since 1970."""
-    return time.time()

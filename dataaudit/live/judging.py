@@ -1,4 +1,4 @@
-"""Judges rules: takes items of a feed, and returns alerts; says of each rule what fed it, and why it is not evaluated."""
+"""Judges rules: items of a feed become alerts; each rule knows what fed it, and why it is not evaluated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dataaudit.live.feed import ANY_ROW, DERIVED, Began, Feed, Happened, Item, Numbers, Stepped
-from dataaudit.live.rules import Rule
+from dataaudit.live.rules import Ratio, Rule
 
 _MOST_SPAN = 4_096
 """Values of a healthy span, at most."""
@@ -66,6 +66,8 @@ class _Series:
     first: int | None = None
     """Step from which on the condition is met."""
     firing: bool = False
+    began: int = 1 << 62
+    """Its first step."""
     recent: deque[tuple[int, float]] = field(default_factory=deque)
     averaged: deque[tuple[int, float]] = field(default_factory=deque)
     healthy: list[float] = field(default_factory=list)
@@ -185,27 +187,25 @@ class Judge:
 
     def _state(self, rule: Rule, newest: int) -> State:
         fed = self._fed[rule.name]
-        last = fed.step if fed.step >= 0 else None
+        until = rule.silence.until_step if rule.silence is not None else None
+        silent = until is not None and newest <= until
+        firing = self.firing(rule) and not silent
+        why = f"silenced up to step {until:,}" if silent else "" if firing else self._why_not(rule, fed, newest)
+        word = "firing" if firing else "not_evaluated" if why else "ok"
+        return State(rule.name, rule.severity, word, rule.words() if firing else why, fed.step if fed.step >= 0 else None)
 
-        def state(word: str, why: str = "") -> State:
-            return State(rule.name, rule.severity, word, why, last)
-
-        if self.firing(rule):
-            return state("firing", rule.words())
-        if rule.silence is not None and rule.silence.until_step is not None and newest <= rule.silence.until_step:
-            return state("not_evaluated", f"silenced up to step {rule.silence.until_step:,}")
-        if last is None:
-            return state("not_evaluated", self._why_unfed(rule))
-        if rule.absent is None and rule.metric is not None:
-            allowed = _STALE * (fed.gap or _FIRST_GAP) + _STALE_STEPS
-            if newest - last > allowed:
-                why = f"{fed.metric} came last at step {last:,} (rank {fed.rank}), and step {newest:,} has none"
-                return state("not_evaluated", why)
+    def _why_not(self, rule: Rule, fed: Fed, newest: int) -> str:
+        """Return why a rule is not evaluated; empty where it is."""
+        if fed.step < 0:
+            return self._why_unfed(rule)
+        allowed = _STALE * (fed.gap or _FIRST_GAP) + _STALE_STEPS
+        if rule.absent is None and rule.metric is not None and newest - fed.step > allowed:
+            return f"{fed.metric} came last at step {fed.step:,} (rank {fed.rank}), and step {newest:,} has none"
         if newest <= rule.after_step:
-            return state("not_evaluated", f"judged behind step {rule.after_step:,}; the newest is {newest:,}")
-        if rule.ratio is not None and not any(item.median is not None for item in self._series[rule.name].values()):
-            return state("not_evaluated", f"the healthy span is not complete at step {last:,}")
-        return state("ok")
+            return f"judged behind step {rule.after_step:,}; the newest is {newest:,}"
+        if rule.ratio is not None and not any(item.median for item in self._series[rule.name].values()):
+            return f"the healthy span is not complete at step {fed.step:,}"
+        return ""
 
     def _why_unfed(self, rule: Rule) -> str:
         if not self._feed.ranks:
@@ -214,7 +214,9 @@ class Judge:
             return "no clock ticked yet"
         if rule.metric is not None:
             source = f"; what feeds it: {DERIVED[rule.metric]}" if rule.metric in DERIVED else ""
-            narrowed = [f"{name} {own}" for name in ("layer", "head", "stat") if (own := getattr(rule, name)) is not None]
+            narrowed = [
+                f"{name} {own}" for name in ("layer", "head", "stat") if (own := getattr(rule, name)) is not None
+            ]
             of = f" of {', '.join(narrowed)}" if narrowed else ""
             return f"no value of `{rule.metric}`{of} came{source}"
         if rule.fed_by:
@@ -246,7 +248,7 @@ class Judge:
             return []
         values, layers, heads = item.value[chosen], item.layer[chosen], item.head[chosen]
         if rule.over != "any":
-            at = int({"max": np.argmax, "min": np.argmin}.get(rule.over, np.argmax)(values))
+            at = int(values.argmin() if rule.over == "min" else values.argmax())
             level = float(values.mean()) if rule.over == "mean" else float(values[at])
             where = (-1, -1) if rule.over == "mean" else (int(layers[at]), int(heads[at]))
             known = self._of(rule, (item.rank, item.metric, item.stat, -1, -1))
@@ -265,19 +267,18 @@ class Judge:
             own[key] = _Series()
         return own[key]
 
-    def _judged(
-        self, rule: Rule, known: _Series, item: Numbers, value: float, where: tuple[int, int]
-    ) -> Alert | None:
+    def _judged(self, rule: Rule, known: _Series, item: Numbers, value: float, where: tuple[int, int]) -> Alert | None:
         """Take a value of a series; return an alert where the condition is met long enough, and was not before."""
         step = item.step
         if rule.mean_over > 1:
             known.averaged.append((step, value))
             while known.averaged[0][0] <= step - rule.mean_over:
                 known.averaged.popleft()
-            if step - known.averaged[0][0] + 1 < rule.mean_over:
+            known.began = min(known.began, step)
+            if step - known.began + 1 < rule.mean_over:
                 return None
             value = sum(own for _, own in known.averaged) / len(known.averaged)
-        met, number, words = self._met(rule, known, item.metric, step, value)
+        met, number, words = _met(rule, known, item.metric, step, value)
         if not met:
             known.first, known.firing = None, False
             return None
@@ -289,43 +290,6 @@ class Judge:
         known.firing = True
         return Alert(rule, item.rank, step, known.first, *where, number, {}, f"{words}{_place(*where)}")
 
-    @staticmethod
-    def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tuple[bool, float, str]:
-        """Return whether a value meets the condition, what was judged, and that in words."""
-        mean = f"the mean of {metric} over {rule.mean_over:,} steps" if rule.mean_over > 1 else metric
-        if rule.not_finite:
-            return not math.isfinite(value), value, f"{mean} is {value}"
-        if rule.threshold is not None:
-            return rule.threshold.met(value), value, f"{mean} is {value:.6g}, {rule.threshold.words()} is the rule"
-        if rule.ratio is not None:
-            healthy = rule.ratio.healthy
-            first, last = healthy if isinstance(healthy, tuple) else (rule.after_step + 1, rule.after_step + healthy)
-            if known.median is None and step <= last:
-                if step >= first and math.isfinite(value) and len(known.healthy) < _MOST_SPAN:
-                    known.healthy.append(value)
-                return False, value, ""
-            if known.median is None and known.healthy:
-                known.median, known.healthy = float(np.median(known.healthy)), []
-            if not known.median:
-                return False, value, ""
-            number = value / known.median
-            words = f"{mean} is {value:.6g}, {number:.3g} times the median {known.median:.6g} of its healthy span"
-            return rule.ratio.met(number), number, words
-        assert rule.change is not None
-        known.recent.append((step, value))
-        while len(known.recent) > 1 and known.recent[1][0] <= step - rule.change.over:
-            known.recent.popleft()
-        then, before = known.recent[0]
-        if then > step - rule.change.over:
-            return False, value, ""
-        number = value - before
-        if rule.change.relative:
-            if not before:
-                return False, value, ""
-            number /= abs(before)
-        words = f"{mean} is {value:.6g}, at step {then:,} it was {before:.6g}"
-        return rule.change.met(number), number, words
-
     def _happened(self, rule: Rule, item: Happened) -> Alert | None:
         self._feed_rule(rule, item.rank, item.step, f"event {item.kind}")
         if any(item.detail.get(name) != value for name, value in rule.where.items()) or item.step <= rule.after_step:
@@ -335,22 +299,19 @@ class Judge:
             return None
         known = self._of(rule, (item.rank, "", "", -1, -1))
         count = rule.count
-        first = int(item.detail.get("first_step", item.step))
-        known.recent.append((item.step, 1.0))
+        known.recent.append((item.step, float(item.detail.get("first_step", item.step))))
         within = count.within if count is not None else 1
         while known.recent[0][0] <= item.step - within:
             known.recent.popleft()
-        if count is not None and len(known.recent) < count.at_least:
+        number, first = len(known.recent), int(min(own for _, own in known.recent))
+        if number < (count.at_least if count is not None else 1):
             return None
-        number = len(known.recent)
-        since = known.recent[0][0]
-        known.recent.clear() if count is not None else None
+        known.recent.clear()
         named = item.detail.get("what") or item.detail.get("metric") or ""
-        words = f"{number} events {item.kind} since step {since:,}" if number > 1 else f"event {item.kind}"
+        words = f"{number} events {item.kind} since step {first:,}" if number > 1 else f"event {item.kind}"
         words += f": {named}" if named else ""
         value = item.detail.get("value")
         level = float(value) if isinstance(value, int | float) else None
-        first = min(first, since) if number > 1 else first
         return Alert(rule, item.rank, item.step, first, layer, head, level, item.detail, words + _place(layer, head))
 
     def _stepped(self, item: Stepped) -> list[Alert]:
@@ -371,3 +332,41 @@ class Judge:
 def _place(layer: int, head: int) -> str:
     named = [f"{what} {own}" for what, own in (("layer", layer), ("head", head)) if own >= 0]
     return f" ({', '.join(named)})" if named else ""
+
+
+def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tuple[bool, float, str]:
+    """Return whether a value meets the condition, what was judged, and that in words."""
+    named = f"the mean of {metric} over {rule.mean_over:,} steps" if rule.mean_over > 1 else metric
+    words = f"{named} is {value:.6g}"
+    if rule.threshold is not None:
+        return rule.threshold.met(value), value, f"{words}; the rule is {rule.threshold.words()}"
+    if rule.ratio is not None:
+        median = _healthy(rule, rule.ratio, known, step, value)
+        if not median:
+            return False, value, ""
+        number = value / median
+        return rule.ratio.met(number), number, f"{words}, {number:.3g} times the median {median:.6g} when healthy"
+    if rule.change is not None:
+        known.recent.append((step, value))
+        while len(known.recent) > 1 and known.recent[1][0] <= step - rule.change.over:
+            known.recent.popleft()
+        then, before = known.recent[0]
+        scale = abs(before) if rule.change.relative else 1.0
+        if then > step - rule.change.over or not scale:
+            return False, value, ""
+        number = (value - before) / scale
+        return rule.change.met(number), number, f"{words}, at step {then:,} it was {before:.6g}"
+    return not math.isfinite(value), value, words
+
+
+def _healthy(rule: Rule, ratio: Ratio, known: _Series, step: int, value: float) -> float | None:
+    """Return the median of a series in its healthy span; None until that is over."""
+    span = ratio.healthy
+    first, last = span if isinstance(span, tuple) else (rule.after_step + 1, rule.after_step + span)
+    if known.median is None and step <= last:
+        if step >= first and math.isfinite(value) and len(known.healthy) < _MOST_SPAN:
+            known.healthy.append(value)
+        return None
+    if known.median is None and known.healthy:
+        known.median, known.healthy = float(np.median(known.healthy)), []
+    return known.median

@@ -21,17 +21,13 @@ from dataaudit.base.redact import has_secrets
 from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, read_named
 
 DEFAULTS = "defaults.yaml"
+_REFERENCE = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"
+_OF_ENVIRONMENT: dict[str, Any] = {"anyOf": [{"type": "string", "pattern": _REFERENCE}, {"type": "null"}]}
 CONDITIONS: Final = ("threshold", "ratio", "change", "absent", "not_finite", "count")
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=60)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Steps = Annotated[int, Field(strict=True, ge=1)]
-Secret = Annotated[
-    str,
-    Field(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$", description="`${NAME}`: the variable of the environment."),
-]
-
-
 def _as_list(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
@@ -214,8 +210,12 @@ class Destination(_Model):
     to: Literal["slack", "pagerduty", "webhook", "command"]
     severity: Literal[0, 1, 2] = Field(default=2, description="The least grave incidents that are sent there.")
     url: str | None = Field(default=None, description="slack, webhook: `${NAME}`, or an address without secrets.")
-    key: Secret | None = Field(default=None, description="pagerduty: the integration key, as `${NAME}`.")
-    secret: Secret | None = Field(default=None, description="webhook: signs with HMAC-SHA256, as `${NAME}`.")
+    key: str | None = Field(
+        default=None, description="pagerduty: the integration key, as `${NAME}`.", json_schema_extra=_OF_ENVIRONMENT
+    )
+    secret: str | None = Field(
+        default=None, description="webhook: signs with HMAC-SHA256, as `${NAME}`.", json_schema_extra=_OF_ENVIRONMENT
+    )
     command: Texts = Field(default=(), description="command: program and arguments; facts are in its environment.")
     timeout: Annotated[float, Field(gt=0, le=120)] = Field(default=10.0, description="Seconds of an attempt.")
 
@@ -224,6 +224,9 @@ class Destination(_Model):
         needs = {"slack": "url", "pagerduty": "key", "webhook": "url", "command": "command"}[self.to]
         if not getattr(self, needs):
             raise ValueError(f"`to: {self.to}` needs `{needs}`")
+        for name in ("key", "secret"):  # no pattern of the field: its error would quote the value
+            if (own := getattr(self, name)) is not None and not _named(own):
+                raise ValueError(f"`{name}` is a secret: put it in the environment and write `{name}: ${{NAME}}`")
         if self.url is not None and not _named(self.url):
             if self.to == "slack" or has_secrets(self.url):
                 raise ValueError("the address is a secret: put it in the environment and write `url: ${NAME}`")
@@ -233,7 +236,7 @@ class Destination(_Model):
 
 
 def _named(text: str) -> bool:
-    return re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text) is not None
+    return re.fullmatch(_REFERENCE, text) is not None
 
 
 class Evidence(_Model):
@@ -275,7 +278,9 @@ def runbook(rule: Rule) -> str:
     name = rule.runbook or rule.name
     if name in runbooks():
         return resources.files("dataaudit.live").joinpath("runbooks", f"{name}.md").read_text("utf-8")
-    return f"# {rule.name}\n\n{rule.about}\n\nThe rule: {rule.words()}.\n\nSafe action: {rule.action or 'none stated'}\n"
+    return (
+        f"# {rule.name}\n\n{rule.about}\n\nThe rule: {rule.words()}.\n\nSafe action: {rule.action or 'none stated'}\n"
+    )
 
 
 def default_text() -> str:

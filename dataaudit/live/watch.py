@@ -136,7 +136,9 @@ def _line(facts: dict[str, Any]) -> str:
 
 def watched_text(watched: Watched) -> str:
     """Return what was seen as lines for a terminal."""
-    by_state = {name: [own for own in watched.rules if own["state"] == name] for name in ("firing", "ok", "not_evaluated")}
+    by_state = {
+        name: [own for own in watched.rules if own["state"] == name] for name in ("firing", "ok", "not_evaluated")
+    }
     number = len(watched.incidents)
     head = f"{clean(watched.runlog)}: step {watched.steps:,}, {plural(len(watched.ranks), 'rank')}, "
     lines = [head + (plural(number, "incident") if number else "no incident")]
@@ -147,11 +149,12 @@ def watched_text(watched: Watched) -> str:
     counts = ", ".join(f"{len(rules)} {name.replace('_', ' ')}" for name, rules in by_state.items())
     lines.append(f"rules: {counts}")
     width = max((len(own["rule"]) for own in by_state["not_evaluated"]), default=0)
-    for own in by_state["not_evaluated"]:
-        lines.append(f"  not evaluated  {own['rule']:<{width}}  {clean(own['why'])}")
+    lines += [f"  not evaluated  {own['rule']:<{width}}  {clean(own['why'])}" for own in by_state["not_evaluated"]]
     lines += [f"  silenced  {name}: {plural(own, 'alert')}" for name, own in watched.silenced.items()]
     lines += [f"  damaged  {clean(name)}: what follows in it is not judged" for name in watched.damaged]
     for own in watched.deliveries:
         rest = f", last failure: {own['failure']}" if own["failure"] else ""
-        lines.append(f"  sent  {clean(own['name'])}: {own['sent']}, waiting {own['waiting']}, dropped {own['dropped']}{rest}")
+        lines.append(
+            f"  sent  {clean(own['name'])}: {own['sent']}, waiting {own['waiting']}, dropped {own['dropped']}{rest}"
+        )
     return "\n".join(lines) + "\n"

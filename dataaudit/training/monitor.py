@@ -176,7 +176,9 @@ class TrainingMonitor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not self._closed:
+            self.add_event(self.steps, "failed", {"error": kind.__name__})
         self.close()
 
     @property
