@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -28,7 +29,7 @@ from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.live.delivery import Boxes, Message, called, missing_variables, outbox
 from dataaudit.live.evidence import LogTail, Writer
 from dataaudit.live.feed import Feed, Item, Stepped
-from dataaudit.live.incidents import REMIND_SECONDS, REMINDERS, Incident, Incidents, News, acknowledged
+from dataaudit.live.incidents import REMIND_SECONDS, REMINDERS, Incident, Incidents, News, acknowledged, stored_id
 from dataaudit.live.judging import Alert, Judge, State
 from dataaudit.live.rules import AlertsFile, load_alerts
 from dataaudit.runlog.writer import Columns, event
@@ -38,7 +39,7 @@ _TICK_SECONDS = 1.0
 _CLOSE_SECONDS = 10.0
 _LOG = logging.getLogger("dataaudit")
 _WORDS: Final = {"opened": "", "graver": "graver now: ", "reminder": "nobody acknowledged: "}
-_TABLES = frozenset({"steps", "values", "events", "stretches"})
+_TABLES = frozenset({"steps", "values", "events", "stretches", "lengths"})
 
 
 class Response:
@@ -79,6 +80,8 @@ class Response:
 
     def take(self, items: Iterable[Item]) -> None:
         """Take items of the feed."""
+        if not self.feed.sources:
+            self.feed.sources = self.evidence.sources()
         for item in items:
             for alert in self.judge.see(item):
                 self._respond(alert)
@@ -116,6 +119,7 @@ class Response:
         firing = any(map(self.judge.firing, group))
         incident, news, changed = self.incidents.join(alert, attempt, firing=firing)
         if news == "opened":
+            incident.id = stored_id(self.runlog, incident, {own.id for own in self.incidents.all})
             if self.evidence.publish(incident):
                 _LOG.warning("step %d: alert, severity %d: %s", alert.step, incident.severity, alert.words)
         elif changed or incident.number & (incident.number - 1) == 0:
@@ -257,8 +261,9 @@ class Alerts:
         if self._closed:
             return
         self._closed = True
-        self._queue.put(None)
-        self._thread.join()
+        with suppress(queue.Full):  # a disk that does not answer ends no run's end
+            self._queue.put(None, timeout=_CLOSE_SECONDS)
+        self._thread.join(3 * _CLOSE_SECONDS)
         logging.getLogger().removeHandler(self._tail)
         self.response.boxes.close(_CLOSE_SECONDS)
 

@@ -27,7 +27,7 @@ import secrets
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from dataaudit.runlog.format import ATTRIBUTION_FILE, RUN_FILE
 from dataaudit.runlog.reader import RunLog, load_run
 
 _LOG_LINES, _LOG_BYTES = 500, 64 << 10
+_PLAIN = (str, int, float, type(None))
 _VALUES = ("rank", "step", "metric", "layer", "head", "stat", "value")
 _STRETCHES = (
     "step",
@@ -74,8 +75,12 @@ class LogTail(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record."""
+        """Keep a record; arguments that are no plain values are left out, as the text of a tensor waits for a device."""
         with CatchErrors():
+            given = record.args.values() if isinstance(record.args, Mapping) else record.args or ()
+            if not all(isinstance(own, _PLAIN) for own in (record.msg, *given)):
+                message = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+                record = logging.makeLogRecord({**vars(record), "msg": f"{message} (not shown)", "args": ()})
             self._lines.append(self.format(record)[:4_000])
 
     def text(self) -> str:
@@ -213,8 +218,13 @@ class Writer:
         rows = rows or stored_stretches(self.runlog, rank, steps)
         log = self._run()
         shards = [] if log is None else _shards(log)
-        sources = () if log is None else log.run.sources
+        sources = self.sources()
         return _csv((*_STRETCHES, "shard_name", "source_name"), _documents(rows, shards, sources)) if rows else b""
+
+    def sources(self) -> tuple[str, ...]:
+        """Return the names of the run's sources; none where it has none."""
+        log = self._run()
+        return ("",) if log is None else log.run.sources or ("",)
 
     def _run(self) -> RunLog | None:
         try:

@@ -1,9 +1,8 @@
 """Rows of a run as they come: numbers of a step by name, and events; from the process itself, or from a growing log.
 
 A :class:`Feed` takes rows of the tables of a run log, in the order in which a log is written, and yields what rules
-judge: :class:`Numbers` and :class:`Happened`. It adds numbers that no table holds: ``loss``, ``tokens_seen``,
-``tokens_per_update``, ``tokens_per_sec``, ``dataloader_stall_frac`` and, of several ranks, ``straggler_ratio``; and it
-fills in numbers that a log writes only where they change. It keeps the newest rows for evidence.
+judge: :class:`Numbers` and :class:`Happened`. It adds numbers that no table holds (:data:`DERIVED`), and fills in those
+that a log writes only where they change. It keeps the newest rows for evidence.
 
 A :class:`Follower` reads the parts of all ranks of a run log as they grow, and hands each row over once.
 """
@@ -37,6 +36,7 @@ DERIVED: Final = {
     "tokens_per_update": "step rows with targets: `monitor.batch(tags, ...)`",
     "tokens_per_sec": "step rows with targets and their times",
     "dataloader_stall_frac": "waits for batches: `for batch in monitor.loader(loader)`",
+    "source_mix_share": "lengths of tagged documents by source: `monitor.batch(tags, ...)`",
     "straggler_ratio": "times of several ranks before they meet, which `dataaudit watch RUNLOG` alone sees together",
     "skipped_updates": "the optimizer: `TrainingMonitor(..., optimizer=)`, with `scaler=` for overflows",
     "opt_state_finite": "the optimizer: `TrainingMonitor(..., optimizer=)`, or vitals",
@@ -45,9 +45,9 @@ DERIVED: Final = {
 MOST_ROWS = 400_000
 """Rows that are kept for evidence, of all tables."""
 _READ_BYTES = 32 << 20
-_TABLES = ("steps", "events", "values")
+_TABLES = ("steps", "events", "values", "lengths")
 """Read in this order: the values of a step are written before its row, so those of each row are there."""
-_ORDER = {"values": 0, "events": 1, "steps": 2}
+_ORDER = {"values": 0, "lengths": 0, "events": 1, "steps": 2}
 _NEEDED = frozenset({"step_time", "dataloader_wait", "rank_time", "skipped_updates", "opt_state_finite"})
 
 
@@ -165,6 +165,8 @@ class Feed:
         self._wanted = frozenset(wanted) | _NEEDED
         self._beginnings = tuple(name.removesuffix("*") for name in wanted if name.endswith(".*"))
         self._number = ranks
+        self.sources: Sequence[str] = ()
+        """Names of sources, by their places."""
         self._rank_times: dict[int, dict[int, float]] = {}
         self._means: dict[int, deque[float]] = {}
 
@@ -189,6 +191,8 @@ class Feed:
             yield from self._events(rank, own, columns)
         elif table == "steps":
             yield from self._steps(rank, own, columns)
+        elif table == "lengths":
+            yield from _shares(rank, steps, columns, self.sources)
 
     def _values(self, rank: int, own: _Rank, steps: np.ndarray, columns: Columns) -> Iterator[Item]:
         metrics, stats = _texts(columns["metric"]), _texts(columns["stat"])
@@ -279,6 +283,20 @@ def _derived(own: _Rank, ended: float, targets: int, known: Mapping[str, float])
         if len(own.waits) > AVERAGED // 4:
             numbers["dataloader_stall_frac"] = waited / took
     return numbers
+
+
+def _shares(rank: int, steps: np.ndarray, columns: Columns, names: Sequence[str]) -> Iterator[Numbers]:
+    """Yield the share of each source in the targets since the counts before."""
+    source = np.asarray(columns["source"])
+    targets = np.asarray(columns["length"]) * np.asarray(columns["stretches"])
+    for step in np.unique(steps).tolist():
+        of = steps == step
+        if not (total := float(targets[of].sum())):
+            continue
+        for each in np.unique(source[of]).tolist():
+            name = names[each] if 0 <= each < len(names) else f"source {each}"
+            share = float(targets[of & (source == each)].sum()) / total
+            yield _whole(rank, step, "source_mix_share", share)._replace(stat=name)
 
 
 def _whole(rank: int, step: int, metric: str, value: float) -> Numbers:

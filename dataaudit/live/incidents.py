@@ -10,6 +10,8 @@ graver. Of the gravest that nobody acknowledged a reminder is sent, a few times.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -176,6 +178,24 @@ def stored_incidents(runlog: Path) -> dict[str, dict[str, Any]]:
         if isinstance(record, dict):
             found[folder.name] = record
     return found
+
+
+def stored_id(runlog: Path, incident: Incident, own: Collection[str]) -> str:
+    """Return the id under which another process stored a new incident; its own where none did.
+
+    Rows of a step may come in another order there, and another alert of the group first.
+    """
+    for name, record in stored_incidents(runlog).items():
+        with suppress(KeyError, TypeError):
+            same = (record["group"], record["attempt"]) == (incident.group, incident.attempt)
+            room = incident.gravest.rule.cool_down
+            if (
+                same
+                and name not in own
+                and record["first_step"] - room <= incident.first_step <= record["latest_step"] + room
+            ):
+                return name
+    return incident.id
 
 
 def replace_synced(path: Path, data: bytes) -> None:

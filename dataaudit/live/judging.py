@@ -13,6 +13,8 @@ import numpy as np
 from dataaudit.live.feed import ANY_ROW, DERIVED, Began, Feed, Happened, Item, Numbers, Stepped
 from dataaudit.live.rules import Ratio, Rule
 
+_PLAIN = frozenset({"value", "count", "sampled", "share"})
+"""Statistics that need no word."""
 _MOST_SPAN = 4_096
 """Values of a healthy span, at most."""
 _STALE = 4
@@ -192,7 +194,9 @@ class Judge:
         firing = self.firing(rule) and not silent
         why = f"silenced up to step {until:,}" if silent else "" if firing else self._why_not(rule, fed, newest)
         word = "firing" if firing else "not_evaluated" if why else "ok"
-        return State(rule.name, rule.severity, word, rule.words() if firing else why, fed.step if fed.step >= 0 else None)
+        return State(
+            rule.name, rule.severity, word, rule.words() if firing else why, fed.step if fed.step >= 0 else None
+        )
 
     def _why_not(self, rule: Rule, fed: Fed, newest: int) -> str:
         """Return why a rule is not evaluated; empty where it is."""
@@ -278,7 +282,8 @@ class Judge:
             if step - known.began + 1 < rule.mean_over:
                 return None
             value = sum(own for _, own in known.averaged) / len(known.averaged)
-        met, number, words = _met(rule, known, item.metric, step, value)
+        named = item.metric if item.stat in _PLAIN else f"{item.metric} ({item.stat})"
+        met, number, words = _met(rule, known, named, step, value)
         if not met:
             known.first, known.firing = None, False
             return None

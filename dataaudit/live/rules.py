@@ -28,6 +28,8 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=60)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Steps = Annotated[int, Field(strict=True, ge=1)]
+
+
 def _as_list(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 

@@ -18,6 +18,7 @@ from dataaudit.cli import main
 from dataaudit.live import incidents as incidents_module
 from dataaudit.live.alerts import Alerts, Response
 from dataaudit.live.delivery import Boxes
+from dataaudit.live.evidence import LogTail
 from dataaudit.live.incidents import acknowledge, acknowledged
 from dataaudit.live.rules import load_alerts
 from dataaudit.live.watch import Watch
@@ -49,7 +50,11 @@ def test_the_same_log_gives_the_same_alerts(tmp_path, seed):
 
     def script(run):
         for step in range(1, 1_301):
-            values = {"step_time": 1.0, "dataloader_wait": float(draws.uniform(0, 0.25)), "mfu": float(draws.normal(0.4, 0.2))}
+            values = {
+                "step_time": 1.0,
+                "dataloader_wait": float(draws.uniform(0, 0.25)),
+                "mfu": float(draws.normal(0.4, 0.2)),
+            }
             if step % 7 == 0 and draws.random() < 0.3:
                 values["skipped_updates"] = 1.0
             if step % 100 == 0:
@@ -126,7 +131,14 @@ def test_an_incident_is_one_message(tmp_path):
     """Forty alerts of a group are one; it is sent again when it becomes graver, and after its cool-down."""
     keep, kept = collected()
     rules = [
-        {"metric": "mfu", "threshold": {"below": 0.2}, "severity": 2, "group": "numerics", "cool_down": 50, "name": "mfu"},
+        {
+            "metric": "mfu",
+            "threshold": {"below": 0.2},
+            "severity": 2,
+            "group": "numerics",
+            "cool_down": 50,
+            "name": "mfu",
+        },
         {**NOT_FINITE, "cool_down": 50},
     ]
 
@@ -274,6 +286,52 @@ def test_what_one_process_sent_another_does_not_send_again(tmp_path, monkeypatch
         watch.look()
         watch.close()
     assert sorted(out.read_text().split()) == ["step00000020-numerics", "step00000020-other", "step00000020-other"]
+
+
+def test_of_another_order_of_rows_comes_the_same_incident(tmp_path):
+    """A watch whose first alert of the group is another joins the folder that is there, and sends nothing again."""
+    folder = tmp_path / "run"
+    out = tmp_path / "sent"
+    append = {"name": "c", "to": "command", "command": ["sh", "-c", f'echo "$DATAAUDIT_INCIDENT" >> {out}']}
+    rules = [
+        NOT_FINITE,
+        {"metric": "late", "threshold": {"above": 0}, "severity": 0, "name": "late", "group": "numerics"},
+    ]
+
+    def script(run):
+        for _ in range(1, 30):
+            run.end_step(loss=NAN if run.step == 19 else 3.0)
+        run.value("late", 1.0, step=15)
+        run.close()
+
+    file = file_of(*rules, deliver=[append])
+    assert list(in_the_process(folder, file, script)[0]) == ["step00000020-numerics"]
+    watch = Watch(folder, file)
+    watch.look()
+    watch.close()
+    ((name, own),) = told(watch.response)[0].items()
+    assert name == "step00000020-numerics"
+    assert {each["rule"] for each in own[2]} == {"nan", "late"}
+    assert out.read_text().split() == [name]
+    assert [own.name for own in (folder / "alerts").iterdir()] == [name]
+
+
+def test_the_logs_end_shows_no_tensor(tmp_path):
+    """To print a tensor waits for its device."""
+
+    class Tensor:
+        def __str__(self):
+            raise AssertionError("it was printed")
+
+    tail = LogTail()
+    logger = logging.getLogger("of this test")
+    logger.propagate = False
+    logger.addHandler(tail)
+    logger.warning("loss %s", Tensor())
+    logger.warning(Tensor())
+    logger.warning("loss %(loss).1f", {"loss": 2.0})
+    shown = [line.split(": ", 1)[1] for line in tail.text().splitlines()]
+    assert shown == ["loss %s (not shown)", "Tensor (not shown)", "loss 2.0"]
 
 
 def test_without_room_for_evidence_the_message_says_so(tmp_path, monkeypatch):

@@ -12,15 +12,15 @@ import time
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+from live_logs import Run, file_of
 from local_server import LocalServer
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.live.alerts import Alerts
 from dataaudit.live.delivery import ATTEMPTS, Message, Outbox, Refused, called, outbox
 from dataaudit.live.rules import Destination
-from live_logs import Run, file_of
 
-SECRET = "s3cr3t-4f1c"
+SECRET = "s3cr3t-4f1c"  # noqa: S105 - looked for in what is shown
 FACTS = {
     "news": "opened",
     "incident": "step00000040-numerics",

@@ -77,11 +77,14 @@ def test_a_nan_of_a_real_run_is_an_incident_with_its_batches(rows, tmp_path, mon
 
     packed, corpus = rows
     folder, file, facts = tmp_path / "run", load_alerts(None), []
-    with Alerts(folder, file, deliver=[facts.append]) as alerts, TrainingMonitor(folder, corpus, alerts=alerts) as monitor:
+    with (
+        Alerts(folder, file, deliver=[facts.append]) as alerts,
+        TrainingMonitor(folder, corpus, alerts=alerts) as monitor,
+    ):
         losses = train(packed, monitor)
     assert losses == train(packed)
     assert not alerts.failures
-    assert [own["group"] for own in facts][0] == "numerics"
+    assert facts[0]["group"] == "numerics"
     numerics = next(own for own in alerts.response.incidents.all if own.group == "numerics")
     assert numerics.first_step == BAD
     assert {"loss_not_finite", "nan_inf"} <= {own.rule.name for own in numerics.alerts}
@@ -118,18 +121,17 @@ def test_an_optimizer_that_is_handed_over_feeds_rules_of_skips(rows, tmp_path):
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     feed = iter(torch.utils.data.DataLoader(packed, ROWS, drop_last=True))
-    with (
-        pytest.raises(ZeroDivisionError),
-        Alerts(folder, file_of(*rules)) as alerts,
-        TrainingMonitor(folder, corpus, alerts=alerts, optimizer=optimizer) as monitor,
-    ):
-        for step in range(1, 11):
-            monitor.batch(next(feed)["tags"])
-            if step != 7:
-                model(torch.ones(1, 2)).sum().backward()
-                optimizer.step()
-            monitor.step(3.0)
+    alerts = Alerts(folder, file_of(*rules))
+    monitor = TrainingMonitor(folder, corpus, alerts=alerts, optimizer=optimizer)
+    for step in range(1, 11):
+        monitor.batch(next(feed)["tags"])
+        if step != 7:
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        monitor.step(3.0)
+    with pytest.raises(ZeroDivisionError), monitor:
         raise ZeroDivisionError
+    alerts.close()
     incidents, states = told(alerts.response)
     assert list(incidents) == ["step00000007-skips", "step00000010-failed"]
     assert incidents["step00000010-failed"][2][0]["detail"] == {"error": "ZeroDivisionError"}
@@ -159,7 +161,9 @@ def test_what_a_killed_run_could_not_send_a_watch_sends(tmp_path):
     """Its evidence is whole, and the watch says that the run is silent."""
     folder, out = tmp_path / "run", tmp_path / "sent"
     paths = f"{TESTS}:{TESTS / 'unit/live'}:{TESTS.parent}"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(folder)], env={"PYTHONPATH": paths}, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(folder)], env={"PYTHONPATH": paths}, check=False, timeout=120
+    )
     assert done.returncode == -signal.SIGKILL
     place = folder / "alerts/step00000020-nan"
     assert json.loads((place / "incident.json").read_text())["severity"] == 0

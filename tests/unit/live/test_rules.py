@@ -173,6 +173,24 @@ def test_numbers_that_no_table_holds(tmp_path):
     assert by_rule["rule3"][1] == 101
 
 
+def test_the_share_of_a_source_comes_from_counts_of_lengths(tmp_path):
+    """By source, since the counts before; its name is the statistic."""
+
+    def script(run):
+        for step in range(1, 101):
+            run.end_step()
+            if step % 10 == 0:
+                rows = {"step": [step] * 3, "source": [0, 0, -1], "length": [10, 20, 40], "begun": [0, 0, 0]}
+                run.writer.add("lengths", {**rows, "stretches": [1, 1, 1 if step < 70 else 4]})
+        run.close()
+
+    rule = {"metric": "source_mix_share", "ratio": {"below": 0.5, "healthy": 50}}
+    alerts, _ = judged(tmp_path / "run", file_of(rule), script)
+    assert alerts == [("rule0", 70, 70, pytest.approx(30 / 190 / (30 / 70)))]
+    incidents, _ = from_another(tmp_path / "run", file_of(rule))
+    assert "source_mix_share (web) is 0.157895" in str(incidents)
+
+
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
@@ -276,8 +294,14 @@ RULE = "version: 1\nrules:\n  - {name: a, about: A., severity: 1, "
         (f"{RULE}event: x, not_finite: true}}\n", "an event is counted"),
         (f"{RULE}metric: '*', not_finite: true}}\n", "goes with `absent`"),
         (f"{RULE}metric: loss, not_finite: true, runbook: nope}}\n", "no runbook `nope`"),
-        (f"{RULE}metric: loss, not_finite: true}}\n  - {{name: a, about: B., severity: 1, event: x}}\n", "the name `a`"),
-        (f"{RULE}event: x}}\ndeliver: [{{name: s, to: slack, url: 'https://hooks.example/T0/B0/s3cr3t'}}]\n", "a secret"),
+        (
+            f"{RULE}metric: loss, not_finite: true}}\n  - {{name: a, about: B., severity: 1, event: x}}\n",
+            "the name `a`",
+        ),
+        (
+            f"{RULE}event: x}}\ndeliver: [{{name: s, to: slack, url: 'https://hooks.example/T0/B0/s3cr3t'}}]\n",
+            "a secret",
+        ),
         (f"{RULE}event: x}}\ndeliver: [{{name: s, to: pagerduty, key: s3cr3t}}]\n", "`key` is a secret"),
         (f"{RULE}event: x}}\ndeliver: [{{name: s, to: webhook, url: 'https://u:s3cr3t@a.example'}}]\n", "a secret"),
         (f"{RULE}event: x}}\ndeliver: [{{name: s, to: command}}]\n", "needs `command`"),
