@@ -393,6 +393,7 @@ PYTHON = {
     "docs/howto/cluster.md": "no loop; it needs a cluster",
     "docs/howto/quarantine.md": "tests/unit/decide/quarantine/test_quarantine_docs.py",
     "docs/howto/queries.md": "tests/test_queries.py",
+    "docs/live/alerts.md": "part of a loop, which tests/unit/live/test_in_training.py runs",
     "docs/reference/api.md": "tests/test_api_page.py",
     "docs/reference/format.md": "tests/test_docs_pages.py",
     "docs/tutorial.md": "tests/test_tutorial.py",

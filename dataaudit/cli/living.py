@@ -69,34 +69,36 @@ def watch(
     sys.exit(result.exit_code)
 
 
-@click.group(short_help="Rules of a live run: draft them, acknowledge incidents.")
+@click.group(
+    short_help="Draft the rules of a live run, acknowledge its incidents.",
+    epilog=ending("dataaudit alerts draft --out alerts.yaml", codes={0: "written, or acknowledged"}),
+)
 def alerts() -> None:
-    """Rules that a live run is judged by, and its incidents."""
+    """Rules that a live run is judged by, and its incidents; `dataaudit watch` judges."""
 
 
 @alerts.command(
     short_help="Write the shipped rules, with comments.",
-    epilog=ending(
-        "dataaudit alerts draft --out alerts.yaml",
-        "dataaudit alerts draft | less",
-        codes={0: "written", 2: "wrong use"},
-    ),
+    epilog=ending("dataaudit alerts draft --out alerts.yaml", codes={0: "it is written"}),
 )
 @click.option("--out", type=FOLDER, metavar="FILE", help="Where to; stdout when left out.")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-def draft(out: Path | None, *, force: bool) -> None:
+@JSON
+def draft(out: Path | None, *, force: bool, as_json: bool) -> None:
     """Write an alerts.yaml that holds the shipped rules: read each limit, and leave out what your run does not have."""
-    from dataaudit.live.rules import default_text
+    from dataaudit.base.render.result import Written
+    from dataaudit.live.rules import default_text, load_alerts
     from dataaudit.manifest.outfiles import check_files, write_file
 
     check_files({"--out": out}, folders=())
-    if out is None:
-        print_text(default_text())
-        return
-    if out.is_file() and not force:
+    if out is not None and out.is_file() and not force:
         raise ConfigError(f"--out: {out} is there already", "Give another name, or --force to replace it.")
-    write_file(out, default_text().encode())
-    print_text(f"{out}: the shipped rules; `dataaudit watch RUNLOG --alert {out} --once` tries them\n")
+    data = default_text().encode()
+    if out is not None:
+        write_file(out, data)
+    words = "the shipped rules; `dataaudit watch RUNLOG --alert FILE --once` tries them"
+    facts = {"rules": len(load_alerts(None).rules)}
+    print_text(Written(file=out, data=data, words=words, facts=facts).shown(as_json=as_json))
 
 
 @alerts.command(
@@ -110,10 +112,12 @@ def draft(out: Path | None, *, force: bool) -> None:
 @click.argument("incident", metavar="INCIDENT")
 @click.option("--who", required=True, metavar="NAME", help="Who takes care of it.")
 @click.option("--note", required=True, metavar="TEXT", help="What is done about it.")
-def ack(runlog: Path, incident: str, who: str, note: str) -> None:
+@JSON
+def ack(runlog: Path, incident: str, who: str, note: str, *, as_json: bool) -> None:
     """Write who takes care of an incident: no reminder follows, and further messages only if it becomes graver."""
-    from dataaudit.base.text import clean
+    from dataaudit.base import text as t
     from dataaudit.live.incidents import acknowledge
 
     made = acknowledge(runlog, incident, who, note)
-    print_text(f"{clean(incident)}: acknowledged by {clean(made.who)} at {made.time}\n")
+    line = f"{t.clean(incident)}: acknowledged by {t.clean(made.who)} at {made.time}\n"
+    print_text(t.as_json(made) if as_json else line)
