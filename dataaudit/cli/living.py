@@ -23,7 +23,7 @@ _SHIPPED = "default"
             0: "no incident, or all of them acknowledged",
             1: "an incident that nobody acknowledged",
             2: "wrong use: no run log, or no such rules",
-            3: "no incident, and a rule that is `required` is not evaluated",
+            3: "no incident, and a rule that is `required` is not evaluated, or the log is damaged",
             4: "no rule is evaluated: nothing of the run is there yet",
         },
     ),

@@ -75,7 +75,7 @@ class LogTail(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record; arguments that are no plain values are left out, as the text of a tensor waits for a device."""
+        """Keep a record; arguments that are no plain values are left out: the text of a tensor waits for a device."""
         with CatchErrors():
             given = record.args.values() if isinstance(record.args, Mapping) else record.args or ()
             if not all(isinstance(own, _PLAIN) for own in (record.msg, *given)):
@@ -183,7 +183,7 @@ class Writer:
             del self._after[incident.id]
             name = self.path(incident) / "numbers-after.csv"
             with CatchErrors():
-                if name.parent.is_dir() and not name.exists() and step > incident.latest_step:
+                if name.parent.is_dir() and not name.exists() and step > incident.first_step:
                     last = incident.first_step + self._window.steps
                     rows = _numbers(self._feed, range(incident.first_step, last + 1))
                     write_synced(name, _csv(_VALUES, rows))

@@ -124,6 +124,12 @@ class Kept:
             if oldest.last_step >= rows.last_step - self._steps:
                 self.dropped += _length(oldest.columns)
 
+    def forget(self, rank: int) -> None:
+        """Let go of the rows of a rank, which began again."""
+        self._rows = deque(rows for rows in self._rows if rows.rank != rank)
+        self._stretches = deque(rows for rows in self._stretches if rows.rank != rank)
+        self._number = sum(_length(rows.columns) for rows in self._rows)
+
     def of(self, table: str) -> list[Rows]:
         """Return the rows of a table, oldest first."""
         return list(self._stretches) if table == "stretches" else [rows for rows in self._rows if rows.table == table]
@@ -174,6 +180,7 @@ class Feed:
         """Take that a rank is there, at an attempt."""
         known = self.ranks.get(rank)
         if known is None or known.attempt != attempt:
+            self.kept.forget(rank)
             self.ranks[rank] = _Rank(attempt=attempt, heard=now, began=now, tokens=0 if known is None else known.tokens)
             yield Began(rank, attempt)
 
@@ -183,7 +190,7 @@ class Feed:
         if not len(steps):
             return
         own = self.ranks[rank]
-        own.heard = max(own.heard, heard)
+        own.heard, own.step = max(own.heard, heard), max(own.step, int(steps.max()))
         self.kept.add(Rows(table, rank, int(steps.max()), columns))
         if table == "values":
             yield from self._values(rank, own, steps, columns)
@@ -237,7 +244,6 @@ class Feed:
                 numbers["loss"] = total / scored
             numbers |= own.sparse
             known = own.at_step.pop(int(step), {})
-            own.step = max(own.step, int(step))
             numbers |= _derived(own, float(ended), int(targets), known)
             for stale in [item for item in own.at_step if item < step - AVERAGED]:
                 del own.at_step[stale]

@@ -161,7 +161,7 @@ def acknowledge(runlog: Path, incident: str, who: str, note: str) -> Acknowledge
     return made
 
 
-def stored_incidents(runlog: Path) -> dict[str, dict[str, Any]]:
+def stored_incidents(runlog: Path, ending: str = "") -> dict[str, dict[str, Any]]:
     """Return the incidents whose folders lie beside a run log, by id; those that cannot be read are left out."""
     found = {}
     try:
@@ -169,7 +169,7 @@ def stored_incidents(runlog: Path) -> dict[str, dict[str, Any]]:
     except OSError:
         return {}
     for folder in folders:
-        if folder.name.startswith("."):
+        if folder.name.startswith(".") or not folder.name.endswith(ending):
             continue
         try:
             record = orjson.loads(read_safely(folder / INCIDENT_FILE))
@@ -185,15 +185,12 @@ def stored_id(runlog: Path, incident: Incident, own: Collection[str]) -> str:
 
     Rows of a step may come in another order there, and another alert of the group first.
     """
-    for name, record in stored_incidents(runlog).items():
+    ending = f"-{incident.group}" + (f"-attempt{incident.attempt}" if incident.attempt else "")
+    for name, record in stored_incidents(runlog, ending).items():
         with suppress(KeyError, TypeError):
-            same = (record["group"], record["attempt"]) == (incident.group, incident.attempt)
             room = incident.gravest.rule.cool_down
-            if (
-                same
-                and name not in own
-                and record["first_step"] - room <= incident.first_step <= record["latest_step"] + room
-            ):
+            near = record["first_step"] - room <= incident.first_step <= record["latest_step"] + room
+            if near and name not in own:
                 return name
     return incident.id
 

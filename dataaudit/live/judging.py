@@ -208,7 +208,11 @@ class Judge:
         if newest <= rule.after_step:
             return f"judged behind step {rule.after_step:,}; the newest is {newest:,}"
         if rule.ratio is not None and not any(item.median for item in self._series[rule.name].values()):
-            return f"the healthy span is not complete at step {fed.step:,}"
+            span = rule.ratio.healthy
+            which = (
+                f"of steps {span[0]:,} to {span[1]:,} was not seen" if isinstance(span, tuple) else "is not complete"
+            )
+            return f"the healthy span {which} at step {fed.step:,}"
         return ""
 
     def _why_unfed(self, rule: Rule) -> str:
@@ -274,11 +278,11 @@ class Judge:
     def _judged(self, rule: Rule, known: _Series, item: Numbers, value: float, where: tuple[int, int]) -> Alert | None:
         """Take a value of a series; return an alert where the condition is met long enough, and was not before."""
         step = item.step
+        known.began = min(known.began, step)
         if rule.mean_over > 1:
             known.averaged.append((step, value))
             while known.averaged[0][0] <= step - rule.mean_over:
                 known.averaged.popleft()
-            known.began = min(known.began, step)
             if step - known.began + 1 < rule.mean_over:
                 return None
             value = sum(own for _, own in known.averaged) / len(known.averaged)
@@ -346,7 +350,7 @@ def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tu
     if rule.threshold is not None:
         return rule.threshold.met(value), value, f"{words}; the rule is {rule.threshold.words()}"
     if rule.ratio is not None:
-        median = _healthy(rule, rule.ratio, known, step, value)
+        median = _healthy(rule.ratio, known, step, value)
         if not median:
             return False, value, ""
         number = value / median
@@ -364,10 +368,10 @@ def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tu
     return not math.isfinite(value), value, words
 
 
-def _healthy(rule: Rule, ratio: Ratio, known: _Series, step: int, value: float) -> float | None:
+def _healthy(ratio: Ratio, known: _Series, step: int, value: float) -> float | None:
     """Return the median of a series in its healthy span; None until that is over."""
     span = ratio.healthy
-    first, last = span if isinstance(span, tuple) else (rule.after_step + 1, rule.after_step + span)
+    first, last = span if isinstance(span, tuple) else (known.began, known.began + span - 1)
     if known.median is None and step <= last:
         if step >= first and math.isfinite(value) and len(known.healthy) < _MOST_SPAN:
             known.healthy.append(value)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dataaudit.base.errors import ExitCode
+from dataaudit.base.errors import CatchErrors, ExitCode
 from dataaudit.base.text import clean, plural
 from dataaudit.live.alerts import Response, boxes_of
 from dataaudit.live.delivery import Boxes
@@ -75,9 +75,13 @@ class Watch:
 
     def follow(self, interval: float, ended: threading.Event, show: Callable[[str], None]) -> None:
         """Look again and again until the run is closed on all ranks, or somebody ends it; show what is new."""
-        shown = 0
+        shown, failed = 0, ""
         while not ended.is_set():
-            self.look()
+            with CatchErrors() as call:
+                self.look()
+            if call.error is not None and call.origin != failed:
+                show(f"a look failed ({call.origin}), and is tried again\n")
+            failed = call.origin
             for incident in self.response.incidents.all[shown:]:
                 show(_line(self.response.facts(incident)))
             shown = len(self.response.incidents.all)
@@ -96,12 +100,11 @@ class Watch:
             known = acknowledged(self.response.evidence.path(incident))
             ack = None if known is None else {"who": known.who, "note": known.note, "time": known.time}
             incidents.append({**self.response.facts(incident), "acknowledged": ack})
-        code = ExitCode.PASS
         required = {rule.name for rule in self.response.file.rules if rule.required}
-        if all(state.state == "not_evaluated" for state in states):
+        unfed = {state.rule for state in states if state.state == "not_evaluated"}
+        code = ExitCode.NOT_EVALUATED if unfed & required or self._follower.damaged else ExitCode.PASS
+        if len(unfed) == len(states) and not self._follower.damaged:
             code = ExitCode.NOTHING_EVALUATED
-        elif any(state.state == "not_evaluated" and state.rule in required for state in states):
-            code = ExitCode.NOT_EVALUATED
         if any(own["acknowledged"] is None for own in incidents):
             code = ExitCode.BUDGET_EXCEEDED
         ranks = [

@@ -200,6 +200,7 @@ def test_the_share_of_a_source_comes_from_counts_of_lengths(tmp_path):
         ({"metric": "val_loss", "threshold": {"above": 9}}, "came last at step 20 (rank 0), and step 300 has none"),
         ({"metric": "loss", "threshold": {"above": 9}, "after_step": 500}, "judged behind step 500"),
         ({"metric": "loss", "ratio": {"above": 9, "healthy": 500}}, "healthy span is not complete"),
+        ({"metric": "loss", "ratio": {"above": 9, "healthy": [900, 950]}}, "of steps 900 to 950 was not seen"),
         ({"event": "alarm", "fed_by": ["attn_entropy"]}, "somebody looks for `alarm`: attn_entropy"),
         ({"event": "alarm"}, "has no `fed_by`"),
         ({"metric": "loss", "threshold": {"above": 1}, "silence": {"until_step": 400}}, "silenced up to step 400"),
@@ -235,6 +236,18 @@ def test_each_rank_and_attempt_is_judged_by_itself(tmp_path):
     incidents, _ = from_another(folder, file_of({"metric": "loss", "not_finite": True}))
     assert list(incidents) == ["step00000015-rule0", "step00000015-rule0-attempt1"]
     assert {own["rank"] for _, _, alerts in incidents.values() for own in alerts} == {1}
+
+
+def test_a_run_that_goes_on_has_a_healthy_span_of_its_own(tmp_path):
+    """It begins with the first step that is judged."""
+    folder = tmp_path / "run"
+    for first, low in ((1, 2.0), (5_001, 1.0)):
+        run = Run(folder, first=first)
+        for step in range(30):
+            run.end_step(loss=low if step >= 20 else 4.0)
+        run.close()
+    incidents, _ = from_another(folder, file_of({"metric": "loss", "ratio": {"below": 0.6, "healthy": 10}}))
+    assert list(incidents) == ["step00000021-rule0", "step00005021-rule0-attempt1"]
 
 
 def test_the_slowest_rank_is_named(tmp_path):
