@@ -76,7 +76,7 @@ class Response:
         """Alerts of rules that were silent, by rule."""
         digest = hashlib.sha256(orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
         self.evidence = Writer(runlog, self.feed, window, f"sha256:{digest}", log=log, tail=tail)
-        self._reminds, self._ran = reminds, False
+        self._reminds, self._in_process = reminds, tail is not None
 
     def take(self, items: Iterable[Item]) -> None:
         """Take items of the feed."""
@@ -120,7 +120,7 @@ class Response:
         incident, news, changed = self.incidents.join(alert, attempt, firing=firing)
         if news == "opened":
             incident.id = stored_id(self.runlog, incident, {own.id for own in self.incidents.all})
-            if self.evidence.publish(incident):
+            if self.evidence.publish(incident) and self._in_process:
                 _LOG.warning("step %d: alert, severity %d: %s", alert.step, incident.severity, alert.words)
         elif changed or incident.number & (incident.number - 1) == 0:
             self.evidence.renew(incident)

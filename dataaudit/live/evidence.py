@@ -169,7 +169,7 @@ class Writer:
     def renew(self, incident: Incident) -> None:
         """Write the record of an incident anew."""
         with CatchErrors() as call:
-            if (place := self.path(incident)).is_dir():
+            if (place := self.path(incident)).is_dir() and incident.id in self._missing:  # it is this process's own
                 replace_synced(place / INCIDENT_FILE, self._document(incident))
         if call.error is not None:
             self.failures.append(f"{incident.id}: {call.origin}")

@@ -90,8 +90,7 @@ class Fed:
     """When it was fed, by rank, seconds since 1970."""
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """How a rule stands: ``ok``, ``firing`` or ``not_evaluated``, with the reason."""
 
     rule: str
@@ -99,10 +98,7 @@ class State:
     state: str
     why: str
     last_step: int | None
-
-    def document(self) -> dict[str, Any]:
-        """Return it in plain types."""
-        return {name: getattr(self, name) for name in ("rule", "severity", "state", "why", "last_step")}
+    """Step that fed it last."""
 
 
 class Judge:

@@ -8,6 +8,7 @@ the same alerts, whoever reads it and whenever; only an absence in seconds asks 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections import Counter
 from importlib import resources
@@ -181,28 +182,10 @@ class Rule(_Model):
         return self
 
     def words(self) -> str:
-        """Return the condition in words."""
-        subject = self.metric or self.event
-        match self.condition:
-            case "threshold":
-                assert self.threshold is not None
-                span = f" for {self.threshold.for_:,} steps" if self.threshold.for_ > 1 else ""
-                return f"{subject} {self.threshold.words()}{span}"
-            case "ratio":
-                assert self.ratio is not None
-                return f"{subject} {self.ratio.words()} times its healthy median"
-            case "change":
-                assert self.change is not None
-                unit = "relative change" if self.change.relative else "change"
-                return f"{unit} of {subject} over {self.change.over:,} steps {self.change.words()}"
-            case "absent":
-                assert self.absent is not None
-                span = f"{self.absent.steps:,} steps" if self.absent.steps else f"{self.absent.seconds:g} s"
-                return f"no {'row' if subject == '*' else subject} for {span}"
-            case "not_finite":
-                return f"{subject} is NaN or infinite"
-        count = self.count or Count()
-        return f"{count.at_least} x {subject} within {count.within:,} steps" if self.count else f"an event {subject}"
+        """Return the condition as the file has it."""
+        own = getattr(self, self.condition) or Count()
+        shown = own if own is True else own.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+        return f"{self.metric or self.event}, {self.condition}: {json.dumps(shown)}"
 
 
 class Destination(_Model):

@@ -116,7 +116,7 @@ class Watch:
             steps=max((own.step for own in feed.ranks.values()), default=0),
             ranks=ranks,
             incidents=incidents,
-            rules=[state.document() for state in states],
+            rules=[state._asdict() for state in states],
             silenced=dict(self.response.silenced),
             damaged=self._follower.damaged,
             deliveries=self.response.boxes.report(),

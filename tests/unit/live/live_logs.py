@@ -98,7 +98,7 @@ def told(response):
     incidents = {
         own.id: (own.severity, own.number, [alert.document() for alert in own.alerts]) for own in response.incidents.all
     }
-    return incidents, [state.document() for state in response.states()]
+    return incidents, [state._asdict() for state in response.states()]
 
 
 def in_the_process(folder, file, script, deliver=()):
