@@ -49,7 +49,7 @@ class Response:
         runlog: Folder of the run log.
         file: The rules.
         boxes: Where messages go.
-        ranks: Processes of the run whose rows come here.
+        ranks: Processes of the run; None where only this process's own rows come.
         log: A file whose end is evidence.
         tail: The process's own log.
         reminds: Whether reminders are sent.
@@ -61,7 +61,7 @@ class Response:
         file: AlertsFile,
         boxes: Boxes,
         *,
-        ranks: int = 1,
+        ranks: int | None = None,
         log: Path | None = None,
         tail: LogTail | None = None,
         reminds: bool = True,

@@ -23,6 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ FIRST_DELAY, LONGEST_DELAY, LONGEST_ASKED = 1.0, 60.0, 600.0
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 _PAGERDUTY_SEVERITY = ("critical", "error", "warning")
 _LOG = logging.getLogger("dataaudit")
+_LOOK_SECONDS = 0.5
+"""Between two looks whether another process has sent a message."""
 _TEMPORARY = frozenset({408, 425, 429})
 
 
@@ -91,10 +94,20 @@ class Outbox:
         name: Of the destination.
         send: Sends a message, or raises.
         severity: The least grave messages that are taken.
+        shared: Whether other processes of the run send there, too: the first of them does.
+        size: Messages that may wait.
+        first: Seconds before the second attempt.
     """
 
     def __init__(
-        self, name: str, send: Send, severity: int = 2, *, size: int = QUEUE, first: float = FIRST_DELAY
+        self,
+        name: str,
+        send: Send,
+        severity: int = 2,
+        *,
+        shared: bool = True,
+        size: int = QUEUE,
+        first: float = FIRST_DELAY,
     ) -> None:
         self.name, self.severity = name, severity
         self.sent = 0
@@ -102,8 +115,9 @@ class Outbox:
         """Messages that were too many, or were given up."""
         self.failure = ""
         """Why the latest attempt failed; empty when it did not."""
-        self._send, self._size, self._first = send, size, first
+        self._send, self._shared, self._size, self._first = send, shared, size, first
         self._waiting: list[_Waiting] = []
+        self._claims: set[Path] = set()
         self._sending: _Waiting | None = None
         self._numbers = 0
         self._closing: float | None = None
@@ -136,6 +150,9 @@ class Outbox:
             self._closing = time.monotonic() + seconds
             self._changed.notify()
         self._thread.join(seconds + 1.0)
+        for path in self._claims:  # what was not sent, another process may send now
+            with suppress(OSError):
+                path.unlink()
         with self._changed:
             if self._waiting:
                 _LOG.warning("alerts: %s did not take %d messages (%s)", self.name, len(self._waiting), self.failure)
@@ -169,9 +186,13 @@ class Outbox:
     def _try(self, item: _Waiting) -> None:
         message, news = item.message, str(item.message.facts["news"])
         deliveries = Deliveries(message.folder)
-        item.attempts += 1
         refused: Refused | None = None
-        if not deliveries.done(self.name, message.severity, news):
+        done = self._shared and deliveries.done(self.name, message.severity, news)
+        if not done and self._shared and not deliveries.claim(self.name, message.severity, news, self._claims):
+            item.due = time.monotonic() + _LOOK_SECONDS
+            return
+        item.attempts += 1
+        if not done:
             with CatchErrors() as call:
                 self._send(message)
             if call.error is not None:
@@ -218,7 +239,7 @@ def missing_variables(destinations: Iterable[Destination]) -> list[str]:
 
 def called(name: str, function: Callable[[dict[str, Any]], object]) -> Outbox:
     """Return the outbox of a function, which is given the facts of a message."""
-    return Outbox(name, lambda message: function(dict(message.facts)))
+    return Outbox(name, lambda message: function(dict(message.facts)), shared=False)
 
 
 def _slack(destination: Destination, message: Message) -> None:

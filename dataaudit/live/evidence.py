@@ -23,9 +23,11 @@ import hashlib
 import io
 import logging
 import os
+import platform
 import secrets
 import shutil
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -45,6 +47,8 @@ from dataaudit.live.rules import Evidence, runbook
 from dataaudit.runlog.format import ATTRIBUTION_FILE, RUN_FILE
 from dataaudit.runlog.reader import RunLog, load_run
 
+_CLAIM_SECONDS = 60.0
+"""After which another process sends what was begun to be sent, and was not."""
 _LOG_LINES, _LOG_BYTES = 500, 64 << 10
 _PLAIN = (str, int, float, type(None))
 _VALUES = ("rank", "step", "metric", "layer", "head", "stat", "value")
@@ -258,7 +262,7 @@ class Writer:
 
 
 class Deliveries:
-    """What was sent of an incident, beside its evidence."""
+    """What was sent of an incident, beside its evidence, by whichever process came first."""
 
     _lock = threading.Lock()
 
@@ -276,6 +280,22 @@ class Deliveries:
                 if same and record.get("severity", 3) <= severity:
                     return True
         return False
+
+    def claim(self, destination: str, severity: int, news: str, own: set[Path]) -> bool:
+        """Return whether this process is to send: no other began to, or it began long ago, or it is dead."""
+        path = self._path.with_name(f".{destination}-{news}-{severity}.sending")
+        with CatchErrors():
+            if path in own:
+                return True
+            try:
+                with path.open("x") as file:
+                    file.write(f"{platform.node()} {os.getpid()}")
+                own.add(path)
+            except FileExistsError:
+                host, _, process = path.read_text("utf-8").rpartition(" ")
+                dead = host == platform.node() and not Path(f"/proc/{process}").exists()
+                return time.time() - path.stat().st_mtime > _CLAIM_SECONDS or dead
+        return True
 
     def add(self, record: dict[str, Any]) -> None:
         """Append a record."""

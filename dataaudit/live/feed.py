@@ -160,17 +160,20 @@ class Feed:
 
     Args:
         wanted: Metrics that rules name; values of others are only kept for evidence.
-        ranks: Processes of the run whose rows come here.
+        ranks: Processes of the run; None where only this process's own rows come.
         steps: Newest steps that are kept for evidence.
         batches: Newest steps whose stretches are kept.
     """
 
-    def __init__(self, wanted: Collection[str], ranks: int = 1, *, steps: int = 200, batches: int = 8) -> None:
+    def __init__(
+        self, wanted: Collection[str], ranks: int | None = None, *, steps: int = 200, batches: int = 8
+    ) -> None:
         self.ranks: dict[int, _Rank] = {}
         self.kept = Kept(steps, batches)
         self._wanted = frozenset(wanted) | _NEEDED
         self._beginnings = tuple(name.removesuffix("*") for name in wanted if name.endswith(".*"))
-        self._number = ranks
+        self.expected = ranks
+        """Processes of the newest attempt; None where other ranks are not seen."""
         self.sources: Sequence[str] = ()
         """Names of sources, by their places."""
         self._rank_times: dict[int, dict[int, float]] = {}
@@ -201,6 +204,13 @@ class Feed:
         elif table == "lengths":
             yield from _shares(rank, steps, columns, self.sources)
 
+    def _newest(self) -> int:
+        return max(own.attempt for own in self.ranks.values())
+
+    def runs(self, rank: int) -> bool:
+        """Return whether a rank is of the newest attempt, which may have fewer."""
+        return self.expected is None or rank < self.expected
+
     def _values(self, rank: int, own: _Rank, steps: np.ndarray, columns: Columns) -> Iterator[Item]:
         metrics, stats = _texts(columns["metric"]), _texts(columns["stat"])
         groups: dict[tuple[int, str, str], list[int]] = {}
@@ -224,8 +234,13 @@ class Feed:
                 detail = orjson.loads(text)
             known = detail if call.error is None and isinstance(detail, dict) else {}
             if kind in {"started", "resumed"}:
-                own.sparse = dict(known.get("sparse", {}))
-            if kind == "vitals" and "opt_state_finite" in known.get("metrics", {}):
+                given, ranks = known.get("sparse"), known.get("ranks")
+                numbers = given.items() if isinstance(given, dict) else ()
+                own.sparse = {name: float(value) for name, value in numbers if isinstance(value, int | float)}
+                if self.expected is not None and type(ranks) is int and own.attempt == self._newest():
+                    self.expected = ranks
+            measured = known.get("metrics")
+            if kind == "vitals" and isinstance(measured, dict) and "opt_state_finite" in measured:
                 own.sparse.pop("opt_state_finite", None)  # vitals measure it in place of the monitor
             own.closed = kind == "closed"
             yield Happened(rank, int(step), kind, known)
@@ -255,11 +270,11 @@ class Feed:
 
     def _straggler(self, rank: int, step: int, known: Mapping[str, float]) -> Iterator[Item]:
         """Yield how much longer the slowest rank works than the median of ranks, where all of them are known."""
-        if self._number < 2 or "rank_time" not in known:
+        if self.expected is None or self.expected < 2 or "rank_time" not in known:
             return
         times = self._rank_times.setdefault(step, {})
         times[rank] = known["rank_time"]
-        if len(times) < self._number:
+        if len(times) < self.expected:
             while len(self._rank_times) > 4 * AVERAGED:
                 del self._rank_times[min(self._rank_times)]
             return

@@ -166,7 +166,12 @@ class Judge:
                     self._feed_rule(rule, rank, own.step, "the clock")
                 known = self._of(rule, (rank, "", "", -1, -1))
                 silent = now - since
-                met = silent > rule.absent.seconds and not own.closed and own.step >= rule.after_step
+                met = (
+                    silent > rule.absent.seconds
+                    and not own.closed
+                    and self._feed.runs(rank)
+                    and own.step >= rule.after_step
+                )
                 if met and not known.firing:
                     what = "row" if rule.metric == ANY_ROW else rule.metric
                     words = f"no {what} of rank {rank} for {silent:,.0f} s; its newest step is {own.step:,}"
@@ -297,14 +302,17 @@ class Judge:
 
     def _happened(self, rule: Rule, item: Happened) -> Alert | None:
         self._feed_rule(rule, item.rank, item.step, f"event {item.kind}")
-        if any(item.detail.get(name) != value for name, value in rule.where.items()) or item.step <= rule.after_step:
+        if (
+            any(item.detail.get(name) != value for name, value in rule.where.items())
+            or 0 < item.step <= rule.after_step
+        ):
             return None
-        layer, head = (int(item.detail.get(name, -1)) for name in ("layer", "head"))
+        layer, head = (_integer(item.detail.get(name), -1) for name in ("layer", "head"))
         if rule.layer not in {None, layer} or rule.head not in {None, head}:
             return None
         known = self._of(rule, (item.rank, "", "", -1, -1))
         count = rule.count
-        known.recent.append((item.step, float(item.detail.get("first_step", item.step))))
+        known.recent.append((item.step, float(_integer(item.detail.get("first_step"), item.step))))
         within = count.within if count is not None else 1
         while known.recent[0][0] <= item.step - within:
             known.recent.popleft()
@@ -332,6 +340,11 @@ class Judge:
                 alerts.append(Alert(rule, item.rank, item.step, last, -1, -1, None, {}, words))
             known.firing = met
         return alerts
+
+
+def _integer(value: object, default: int) -> int:
+    """Return a whole number of an event, which anybody may have written."""
+    return value if type(value) is int else default
 
 
 def _place(layer: int, head: int) -> str:

@@ -61,14 +61,14 @@ class Watch:
         boxes = boxes_of(file) if send else Boxes()
         self._follower = Follower(runlog, run)
         self.response = Response(runlog, file, boxes, ranks=run.ranks, log=log)
-        self._run, self._began = run, _seconds(run.started)
+        self._began = _seconds(run.started)
 
     def look(self) -> None:
         """Judge what came since the last time."""
         feed = self.response.feed
         self.response.take(self._follower.feed_into(feed))
         now = time.time()
-        for rank in range(self._run.ranks):  # a rank that never wrote is silent since the run, or this watch, began
+        for rank in range(feed.expected or 1):  # a rank that never wrote is silent since the run, or this watch, began
             if rank not in feed.ranks:
                 self.response.take(feed.begin(rank, -1, self._began))
         self.response.tick(now)
@@ -85,8 +85,9 @@ class Watch:
             for incident in self.response.incidents.all[shown:]:
                 show(_line(self.response.facts(incident)))
             shown = len(self.response.incidents.all)
-            ranks = self.response.feed.ranks.values()
-            if ranks and all(own.closed for own in ranks):
+            feed = self.response.feed
+            ranks = dict(feed.ranks)
+            if ranks and all(own.closed or not feed.runs(rank) for rank, own in ranks.items()):
                 break
             ended.wait(interval)
 

@@ -289,6 +289,57 @@ def test_what_one_process_sent_another_does_not_send_again(tmp_path, monkeypatch
     assert sorted(out.read_text().split()) == ["step00000020-numerics", "step00000020-other", "step00000020-other"]
 
 
+def test_ranks_that_see_the_same_send_it_once(tmp_path):
+    """Each has alerts of its own; the first that begins to send does. A function is called by each."""
+    folder, out, called = tmp_path / "run", tmp_path / "sent", []
+    slow = {"name": "c", "to": "command", "command": ["sh", "-c", f'sleep 1; echo "$DATAAUDIT_INCIDENT" >> {out}']}
+    file = file_of(NOT_FINITE, deliver=[slow])
+    ranks = [Alerts(folder, file, deliver=[called.append]) for _ in range(4)]
+    runs = [Run(folder, rank, 4, alerts=alerts) for rank, alerts in enumerate(ranks)]
+    for step in range(1, 11):
+        for run in runs:
+            run.end_step(loss=NAN if step == 5 else 3.0)
+    for run, alerts in zip(runs, ranks, strict=True):
+        run.close()
+        alerts.close()
+    assert out.read_text().split() == ["step00000005-numerics"]
+    assert len(called) == 4
+    assert [own.name for own in (folder / "alerts").iterdir()] == ["step00000005-numerics"]
+
+
+def test_ranks_that_a_resumed_run_lacks_are_not_silent(tmp_path):
+    """The newest attempt says how many it has."""
+    folder = tmp_path / "run"
+    for rank in range(3):
+        run = Run(folder, rank, 3)
+        run.end_step()
+        run.writer.close()
+    run = Run(folder, 0, 3, first=2)
+    run.happen("resumed", ranks=1)
+    run.end_step()
+    run.writer.close()
+    watch = Watch(folder, file_of({"metric": "*", "absent": {"seconds": 60}, "name": "silent"}), send=False)
+    watch.look()
+    watch.response.tick(time.time() + 90)
+    (incident,) = watch.response.incidents.all
+    assert incident.ranks == {0}
+
+
+@pytest.mark.parametrize("odd", [None, "x", [1], {"a": 1}, True, 2.5])
+def test_events_of_any_shape_are_judged(tmp_path, odd):
+    """Anybody may write an event; its detail is what it is."""
+    names = ("layer", "head", "first_step", "value", "what", "metric", "metrics", "sparse", "ranks")
+
+    def script(run):
+        for kind in ("started", "vitals", "alarm", "closed"):
+            run.happen(kind, **dict.fromkeys(names, odd))
+        run.end_step()
+        run.close()
+
+    alerts, _ = judged(tmp_path / "run", file_of({"event": "alarm"}, NOT_FINITE), script)
+    assert [own[0] for own in alerts] == ["rule0"]
+
+
 def test_of_another_order_of_rows_comes_the_same_incident(tmp_path):
     """A watch whose first alert of the group is another joins the folder that is there, and sends nothing again."""
     folder = tmp_path / "run"

@@ -196,7 +196,7 @@ def test_a_slow_or_dead_server_makes_nobody_wait(serve, tmp_path):
     """Messages are handed over at once; what could not be sent is named when it ends."""
     slow, dead = serve(wait=5.0), serve()
     dead.close()
-    boxes = [webhook(slow, timeout=0.2), webhook(dead)]
+    boxes = [webhook(slow, timeout=0.2), webhook(dead, name="dead")]
     for box in boxes:
         box.put(message(tmp_path, 0))
         wait_until(lambda box=box: box.failure)
@@ -258,7 +258,9 @@ def test_a_command_gets_facts_by_its_environment(tmp_path):
     assert out.read_text() == "SEV1 7b$(touch pwned); 'x'"
     for command, why in (("/not/there", "no such program"), (sys.executable, "ended with 3")):
         arguments = [command, "-c", "raise SystemExit(3)"]
-        box = outbox(Destination.model_validate({**destination, "name": "other", "command": arguments}), first=0.001)
+        box = outbox(
+            Destination.model_validate({**destination, "name": why.split()[0], "command": arguments}), first=0.001
+        )
         box.put(message(tmp_path, 1))
         wait_until(lambda box=box: box.dropped)
         box.close(1)
