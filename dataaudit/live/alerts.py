@@ -144,7 +144,7 @@ class Response:
         folder = self.evidence.path(incident)
         failed = next((own for own in reversed(self.evidence.failures) if own.startswith(f"{incident.id}:")), "")
         return {
-            "news": news,
+            "news": f"reminder-{incident.reminders}" if news == "reminder" else news,
             "incident": incident.id,
             "severity": incident.severity,
             "group": incident.group,

@@ -508,7 +508,7 @@ def test_an_acknowledged_incident_is_sent_again_only_if_it_becomes_graver(tmp_pa
     (folder / "alerts/step00000001-g/ack.json").unlink()
     for _ in range(9):
         response.tick(time.time())
-    assert sent[2:] == [("reminder", 0)] * incidents_module.REMINDERS
+    assert sent[2:] == [(f"reminder-{number}", 0) for number in range(1, incidents_module.REMINDERS + 1)]
     run.close()
 
 
