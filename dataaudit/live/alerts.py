@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import logging
 import os
@@ -224,6 +225,7 @@ class Alerts:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="dataaudit-alerts", daemon=True)
         self._thread.start()
+        atexit.register(self.close)  # what an error ends is sent, too
 
     def __enter__(self) -> Self:
         return self
@@ -261,6 +263,7 @@ class Alerts:
         if self._closed:
             return
         self._closed = True
+        atexit.unregister(self.close)
         with suppress(queue.Full):  # a disk that does not answer ends no run's end
             self._queue.put(None, timeout=_CLOSE_SECONDS)
         self._thread.join(3 * _CLOSE_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -176,3 +177,28 @@ def test_what_a_killed_run_could_not_send_a_watch_sends(tmp_path):
     watch.look()
     watch.close()
     assert sorted(out.read_text().split()) == ["step00000020-nan", "step00000030-silent"]
+
+
+ENDED = """
+import sys
+from pathlib import Path
+from live_logs import Run, file_of
+from dataaudit.live.alerts import Alerts
+folder, out = Path(sys.argv[1]), sys.argv[2]
+hook = {"name": "hook", "to": "command", "command": ["sh", "-c", f"echo sent >> {out}"]}
+alerts = Alerts(folder, file_of({"metric": "loss", "not_finite": True, "severity": 0}, deliver=[hook]))
+run = Run(folder, alerts=alerts)
+run.end_step(loss=float("nan"))
+raise ZeroDivisionError
+"""
+
+
+@pytest.mark.kills
+def test_what_an_error_ends_is_sent(tmp_path):
+    """Nobody closed anything."""
+    folder, out = tmp_path / "run", tmp_path / "sent"
+    paths = f"{TESTS}:{TESTS / 'unit/live'}:{TESTS.parent}"
+    command = [sys.executable, "-c", ENDED, str(folder), str(out)]
+    done = subprocess.run(command, env={"PYTHONPATH": paths, "PATH": os.environ["PATH"]}, check=False, timeout=120)
+    assert done.returncode == 1
+    assert out.read_text() == "sent\n"
