@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REACHED_BY = {
     "kills": """
         dataaudit/engine/ dataaudit/base/process.py dataaudit/base/files.py dataaudit/base/errors.py
-        dataaudit/base/cache.py dataaudit/scan/corpus/readers/ dataaudit/api/
+        dataaudit/base/cache.py dataaudit/scan/corpus/readers/ dataaudit/api/ dataaudit/live/
     """,
     "stores": "dataaudit/scan/corpus/ dataaudit/base/redact.py dataaudit/engine/",
     "judges": """
@@ -30,7 +30,7 @@ REACHED_BY = {
         dataaudit/present/ docs/ mkdocs.yml
     """,
     "torch": """
-        dataaudit/training/ dataaudit/vitals/ dataaudit/runlog/ dataaudit/base/async_copy.py examples/
+        dataaudit/training/ dataaudit/vitals/ dataaudit/live/ dataaudit/runlog/ dataaudit/base/async_copy.py examples/
         pipelines/demo_train.py tests/gpu/ tests/attention_cases.py
     """,
     "tables": """

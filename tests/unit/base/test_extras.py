@@ -84,6 +84,8 @@ READS = [
     ["attribute", "../runlog", "--manifest", DEMO],
     ["attribute", "../runlog", "--manifest", DEMO, "--json"],
     ["reconstruct", "run", "--manifest", DEMO, *TITAN, "--file", "../tokens.bin", "--steps", "1-9"],
+    ["alerts", "draft", "--out", "alerts.yaml"],
+    ["watch", "../runlog", "--alert", "--once", "--no-send"],
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
     ["../notebook.py"],
