@@ -332,9 +332,11 @@ class PartFollower:
             return [], False
         if self._schema is None:
             self._schema, self.header = read.schema, read.header
-            self.damaged |= not TABLES[self._table].schema.equals(self._schema)
+            if not TABLES[self._table].schema.equals(self._schema):
+                self.damaged = True
+                return [], False
         self._at += read.end
-        return ([] if self.damaged and read.wrong is False else read.batches), len(data) == most
+        return read.batches, len(data) == most
 
 
 def without_checksum(path: Path) -> RunLogError:
