@@ -19,6 +19,7 @@ from dataaudit.decide.diff import difference
 from dataaudit.decide.gate import document
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.quarantine import entry
+from dataaudit.live.rules import alerts_schema
 from dataaudit.manifest import core, token_proof
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.outfiles import check_folder, write_file
@@ -127,6 +128,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
         runlog.RunFile.model_json_schema,
         runlog.SCHEMA_VERSION,
     ),
+    "alerts": ("JSON Schema of alerts.yaml, rules of a live run", alerts_schema, 1),
     "runlog": ("columns, types, meanings and keys of a run log's tables", runlog_description, runlog.SCHEMA_VERSION),
 }
 """What it is of, what makes it, and the version of that form, by name."""

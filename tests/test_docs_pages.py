@@ -395,6 +395,7 @@ PYTHON = {
     "docs/howto/queries.md": "tests/test_queries.py",
     "docs/live/heartbeats.md": "tests/unit/live/test_live_page.py",
     "docs/mechanism.md": "it shards a model over ranks, as tests/unit/vitals/test_sharded.py does",
+    "docs/live/alerts.md": "part of a loop, which tests/unit/live/test_in_training.py runs",
     "docs/reference/api.md": "tests/test_api_page.py",
     "docs/reference/format.md": "tests/test_docs_pages.py",
     "docs/tutorial.md": "tests/test_tutorial.py",

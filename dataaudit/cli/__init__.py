@@ -9,6 +9,7 @@ from dataaudit.cli.building import build, sign
 from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.live import triage_log
+from dataaudit.cli.living import alerts, watch
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, ending
@@ -55,6 +56,8 @@ _COMMANDS: tuple[click.Command, ...] = (
     attribute,
     reconstruct,
     triage_log,
+    watch,
+    alerts,
     tokenize,
     map_,
     doctor,

@@ -1,6 +1,7 @@
-"""The live run: heartbeats of ranks, error events of logs, how often a run restarts.
+"""The live run: alerts with evidence, heartbeats of ranks, error events of logs, how often a run restarts.
 
-Needs no torch. ``dataaudit triage-log`` says what failed first in a run's logs.
+Needs no torch, and nothing here stops, slows or changes a run. ``dataaudit watch`` judges a run from another process,
+``dataaudit triage-log`` says what failed first in a run's logs.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from dataaudit.live.alerts import Alerts
     from dataaudit.live.heartbeats import Heartbeat, HeartbeatReport, Heartbeats, RankState
     from dataaudit.live.log_triage import Triage, failing_nodes, triage
+    from dataaudit.live.rules import load_alerts
     from dataaudit.live.run_rates import live_values, metrics_ingest_lag, restart_rate
 
 __all__ = [
+    "Alerts",
     "Heartbeat",
     "HeartbeatReport",
     "Heartbeats",
@@ -20,12 +24,15 @@ __all__ = [
     "Triage",
     "failing_nodes",
     "live_values",
+    "load_alerts",
     "metrics_ingest_lag",
     "restart_rate",
     "triage",
 ]
 
 _HOMES = {
+    "Alerts": "alerts",
+    "load_alerts": "rules",
     **dict.fromkeys(("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"), "heartbeats"),
     **dict.fromkeys(("Triage", "failing_nodes", "triage"), "log_triage"),
     **dict.fromkeys(("live_values", "metrics_ingest_lag", "restart_rate"), "run_rates"),

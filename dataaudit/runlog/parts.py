@@ -231,8 +231,9 @@ def read_part(path: Path, table: str) -> ReadPart | None:
 class _Read:
     """What could be read of the bytes of a part, up to what is cut off or damaged."""
 
-    def __init__(self, data: bytes) -> None:
-        self.schema: pa.Schema | None = None
+    def __init__(self, data: bytes, schema: pa.Schema | None = None) -> None:
+        self.schema = schema
+        """Of the part; given where the bytes begin behind it."""
         self.batches: list[pa.RecordBatch] = []
         self.end = 0
         """Bytes of what was read."""
@@ -258,6 +259,11 @@ class _Read:
                 return
             self.batches.append(pa.ipc.read_record_batch(message, self.schema))
             self.end = source.tell()
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a whole batch is not what was written."""
+        return self._wrong
 
     @property
     def header(self) -> PartHeader | None:
@@ -294,6 +300,43 @@ class _Read:
                     return True
             at = self._data.find(_BEGIN, at + 1)
         return False
+
+
+class PartFollower:
+    """Reads a part while it is written: each batch once, when it is whole."""
+
+    def __init__(self, path: Path, table: str) -> None:
+        self.header: PartHeader | None = None
+        """The head of the part; None until it is whole."""
+        self.damaged = False
+        """Whether a batch is not what was written: nothing behind it is read."""
+        self._path, self._table, self._at = path, table, 0
+        self._schema: pa.Schema | None = None
+
+    def read(self, most: int) -> tuple[list[pa.RecordBatch], bool]:
+        """Return batches that were not read before, and whether more may be there than so many bytes hold.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        if self.damaged:
+            return [], False
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            data = file.read(most)
+            read = _Read(data, self._schema)
+            if not read.end and len(data) == most:  # a batch that is larger
+                read = _Read(data + file.read(), self._schema)
+        self.damaged = read.wrong
+        if not read.end:
+            return [], False
+        if self._schema is None:
+            self._schema, self.header = read.schema, read.header
+            if not TABLES[self._table].schema.equals(self._schema):
+                self.damaged = True
+                return [], False
+        self._at += read.end
+        return read.batches, len(data) == most
 
 
 def without_checksum(path: Path) -> RunLogError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,6 +172,10 @@ class RankWriter:
         self.lost = Losses()
         self.flagged: set[int] = set()
         """Steps around which all stretches are kept."""
+        self.observers: list[Callable[[str, Columns], None]] = []
+        """Take the rows of each table as the log does, on its thread; they must not wait, nor change them."""
+        self.unobserved = 0
+        """Times that an observer failed; its own loss."""
         self._block_rows, self._kept_steps, self._part_steps = block_rows, kept_steps, part_steps
         self._attempt = 1 + max((attempt for attempt, _ in attempts_of(self.folder)), default=-1)
         self._waiting: dict[str, list[Columns]] = {name: [] for name in _ORDER}
@@ -185,6 +189,16 @@ class RankWriter:
     def add(self, table: str, columns: Columns) -> None:
         """Take rows of a table; they are written by :meth:`flush`."""
         self._waiting[table].append(columns)
+        for observe in self.observers:
+            with CatchErrors() as call:
+                observe(table, columns)
+            if call.error is not None:
+                self.unobserved += 1
+
+    @property
+    def attempt(self) -> int:
+        """Which start of the run this is, from 0."""
+        return self._attempt
 
     def add_step(self, step: int, columns: Columns) -> None:
         """Take the row of a step, after all else that belongs to it."""

@@ -39,8 +39,8 @@ _LOG = logging.getLogger("dataaudit")
 _KEPT_FLAGS = 64
 SPARSE = frozenset({"context", "loss_scale", "opt_state_finite"})
 """Numbers that are written at the steps where they change."""
-SPARSE_DEFAULTS = {"opt_state_finite": 1.0}
-"""What they are as long as nothing is written."""
+SPARSE_DEFAULTS = {"opt_state_finite": 1.0, "skipped_updates": 0.0}
+"""What numbers of an optimizer are where nothing is written."""
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.flops import ModelFlops, Utilisation
-from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
+from dataaudit.training.logthread import SPARSE_DEFAULTS, LogThread, MicroBatch, Numbers, Rows, Scores, Step
 from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
 from dataaudit.training.run_start import Order, begin_run, check_arguments, detector_of, process_of, untouched
@@ -50,6 +50,8 @@ from dataaudit.training.timing import Profiled, StepClock
 
 if TYPE_CHECKING:
     import torch
+
+    from dataaudit.live.alerts import Alerts
 
 T = TypeVar("T")
 BLOCK_ROWS = 64
@@ -96,6 +98,7 @@ class TrainingMonitor:
         profile_every: Steps between two steps that torch's profiler looks at: how much of them is communication and
             how much computing. A profiled step is slower and waits for the device, so none is unless it is asked for.
         flops: What the model computes for a token: ``mfu`` and ``hfu`` of each 16 steps follow.
+        alerts: Judges what is logged, in a thread of its own: :class:`dataaudit.live.Alerts`.
 
     Raises:
         ConfigError: The folder holds a log and neither ``state`` nor ``resume`` is given, or cannot be written.
@@ -125,6 +128,7 @@ class TrainingMonitor:
         tokenizer: str = "",
         profile_every: int = 0,
         flops: ModelFlops | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
         check_arguments(planned_tokens, profile_every, block_rows, order)
         self.corpus = corpus
@@ -155,6 +159,9 @@ class TrainingMonitor:
             writer = RankWriter(self.folder, self.rank, first, block_rows)
         except OSError as error:
             raise ConfigError(f"the run log {self.folder} cannot be written: {error.strerror or error}") from None
+        if alerts is not None:
+            alerts.joins(self.rank, writer.attempt)
+            writer.observers.append(alerts.take)
         self._thread = LogThread(
             writer,
             detector,
@@ -167,12 +174,15 @@ class TrainingMonitor:
         given = {"planned_tokens": planned_tokens, "tokenizer": self._tokenizer, "shift": shift}
         detail = {"program": __version__, **corpus.digests, **self._digests, "ranks": self.ranks}
         detail |= {"notes": list(corpus.notes), "told": given}
+        detail |= {"sparse": dict(SPARSE_DEFAULTS)} if self._watch.optimizers else {}
         self.add_event(self.steps, "started" if state is None else "resumed", detail)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not self._closed:
+            self.add_event(self.steps, "failed", {"error": kind.__name__})
         self.close()
 
     @property

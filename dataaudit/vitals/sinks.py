@@ -41,6 +41,16 @@ class Sink(Protocol):
         """Take an event."""
 
 
+class Observer(Protocol):
+    """Takes all rows of a rank's log as they are written; it must neither wait nor change them."""
+
+    def joins(self, rank: int, attempt: int) -> None:
+        """Take which rank it is, and which start of the run."""
+
+    def take(self, table: str, columns: Columns) -> None:
+        """Take rows of a table."""
+
+
 class Reporter:
     """Hands values and events to sinks, whose failures are no reason to end a run.
 
@@ -123,13 +133,21 @@ class RunLogSink:
         rank: Of this process.
         ranks: Processes of the run.
         first_step: The step that this attempt begins with; above 1 the folder holds a log that is gone on with.
+        alerts: Takes what is written, on the log's thread: ``Alerts`` of :mod:`dataaudit.live`.
 
     Raises:
         ConfigError: The folder holds a log already and ``first_step`` is 1, or cannot be written.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], name: str = "", *, rank: int = 0, ranks: int = 1, first_step: int = 1
+        self,
+        folder: str | os.PathLike[str],
+        name: str = "",
+        *,
+        rank: int = 0,
+        ranks: int = 1,
+        first_step: int = 1,
+        alerts: Observer | None = None,
     ) -> None:
         self.folder = Path(folder)
         if rank == 0 and first_step == 1:
@@ -148,6 +166,9 @@ class RunLogSink:
             self._writer = RankWriter(self.folder, rank, first_step, 1)
         except OSError as error:
             raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
+        if alerts is not None:
+            alerts.joins(rank, self._writer.attempt)
+            self._writer.observers.append(alerts.take)
         self._queue: queue.Queue[tuple[str, Columns] | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
         self.lost = 0
         """Items that came faster than they were written."""

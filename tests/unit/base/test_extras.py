@@ -85,6 +85,8 @@ READS = [
     ["attribute", "../runlog", "--manifest", DEMO, "--json"],
     ["reconstruct", "run", "--manifest", DEMO, *TITAN, "--file", "../tokens.bin", "--steps", "1-9"],
     ["triage-log", str(ROOT / "tests/live_logs/recorded/hang")],
+    ["alerts", "draft", "--out", "alerts.yaml"],
+    ["watch", "../runlog", "--alert", "--once", "--no-send"],
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
     ["../notebook.py"],

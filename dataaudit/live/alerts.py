@@ -1,0 +1,302 @@
+"""Alerts of a run: the judge, incidents, evidence and delivery together, in the process or beside it.
+
+::
+
+    with Alerts("runs/7b", "alerts.yaml") as alerts, TrainingMonitor("runs/7b", corpus, alerts=alerts) as monitor:
+        ...
+
+:class:`Response` is the part that has no thread and knows no source: ``dataaudit watch`` feeds it from a growing log,
+:class:`Alerts` from the rows that the process itself writes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import os
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+import orjson
+
+from dataaudit.base.errors import CatchErrors, ConfigError
+from dataaudit.live.delivery import Boxes, Message, called, missing_variables, outbox
+from dataaudit.live.evidence import LogTail, Writer
+from dataaudit.live.feed import Feed, Item, Stepped
+from dataaudit.live.incidents import REMIND_SECONDS, REMINDERS, Incident, Incidents, News, acknowledged, stored_id
+from dataaudit.live.judging import Alert, Judge, State
+from dataaudit.live.rules import AlertsFile, load_alerts
+from dataaudit.runlog.writer import Columns, event
+
+_WAITING_ITEMS = 8_192
+_TICK_SECONDS = 1.0
+_CLOSE_SECONDS = 10.0
+_LOG = logging.getLogger("dataaudit")
+_WORDS: Final = {"opened": "", "graver": "graver now: ", "reminder": "nobody acknowledged: "}
+_TABLES = frozenset({"steps", "values", "events", "stretches", "lengths"})
+
+
+class Response:
+    """Judges items of a feed, and does what alerts ask for: evidence first, then messages.
+
+    Args:
+        runlog: Folder of the run log.
+        file: The rules.
+        boxes: Where messages go.
+        ranks: Processes of the run; None where only this process's own rows come.
+        log: A file whose end is evidence.
+        tail: The process's own log.
+        reminds: Whether reminders are sent.
+    """
+
+    def __init__(
+        self,
+        runlog: Path,
+        file: AlertsFile,
+        boxes: Boxes,
+        *,
+        ranks: int | None = None,
+        log: Path | None = None,
+        tail: LogTail | None = None,
+        reminds: bool = True,
+    ) -> None:
+        self.runlog, self.file, self.boxes = runlog, file, boxes
+        wanted = {rule.metric for rule in file.rules if rule.metric} | {name for r in file.rules for name in r.fed_by}
+        window = file.evidence
+        self.feed = Feed(wanted, ranks, steps=window.steps, batches=window.batches)
+        self.judge = Judge(file.rules, self.feed)
+        self.incidents = Incidents()
+        self.silenced: Counter[str] = Counter()
+        """Alerts of rules that were silent, by rule."""
+        digest = hashlib.sha256(orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
+        self.evidence = Writer(runlog, self.feed, window, f"sha256:{digest}", log=log, tail=tail)
+        self._reminds, self._in_process = reminds, tail is not None
+
+    def take(self, items: Iterable[Item]) -> None:
+        """Take items of the feed."""
+        if not self.feed.sources:
+            self.feed.sources = self.evidence.sources()
+        for item in items:
+            for alert in self.judge.see(item):
+                self._respond(alert)
+            if isinstance(item, Stepped):
+                self.evidence.see(item.step)
+
+    def tick(self, now: float) -> None:
+        """Look at the clock: what was not heard of, and whom to remind."""
+        for alert in self.judge.tick(now):
+            self._respond(alert)
+        if not self._reminds:
+            return
+        for incident in self.incidents.all[-32:]:
+            if incident.severity or incident.reminders >= REMINDERS or now - incident.sent_at < REMIND_SECONDS:
+                continue
+            firing = any(self.judge.firing(alert.rule) for alert in incident.alerts)
+            if firing and acknowledged(self.evidence.path(incident)) is None:
+                incident.reminders += 1
+                self._send(incident, "reminder")
+
+    def close(self) -> None:
+        """Look at the clock once more, and write what followed upon incidents."""
+        self.tick(time.time())
+        newest = max((own.step for own in self.feed.ranks.values()), default=0)
+        self.evidence.see(newest, closing=True)
+
+    def _respond(self, alert: Alert) -> None:
+        now = time.time()
+        silence = alert.rule.silence
+        if silence is not None and silence.holds(alert.step, _time(now)):
+            self.silenced[alert.rule.name] += 1
+            return
+        attempt = max(0, self.feed.ranks[alert.rank].attempt)
+        group = [rule for rule in self.file.rules if rule.grouped == alert.rule.grouped and rule is not alert.rule]
+        firing = any(map(self.judge.firing, group))
+        incident, news, changed = self.incidents.join(alert, attempt, firing=firing)
+        if news == "opened":
+            incident.id = stored_id(self.runlog, incident, {own.id for own in self.incidents.all})
+            if self.evidence.publish(incident) and self._in_process:
+                _LOG.warning("step %d: alert, severity %d: %s", alert.step, incident.severity, alert.words)
+        elif changed or incident.number & (incident.number - 1) == 0:
+            self.evidence.renew(incident)
+        if news is not None:
+            known = acknowledged(self.evidence.path(incident))
+            if known is None or incident.severity < known.severity:
+                self._send(incident, news)
+
+    def _send(self, incident: Incident, news: News) -> None:
+        incident.sent_at = time.time()
+        folder = self.evidence.path(incident)
+        self.boxes.put(Message(incident.severity, self._title(incident, news), self.facts(incident, news), folder))
+
+    def _title(self, incident: Incident, news: News) -> str:
+        rule = incident.gravest.rule
+        return f"SEV{incident.severity} {_WORDS[news]}{rule.name} at step {incident.first_step:,} of {self.runlog.name}"
+
+    def facts(self, incident: Incident, news: News = "opened") -> dict[str, Any]:
+        """Return what a message says of an incident, in plain types."""
+        rule = incident.gravest.rule
+        folder = self.evidence.path(incident)
+        failed = next((own for own in reversed(self.evidence.failures) if own.startswith(f"{incident.id}:")), "")
+        return {
+            "news": f"reminder-{incident.reminders}" if news == "reminder" else news,
+            "incident": incident.id,
+            "severity": incident.severity,
+            "group": incident.group,
+            "rule": rule.name,
+            "about": rule.about,
+            "action": rule.action,
+            "step": incident.gravest.step,
+            "first_step": incident.first_step,
+            "number": incident.number,
+            "alerts": [alert.document() for alert in incident.alerts[:10]],
+            "run": self.runlog.name,
+            "runlog": str(self.runlog),
+            "evidence": f"not written: {failed}" if failed else str(folder),
+            "ack": f"dataaudit alerts ack {self.runlog} {incident.id} --who NAME --note TEXT",
+        }
+
+    def states(self) -> list[State]:
+        """Return how each rule stands."""
+        return self.judge.states()
+
+
+def _time(now: float) -> Any:
+    import datetime as dt
+
+    return dt.datetime.fromtimestamp(now, dt.UTC)
+
+
+def boxes_of(file: AlertsFile, functions: Sequence[Callable[[dict[str, Any]], object]] = ()) -> Boxes:
+    """Return the outboxes of a file, and of functions.
+
+    Raises:
+        ConfigError: The environment lacks a variable that the file names.
+    """
+    if missing := missing_variables(file.deliver):
+        raise ConfigError(
+            f"the environment has no variable {', '.join(missing)}, which `deliver` names",
+            "Set it where the process starts; its value is shown nowhere.",
+        )
+    named = [called(getattr(item, "__name__", "function"), item) for item in functions]
+    return Boxes([*map(outbox, file.deliver), *named])
+
+
+class Alerts:
+    """Judges the rows of the process's own run, in a thread of its own; nothing waits for it.
+
+    Hand it to ``TrainingMonitor(..., alerts=)`` or ``RunLogSink(..., alerts=)``, which give it all that they log.
+    Without either it is a sink for vitals: ``Vitals(..., sinks=[alerts])``.
+
+    Args:
+        folder: Of the run log; evidence lies in ``alerts`` below it.
+        rules: An ``alerts.yaml``, or what it holds; the shipped rules by default.
+        deliver: Functions that are called with the facts of a message, beside the destinations of the file.
+        rank: Of this process, where it is only a sink.
+
+    Raises:
+        ConfigError: The rules are none, or the environment lacks a variable that they name.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        rules: str | os.PathLike[str] | AlertsFile | None = None,
+        *,
+        deliver: Sequence[Callable[[dict[str, Any]], object]] = (),
+        rank: int = 0,
+    ) -> None:
+        file = rules if isinstance(rules, AlertsFile) else load_alerts(None if rules is None else Path(rules))
+        self.lost = 0
+        """Rows that came faster than they were judged, or could not be."""
+        self.failures: Counter[str] = Counter()
+        """What failed inside, by class and line; it cost itself."""
+        self._rank, self._attempt = rank, 0
+        self._tail = LogTail()
+        logging.getLogger().addHandler(self._tail)
+        self.response = Response(Path(folder), file, boxes_of(file, deliver), tail=self._tail)
+        self._queue: queue.Queue[tuple[str, Columns, float] | None] = queue.Queue(_WAITING_ITEMS)
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="dataaudit-alerts", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)  # what an error ends is sent, too
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def joins(self, rank: int, attempt: int) -> None:
+        """Take which rank's log is observed, and which start of the run this is."""
+        self._rank, self._attempt = rank, attempt
+
+    def take(self, table: str, columns: Columns) -> None:
+        """Take rows of a table of the run log as they are written."""
+        if table not in _TABLES or self._closed:
+            return
+        try:
+            self._queue.put_nowait((table, columns, time.time()))
+        except queue.Full:
+            self.lost += 1
+
+    def add_values(self, columns: Columns) -> None:
+        """Take rows of the table of values, as vitals hand them over."""
+        self.take("values", columns)
+
+    def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
+        """Take an event."""
+        self.take("events", event(step, kind, detail))
+
+    def states(self) -> list[State]:
+        """Return how each rule stands: ok, firing, or not evaluated and why."""
+        return self.response.states()
+
+    def close(self) -> None:
+        """Judge what came, send what waits for ten seconds at most, and end."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        with suppress(queue.Full):  # a disk that does not answer ends no run's end
+            self._queue.put(None, timeout=_CLOSE_SECONDS)
+        self._thread.join(3 * _CLOSE_SECONDS)
+        logging.getLogger().removeHandler(self._tail)
+        self.response.boxes.close(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        ticked = time.monotonic()
+        while True:
+            try:
+                item = self._queue.get(timeout=_TICK_SECONDS)
+            except queue.Empty:
+                item = ()  # type: ignore[assignment]
+            with CatchErrors() as call:
+                if item:
+                    self._take(*item)
+                elif item is None:
+                    self.response.close()
+                if time.monotonic() - ticked >= _TICK_SECONDS:
+                    ticked = time.monotonic()
+                    self.response.tick(time.time())
+            if call.error is not None:
+                self._failed(call)
+            if item is None:
+                return
+
+    def _take(self, table: str, columns: Columns, came: float) -> None:
+        feed = self.response.feed
+        self.response.take(feed.begin(self._rank, self._attempt, came))
+        self.response.take(feed.take(table, self._rank, columns, came))
+
+    def _failed(self, call: CatchErrors) -> None:
+        if not self.failures:
+            _LOG.warning("alerts: rows could not be judged (%s); training goes on", call.origin)
+        self.failures[call.origin] += 1
+        self.lost += 1

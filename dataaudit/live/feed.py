@@ -1,0 +1,450 @@
+"""Rows of a run as they come: numbers of a step by name, and events; from the process itself, or from a growing log.
+
+A :class:`Feed` takes rows of the tables of a run log, in the order in which a log is written, and yields what rules
+judge: :class:`Numbers` and :class:`Happened`. It adds numbers that no table holds (:data:`DERIVED`), and fills in those
+that a log writes only where they change. It keeps the newest rows for evidence.
+
+A :class:`Follower` reads the parts of all ranks of a run log as they grow, and hands each row over once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from dataaudit.base.errors import CatchErrors
+from dataaudit.runlog.format import RANKS_FOLDER, RunFile
+from dataaudit.runlog.parts import PartFollower, part_numbers, part_path, rank_folder, read_part
+from dataaudit.runlog.writer import Columns
+
+AVERAGED = 64
+"""Steps over which times are averaged: tokens per second, the share of waiting, the times of ranks."""
+ANY_ROW: Final = "*"
+"""In place of a metric: any row of a rank."""
+DERIVED: Final = {
+    "loss": "step rows with a loss: `monitor.step(loss)`",
+    "tokens_seen": "step rows with targets: `monitor.batch(tags, ...)`",
+    "tokens_per_update": "step rows with targets: `monitor.batch(tags, ...)`",
+    "tokens_per_sec": "step rows with targets and their times",
+    "dataloader_stall_frac": "waits for batches: `for batch in monitor.loader(loader)`",
+    "source_mix_share": "lengths of tagged documents by source: `monitor.batch(tags, ...)`",
+    "straggler_ratio": "times of several ranks before they meet, which `dataaudit watch RUNLOG` alone sees together",
+    "skipped_updates": "the optimizer: `TrainingMonitor(..., optimizer=)`, with `scaler=` for overflows",
+    "opt_state_finite": "the optimizer: `TrainingMonitor(..., optimizer=)`, or vitals",
+}
+"""What feeds a number that the feed makes or fills in."""
+MOST_ROWS = 400_000
+"""Rows that are kept for evidence, of all tables."""
+_READ_BYTES = 32 << 20
+_TABLES = ("steps", "events", "values", "lengths")
+"""Read in this order: the values of a step are written before its row, so those of each row are there."""
+_ORDER = {"values": 0, "lengths": 0, "events": 1, "steps": 2}
+_NEEDED = frozenset({"step_time", "dataloader_wait", "rank_time", "skipped_updates", "opt_state_finite"})
+
+
+class Numbers(NamedTuple):
+    """Values of a statistic of a metric at a step, of all layers and heads that have one."""
+
+    rank: int
+    step: int
+    metric: str
+    stat: str
+    layer: np.ndarray
+    head: np.ndarray
+    value: np.ndarray
+
+
+class Happened(NamedTuple):
+    """An event."""
+
+    rank: int
+    step: int
+    kind: str
+    detail: dict[str, Any]
+
+
+class Stepped(NamedTuple):
+    """A step ended on a rank; its numbers were handed over before."""
+
+    rank: int
+    step: int
+
+
+class Began(NamedTuple):
+    """A rank began a further attempt: what rules know of the attempt before counts no more."""
+
+    rank: int
+    attempt: int
+
+
+Item = Numbers | Happened | Stepped | Began
+
+
+class Rows(NamedTuple):
+    """Rows of a table as they came."""
+
+    table: str
+    rank: int
+    last_step: int
+    columns: Columns
+
+
+class Kept:
+    """The newest rows, by number of steps and of rows."""
+
+    def __init__(self, steps: int, batches: int) -> None:
+        self.dropped = 0
+        """Rows that were within the steps, and too many."""
+        self._steps, self._batches = steps, batches
+        self._rows: deque[Rows] = deque()
+        self._stretches: deque[Rows] = deque()
+        self._number = 0
+
+    def add(self, rows: Rows) -> None:
+        """Keep rows, and let go of the oldest."""
+        if rows.table == "stretches":
+            self._stretches.append(rows)
+            while self._stretches[0].last_step <= rows.last_step - self._batches:
+                self._stretches.popleft()
+            return
+        self._rows.append(rows)
+        self._number += _length(rows.columns)
+        while self._rows and (self._number > MOST_ROWS or self._rows[0].last_step < rows.last_step - self._steps):
+            oldest = self._rows.popleft()
+            self._number -= _length(oldest.columns)
+            if oldest.last_step >= rows.last_step - self._steps:
+                self.dropped += _length(oldest.columns)
+
+    def forget(self, rank: int) -> None:
+        """Let go of the rows of a rank, which began again."""
+        self._rows = deque(rows for rows in self._rows if rows.rank != rank)
+        self._stretches = deque(rows for rows in self._stretches if rows.rank != rank)
+        self._number = sum(_length(rows.columns) for rows in self._rows)
+
+    def of(self, table: str) -> list[Rows]:
+        """Return the rows of a table, oldest first."""
+        return list(self._stretches) if table == "stretches" else [rows for rows in self._rows if rows.table == table]
+
+
+@dataclass
+class _Rank:
+    """What is known of a rank."""
+
+    attempt: int = -1
+    step: int = 0
+    heard: float = 0.0
+    """When a row of it came, seconds since 1970."""
+    began: float = 0.0
+    """When the first row of the attempt came."""
+    closed: bool = False
+    tokens: int = 0
+    times: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=AVERAGED + 1))
+    waits: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=AVERAGED))
+    sparse: dict[str, float] = field(default_factory=dict)
+    """Numbers that are written where they differ from this."""
+    at_step: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Needed numbers of steps whose row did not come yet."""
+
+
+class Feed:
+    """Turns rows of tables into what rules judge.
+
+    Args:
+        wanted: Metrics that rules name; values of others are only kept for evidence.
+        ranks: Processes of the run; None where only this process's own rows come.
+        steps: Newest steps that are kept for evidence.
+        batches: Newest steps whose stretches are kept.
+    """
+
+    def __init__(
+        self, wanted: Collection[str], ranks: int | None = None, *, steps: int = 200, batches: int = 8
+    ) -> None:
+        self.ranks: dict[int, _Rank] = {}
+        self.kept = Kept(steps, batches)
+        self._wanted = frozenset(wanted) | _NEEDED
+        self._beginnings = tuple(name.removesuffix("*") for name in wanted if name.endswith(".*"))
+        self.expected = ranks
+        """Processes of the newest attempt; None where other ranks are not seen."""
+        self.sources: Sequence[str] = ()
+        """Names of sources, by their places."""
+        self._rank_times: dict[int, dict[int, float]] = {}
+        self._means: dict[int, deque[float]] = {}
+
+    def begin(self, rank: int, attempt: int, now: float) -> Iterator[Item]:
+        """Take that a rank is there, at an attempt."""
+        known = self.ranks.get(rank)
+        if known is None or known.attempt != attempt:
+            self.kept.forget(rank)
+            self.ranks[rank] = _Rank(attempt=attempt, heard=now, began=now, tokens=0 if known is None else known.tokens)
+            yield Began(rank, attempt)
+
+    def take(self, table: str, rank: int, columns: Columns, heard: float) -> Iterator[Item]:
+        """Take rows of a table that :meth:`begin` announced the rank of, and yield what rules judge."""
+        steps = np.asarray(columns["step"]) if "step" in columns else np.zeros(0)
+        if not len(steps):
+            return
+        own = self.ranks[rank]
+        own.heard, own.step = max(own.heard, heard), max(own.step, int(steps.max()))
+        self.kept.add(Rows(table, rank, int(steps.max()), columns))
+        if table == "values":
+            yield from self._values(rank, own, steps, columns)
+        elif table == "events":
+            yield from self._events(rank, own, columns)
+        elif table == "steps":
+            yield from self._steps(rank, own, columns)
+        elif table == "lengths":
+            yield from _shares(rank, steps, columns, self.sources)
+
+    def _newest(self) -> int:
+        return max(own.attempt for own in self.ranks.values())
+
+    def runs(self, rank: int) -> bool:
+        """Return whether a rank is of the newest attempt, which may have fewer."""
+        return self.expected is None or rank < self.expected
+
+    def _values(self, rank: int, own: _Rank, steps: np.ndarray, columns: Columns) -> Iterator[Item]:
+        metrics, stats = _texts(columns["metric"]), _texts(columns["stat"])
+        groups: dict[tuple[int, str, str], list[int]] = {}
+        for at, metric in enumerate(metrics):
+            if metric in self._wanted or (self._beginnings and metric.startswith(self._beginnings)):
+                groups.setdefault((int(steps[at]), metric, stats[at]), []).append(at)
+        layers, heads, values = (np.asarray(columns[name]) for name in ("layer", "head", "value"))
+        for (step, metric, stat), places in groups.items():
+            if metric in _NEEDED and stat == "value":
+                own.at_step.setdefault(step, {})[metric] = float(values[places[-1]])
+                if metric in own.sparse and metric != "skipped_updates":
+                    own.sparse[metric] = float(values[places[-1]])
+            yield Numbers(rank, step, metric, stat, layers[places], heads[places], values[places].astype(np.float64))
+
+    def _events(self, rank: int, own: _Rank, columns: Columns) -> Iterator[Item]:
+        rows = zip(
+            np.asarray(columns["step"]).tolist(), _texts(columns["kind"]), _texts(columns["detail"]), strict=True
+        )
+        for step, kind, text in rows:
+            with CatchErrors() as call:
+                detail = orjson.loads(text)
+            known = detail if call.error is None and isinstance(detail, dict) else {}
+            if kind in {"started", "resumed"}:
+                given, ranks = known.get("sparse"), known.get("ranks")
+                numbers = given.items() if isinstance(given, dict) else ()
+                own.sparse = {name: float(value) for name, value in numbers if isinstance(value, int | float)}
+                if self.expected is not None and type(ranks) is int and own.attempt == self._newest():
+                    self.expected = ranks
+            measured = known.get("metrics")
+            if kind == "vitals" and isinstance(measured, dict) and "opt_state_finite" in measured:
+                own.sparse.pop("opt_state_finite", None)  # vitals measure it in place of the monitor
+            own.closed = kind == "closed"
+            yield Happened(rank, int(step), kind, known)
+
+    def _steps(self, rank: int, own: _Rank, columns: Columns) -> Iterator[Item]:
+        loss = columns["user_loss"]
+        count = _length(columns)
+        losses = np.full(count, np.nan) if loss is None else np.ma.filled(np.ma.asarray(loss, np.float64), np.nan)
+        missing = np.ones(count, bool) if loss is None else np.ma.getmaskarray(np.ma.asarray(loss))
+        rest = (np.asarray(columns[name]) for name in ("step", "time", "targets", "scored", "loss_sum"))
+        for at, (step, ended, targets, scored, total) in enumerate(zip(*(item.tolist() for item in rest), strict=True)):
+            numbers: dict[str, float] = {}
+            if not missing[at]:
+                numbers["loss"] = float(losses[at])
+            elif scored:
+                numbers["loss"] = total / scored
+            numbers |= own.sparse
+            known = own.at_step.pop(int(step), {})
+            numbers |= _derived(own, float(ended), int(targets), known)
+            for stale in [item for item in own.at_step if item < step - AVERAGED]:
+                del own.at_step[stale]
+            for metric, value in numbers.items():
+                if metric in self._wanted and not (metric in own.sparse and metric in known):
+                    yield _whole(rank, int(step), metric, value)
+            yield from self._straggler(rank, int(step), known)
+            yield Stepped(rank, int(step))
+
+    def _straggler(self, rank: int, step: int, known: Mapping[str, float]) -> Iterator[Item]:
+        """Yield how much longer the slowest rank works than the median of ranks, where all of them are known."""
+        if self.expected is None or self.expected < 2 or "rank_time" not in known:
+            return
+        times = self._rank_times.setdefault(step, {})
+        times[rank] = known["rank_time"]
+        if len(times) < self.expected:
+            while len(self._rank_times) > 4 * AVERAGED:
+                del self._rank_times[min(self._rank_times)]
+            return
+        del self._rank_times[step]
+        for each, seconds in times.items():
+            self._means.setdefault(each, deque(maxlen=AVERAGED)).append(seconds)
+        means = {each: float(np.median(values)) for each, values in self._means.items()}
+        middle = float(np.median(list(means.values())))
+        if middle > 0:
+            slowest = max(means, key=lambda each: (means[each], -each))
+            yield _whole(slowest, step, "straggler_ratio", means[slowest] / middle)
+
+
+def _derived(own: _Rank, ended: float, targets: int, known: Mapping[str, float]) -> dict[str, float]:
+    """Return numbers of a step that no table holds."""
+    numbers = {}
+    if targets or own.tokens:
+        own.tokens += targets
+        own.times.append((ended, own.tokens))
+        numbers = {"tokens_seen": float(own.tokens), "tokens_per_update": float(targets)}
+        (first, before), (last, now) = own.times[0], own.times[-1]
+        if len(own.times) > AVERAGED // 4 and last > first:
+            numbers["tokens_per_sec"] = (now - before) / (last - first)
+    if "dataloader_wait" in known and known.get("step_time", 0.0) > 0:
+        own.waits.append((known["dataloader_wait"], known["step_time"]))
+        waited, took = (sum(item) for item in zip(*own.waits, strict=True))
+        if len(own.waits) > AVERAGED // 4:
+            numbers["dataloader_stall_frac"] = waited / took
+    return numbers
+
+
+def _shares(rank: int, steps: np.ndarray, columns: Columns, names: Sequence[str]) -> Iterator[Numbers]:
+    """Yield the share of each source in the targets since the counts before."""
+    source = np.asarray(columns["source"])
+    targets = np.asarray(columns["length"]) * np.asarray(columns["stretches"])
+    for step in np.unique(steps).tolist():
+        of = steps == step
+        if not (total := float(targets[of].sum())):
+            continue
+        for each in np.unique(source[of]).tolist():
+            name = names[each] if 0 <= each < len(names) else f"source {each}"
+            share = float(targets[of & (source == each)].sum()) / total
+            yield _whole(rank, step, "source_mix_share", share)._replace(stat=name)
+
+
+def _whole(rank: int, step: int, metric: str, value: float) -> Numbers:
+    return Numbers(rank, step, metric, "value", np.array([-1]), np.array([-1]), np.array([value]))
+
+
+def _length(columns: Columns) -> int:
+    return next((len(column) for column in columns.values() if column is not None), 0)
+
+
+def _texts(column: Any) -> Sequence[str]:
+    return column if isinstance(column, list) else column.tolist()
+
+
+@dataclass
+class _Part:
+    follower: PartFollower
+    rank: int
+    table: str
+    more: bool = False
+    last: int = 0
+
+
+class Follower:
+    """Reads a run log of any number of ranks as it grows.
+
+    Args:
+        folder: Of the run log.
+        run: What the run is.
+    """
+
+    def __init__(self, folder: Path, run: RunFile) -> None:
+        self.folder, self.run = folder, run
+        self.most = _READ_BYTES
+        """Bytes of a part that are read at a time."""
+        self.damaged: list[str] = []
+        """Parts that are not what was written, from some batch on."""
+        self._parts: dict[Path, _Part] = {}
+        self._waiting: list[tuple[tuple[int, int, int, int], str, int, int, pa.RecordBatch, float]] = []
+
+    def feed_into(self, feed: Feed) -> Iterator[Item]:
+        """Read what came, and yield what rules judge; until nothing more is there."""
+        while True:
+            more = self._read()
+            yield from self._hand_over(feed, more)
+            if not more:
+                return
+
+    def _read(self) -> bool:
+        """Read some of what came; return whether more is there."""
+        for table in _TABLES:
+            for rank in self._ranks():
+                for number in part_numbers(rank_folder(self.folder, rank), table):
+                    path = part_path(rank_folder(self.folder, rank), table, number)
+                    part = self._parts.setdefault(path, _Part(PartFollower(path, table), rank, table))
+                    self._read_part(path, part)
+        return any(part.more for part in self._parts.values())
+
+    def _read_part(self, path: Path, part: _Part) -> None:
+        try:
+            batches, part.more = part.follower.read(self.most)
+            heard = path.stat().st_mtime
+        except OSError:  # it is read the next time
+            return
+        if part.follower.damaged and str(path) not in self.damaged:
+            self.damaged.append(str(path))
+        header = part.follower.header
+        for batch in batches:
+            if header is None or not batch.num_rows:
+                continue
+            for step, rows in _by_step(batch):
+                key = (header.attempt, step, _ORDER[part.table], part.rank)
+                self._waiting.append((key, part.table, part.rank, header.attempt, rows, heard))
+                part.last = max(part.last, step)
+
+    def _hand_over(self, feed: Feed, more: bool) -> Iterator[Item]:
+        """Yield what is due: up to the step that the part which is read least far has reached."""
+        horizon = min((part.last for part in self._parts.values() if part.more), default=0) if more else None
+        self._waiting.sort(key=lambda item: item[0])
+        due = [item for item in self._waiting if horizon is None or item[0][1] <= horizon]
+        self._waiting = [item for item in self._waiting if horizon is not None and item[0][1] > horizon]
+        for _, table, rank, attempt, rows, heard in due:
+            yield from feed.begin(rank, attempt, heard)
+            yield from feed.take(table, rank, columns_of(rows), heard)
+
+    def _ranks(self) -> list[int]:
+        try:
+            names = os.listdir(self.folder / RANKS_FOLDER)
+        except OSError:
+            return []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _by_step(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of each step, of rows that lie together."""
+    steps = batch.column(batch.schema.get_field_index("step")).to_numpy()
+    bounds = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
+    for begin, end in itertools.pairwise(bounds):
+        yield int(steps[begin]), batch.slice(begin, end - begin)
+
+
+def columns_of(rows: pa.RecordBatch | pa.Table) -> Columns:
+    """Return rows of Arrow as columns of a log."""
+    columns: dict[str, Any] = {}
+    for name in rows.schema.names:
+        column = rows.column(name)
+        if pa.types.is_string(column.type):
+            columns[name] = column.to_pylist()
+        elif column.null_count:
+            values = np.array([np.nan if item is None else item for item in column.to_pylist()], np.float64)
+            columns[name] = np.ma.masked_array(values, mask=[item is None for item in column.to_pylist()])
+        else:
+            columns[name] = column.to_numpy()
+    return columns
+
+
+def stored_stretches(folder: Path, rank: int, steps: range) -> list[Rows]:
+    """Return the stretches that a log holds of some steps of a rank; what cannot be read is left out."""
+    found: list[Rows] = []
+    for number in reversed(part_numbers(rank_folder(folder, rank), "stretches")):
+        with CatchErrors() as call:
+            part = read_part(part_path(rank_folder(folder, rank), "stretches", number), "stretches")
+        if call.error is not None or part is None:
+            continue
+        at = part.table["step"].to_numpy()
+        if len(own := np.flatnonzero((at >= steps.start) & (at < steps.stop))):
+            found.append(Rows("stretches", rank, int(at[own].max()), columns_of(part.table.take(pa.array(own)))))
+        if part.header.first_step <= steps.start:
+            break
+    return found[::-1]

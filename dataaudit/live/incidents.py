@@ -1,0 +1,206 @@
+"""Incidents: alerts that belong together are opened, sent and acknowledged as one.
+
+An alert joins the open incident of its group and attempt; else it opens one. An incident is open while the condition of
+a rule of it is met, and ``cool_down`` steps after its latest alert. It is sent when it opens and when it becomes
+graver. Of the gravest that nobody acknowledged a reminder is sent, a few times.
+
+``RUNLOG/alerts/INCIDENT/ack.json`` says who acknowledged; the judge reads it there, in whichever process it runs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import read_safely, replacing, sync_file
+from dataaudit.base.text import clean
+from dataaudit.live.judging import Alert
+
+FOLDER = "alerts"
+ACK_FILE, INCIDENT_FILE = "ack.json", "incident.json"
+REMIND_SECONDS, REMINDERS = 1_800.0, 3
+_KEPT_ALERTS = 50
+News = Literal["opened", "graver", "reminder"]
+
+
+@dataclass
+class Incident:
+    """Alerts of a group that came close to each other."""
+
+    id: str
+    group: str
+    attempt: int
+    severity: int
+    first_step: int
+    latest_step: int
+    opened: str
+    """UTC, ISO 8601."""
+    alerts: list[Alert] = field(default_factory=list)
+    """The first alerts of it."""
+    number: int = 0
+    """Alerts of it."""
+    ranks: set[int] = field(default_factory=set)
+    reminders: int = 0
+    sent_at: float = 0.0
+
+    @property
+    def gravest(self) -> Alert:
+        """The alert that says most: the gravest, of these the first."""
+        return min(self.alerts, key=lambda alert: (alert.rule.severity, alert.first_step))
+
+    def takes(self, alert: Alert, attempt: int, *, firing: bool) -> bool:
+        """Return whether an alert belongs to it."""
+        far = alert.step - self.latest_step
+        near = -alert.rule.cool_down <= far <= alert.rule.cool_down
+        return self.group == alert.rule.grouped and self.attempt == attempt and (near or firing)
+
+    def add(self, alert: Alert) -> bool:
+        """Take an alert; return whether it says something that was not known: another rule, or another rank."""
+        new = alert.rank not in self.ranks or all(alert.rule.name != own.rule.name for own in self.alerts)
+        self.number += 1
+        self.ranks.add(alert.rank)
+        self.severity = min(self.severity, alert.rule.severity)
+        self.first_step = min(self.first_step, alert.first_step)
+        self.latest_step = max(self.latest_step, alert.step)
+        if len(self.alerts) < _KEPT_ALERTS or (new and len(self.alerts) < 4 * _KEPT_ALERTS):
+            self.alerts.append(alert)
+        return new
+
+    def document(self) -> dict[str, Any]:
+        """Return it in plain types."""
+        names = ("id", "group", "attempt", "severity", "first_step", "latest_step", "opened", "number")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "ranks": sorted(self.ranks),
+            "alerts": [alert.document() for alert in self.alerts],
+        }
+
+
+class Incidents:
+    """Groups alerts."""
+
+    def __init__(self) -> None:
+        self.all: list[Incident] = []
+
+    def join(self, alert: Alert, attempt: int, *, firing: bool) -> tuple[Incident, News | None, bool]:
+        """Return the incident of an alert, whether it is to be sent, and whether its record changed.
+
+        Args:
+            alert: The alert.
+            attempt: Of the run on its rank.
+            firing: Whether the condition of another rule of the group has been met all the time.
+        """
+        for known in reversed(self.all):
+            if known.takes(alert, attempt, firing=firing):
+                graver = alert.rule.severity < known.severity
+                changed = known.add(alert)
+                return known, "graver" if graver else None, changed or graver
+        suffix = f"-attempt{attempt}" if attempt > 0 else ""
+        severity = alert.rule.severity
+        made = Incident(
+            id=f"step{alert.step:08d}-{alert.rule.grouped}{suffix}",
+            group=alert.rule.grouped,
+            attempt=attempt,
+            severity=severity,
+            first_step=alert.first_step,
+            latest_step=alert.step,
+            opened=_now(),
+        )
+        made.add(alert)
+        self.all.append(made)
+        return made, "opened", True
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """Who acknowledged an incident, and at which severity."""
+
+    who: str
+    note: str
+    time: str
+    severity: int
+
+
+def acknowledged(folder: Path) -> Acknowledged | None:
+    """Return the acknowledgement in the folder of an incident; None where there is none, or none that can be read."""
+    try:
+        record = orjson.loads(read_safely(folder / ACK_FILE))
+        return Acknowledged(str(record["who"]), str(record["note"]), str(record["time"]), int(record["severity"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def acknowledge(runlog: Path, incident: str, who: str, note: str) -> Acknowledged:
+    """Write that somebody takes care of an incident.
+
+    Raises:
+        ConfigError: There is no such incident, or its folder cannot be written.
+    """
+    known = stored_incidents(runlog)
+    if incident not in known:
+        named = ", ".join(clean(name) for name in sorted(known)) or "none"
+        raise ConfigError(
+            f"{runlog} has no incident `{clean(incident)}`: {named}",
+            "`dataaudit watch RUNLOG --alert --once` lists them.",
+        )
+    if not who.strip():
+        raise ConfigError("--who: expected a name")
+    made = Acknowledged(who, note, _now(), int(known[incident].get("severity", 0)))
+    folder = runlog / FOLDER / incident
+    try:
+        replace_synced(folder / ACK_FILE, orjson.dumps(made, option=orjson.OPT_INDENT_2) + b"\n")
+    except OSError as error:
+        raise ConfigError(f"{folder / ACK_FILE} cannot be written: {error.strerror or error}") from None
+    return made
+
+
+def stored_incidents(runlog: Path, ending: str = "") -> dict[str, dict[str, Any]]:
+    """Return the incidents whose folders lie beside a run log, by id; those that cannot be read are left out."""
+    found = {}
+    try:
+        folders = sorted((runlog / FOLDER).iterdir())
+    except OSError:
+        return {}
+    for folder in folders:
+        if folder.name.startswith(".") or not folder.name.endswith(ending):
+            continue
+        try:
+            record = orjson.loads(read_safely(folder / INCIDENT_FILE))
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict):
+            found[folder.name] = record
+    return found
+
+
+def stored_id(runlog: Path, incident: Incident, own: Collection[str]) -> str:
+    """Return the id under which another process stored a new incident; its own where none did.
+
+    Rows of a step may come in another order there, and another alert of the group first.
+    """
+    ending = f"-{incident.group}" + (f"-attempt{incident.attempt}" if incident.attempt else "")
+    for name, record in stored_incidents(runlog, ending).items():
+        with suppress(KeyError, TypeError):
+            room = incident.gravest.rule.cool_down
+            near = record["first_step"] - room <= incident.first_step <= record["latest_step"] + room
+            if near and name not in own:
+                return name
+    return incident.id
+
+
+def replace_synced(path: Path, data: bytes) -> None:
+    """Write a file whole, in place of what has its name, and force it to disk first."""
+    with replacing(path) as file:
+        file.write(data)
+        sync_file(file)
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,164 @@
+"""``dataaudit watch``: follows a run log from another process, and judges it by the same rules as the run itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dataaudit.base.errors import CatchErrors, ExitCode
+from dataaudit.base.text import clean, plural
+from dataaudit.live.alerts import Response, boxes_of
+from dataaudit.live.delivery import Boxes
+from dataaudit.live.feed import Follower
+from dataaudit.live.incidents import acknowledged
+from dataaudit.live.rules import AlertsFile
+from dataaudit.runlog.reader import load_run
+
+INTERVAL = 10.0
+_SEND_SECONDS = 30.0
+
+
+@dataclass
+class Watched:
+    """What a run log shows by some rules."""
+
+    runlog: str
+    steps: int
+    ranks: list[dict[str, Any]]
+    incidents: list[dict[str, Any]]
+    rules: list[dict[str, Any]]
+    silenced: dict[str, int]
+    damaged: list[str]
+    deliveries: list[dict[str, Any]] = field(default_factory=list)
+    exit_code: ExitCode = ExitCode.PASS
+
+    def document(self) -> dict[str, Any]:
+        """Return it in plain types."""
+        return {**vars(self), "exit_code": int(self.exit_code)}
+
+
+class Watch:
+    """Follows a run log.
+
+    Args:
+        runlog: Its folder.
+        file: The rules.
+        log: A file whose end is evidence.
+        send: Whether messages are sent.
+
+    Raises:
+        RunLogError: There is no run log, or it is damaged.
+        ConfigError: The environment lacks a variable that the rules name.
+    """
+
+    def __init__(self, runlog: Path, file: AlertsFile, *, log: Path | None = None, send: bool = True) -> None:
+        run = load_run(runlog).run
+        boxes = boxes_of(file) if send else Boxes()
+        self._follower = Follower(runlog, run)
+        self.response = Response(runlog, file, boxes, ranks=run.ranks, log=log)
+        self._began = _seconds(run.started)
+
+    def look(self) -> None:
+        """Judge what came since the last time."""
+        feed = self.response.feed
+        self.response.take(self._follower.feed_into(feed))
+        now = time.time()
+        for rank in range(feed.expected or 1):  # a rank that never wrote is silent since the run, or this watch, began
+            if rank not in feed.ranks:
+                self.response.take(feed.begin(rank, -1, self._began))
+        self.response.tick(now)
+
+    def follow(self, interval: float, ended: threading.Event, show: Callable[[str], None]) -> None:
+        """Look again and again until the run is closed on all ranks, or somebody ends it; show what is new."""
+        shown, failed = 0, ""
+        while not ended.is_set():
+            with CatchErrors() as call:
+                self.look()
+            if call.error is not None and call.origin != failed:
+                show(f"a look failed ({call.origin}), and is tried again\n")
+            failed = call.origin
+            for incident in self.response.incidents.all[shown:]:
+                show(_line(self.response.facts(incident)))
+            shown = len(self.response.incidents.all)
+            feed = self.response.feed
+            ranks = dict(feed.ranks)
+            if ranks and all(own.closed or not feed.runs(rank) for rank, own in ranks.items()):
+                break
+            ended.wait(interval)
+
+    def close(self) -> Watched:
+        """Write and send what waits, and return what was seen."""
+        self.response.close()
+        self.response.boxes.close(_SEND_SECONDS)
+        feed, states = self.response.feed, self.response.states()
+        incidents = []
+        for incident in self.response.incidents.all:
+            known = acknowledged(self.response.evidence.path(incident))
+            ack = None if known is None else {"who": known.who, "note": known.note, "time": known.time}
+            incidents.append({**self.response.facts(incident), "acknowledged": ack})
+        required = {rule.name for rule in self.response.file.rules if rule.required}
+        unfed = {state.rule for state in states if state.state == "not_evaluated"}
+        code = ExitCode.NOT_EVALUATED if unfed & required or self._follower.damaged else ExitCode.PASS
+        if len(unfed) == len(states) and not self._follower.damaged:
+            code = ExitCode.NOTHING_EVALUATED
+        if any(own["acknowledged"] is None for own in incidents):
+            code = ExitCode.BUDGET_EXCEEDED
+        ranks = [
+            {"rank": rank, "step": own.step, "attempt": own.attempt, "closed": own.closed, "heard": own.heard}
+            for rank, own in sorted(feed.ranks.items())
+        ]
+        return Watched(
+            runlog=str(self.response.runlog),
+            steps=max((own.step for own in feed.ranks.values()), default=0),
+            ranks=ranks,
+            incidents=incidents,
+            rules=[state._asdict() for state in states],
+            silenced=dict(self.response.silenced),
+            damaged=self._follower.damaged,
+            deliveries=self.response.boxes.report(),
+            exit_code=code,
+        )
+
+
+def _seconds(started: str) -> float:
+    """Return when a run began, seconds since 1970; now, where that is not known."""
+    try:
+        return dt.datetime.fromisoformat(started).timestamp()
+    except ValueError:
+        return time.time()
+
+
+def _line(facts: dict[str, Any]) -> str:
+    seen = facts["alerts"][0]["seen"]
+    return clean(f"SEV{facts['severity']}  {facts['incident']}: {seen}") + f"\n      {clean(facts['evidence'])}\n"
+
+
+def watched_text(watched: Watched) -> str:
+    """Return what was seen as lines for a terminal."""
+    by_state = {
+        name: [own for own in watched.rules if own["state"] == name] for name in ("firing", "ok", "not_evaluated")
+    }
+    number = len(watched.incidents)
+    head = f"{clean(watched.runlog)}: step {watched.steps:,}, {plural(len(watched.ranks), 'rank')}, "
+    lines = [head + (plural(number, "incident") if number else "no incident")]
+    for own in watched.incidents:
+        ack = own["acknowledged"]
+        lines.append(_line(own).rstrip("\n"))
+        lines.append(f"      {'acknowledged by ' + clean(ack['who']) if ack else clean(own['ack'])}")
+    counts = ", ".join(f"{len(rules)} {name.replace('_', ' ')}" for name, rules in by_state.items())
+    lines.append(f"rules: {counts}")
+    width = max((len(own["rule"]) for own in by_state["not_evaluated"]), default=0)
+    lines += [f"  not evaluated  {own['rule']:<{width}}  {clean(own['why'])}" for own in by_state["not_evaluated"]]
+    lines += [f"  silenced  {name}: {plural(own, 'alert')}" for name, own in watched.silenced.items()]
+    lines += [f"  damaged  {clean(name)}: what follows in it is not judged" for name in watched.damaged]
+    for own in watched.deliveries:
+        rest = f", last failure: {own['failure']}" if own["failure"] else ""
+        lines.append(
+            f"  sent  {clean(own['name'])}: {own['sent']}, waiting {own['waiting']}, dropped {own['dropped']}{rest}"
+        )
+    return "\n".join(lines) + "\n"

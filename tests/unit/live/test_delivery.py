@@ -1,0 +1,317 @@
+"""Delivery: to a server of this process, that is slow, dead or refuses; what is dropped, and that no secret shows."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+from live_logs import Run, file_of
+from local_server import LocalServer
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.live.alerts import Alerts
+from dataaudit.live.delivery import ATTEMPTS, Message, Outbox, Refused, called, outbox
+from dataaudit.live.rules import Destination
+
+SECRET = "s3cr3t-4f1c"  # noqa: S105 - looked for in what is shown
+FACTS = {
+    "news": "opened",
+    "incident": "step00000040-numerics",
+    "severity": 0,
+    "about": "About <it> & more.",
+    "action": "Stop.",
+    "number": 5,
+    "alerts": [{"seen": "loss is nan", "step": 40, "rank": 0}] * 5,
+    "run": "7b",
+    "runlog": "runs/7b",
+    "evidence": "runs/7b/alerts/step00000040-numerics",
+    "ack": "dataaudit alerts ack",
+}
+
+
+class Server(LocalServer):
+    """Answers by a list of (status, headers), the last again and again; keeps what came."""
+
+    def __init__(self, *answers, wait=0.0):
+        self.came, self.answers, self.wait = [], list(answers or [(200, {})]), wait
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                server.came.append((time.monotonic(), self.path, dict(self.headers), body))
+                time.sleep(server.wait)
+                status, headers = server.answers.pop(0) if len(server.answers) > 1 else server.answers[0]
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": "0"}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(Handler)
+
+
+@pytest.fixture
+def serve():
+    """Start servers; they are closed at the end."""
+    made = []
+
+    def start(*answers, **more):
+        made.append(Server(*answers, **more))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.close()
+
+
+def message(folder, severity=0, **facts):
+    """Return a message whose evidence lies in a folder."""
+    return Message(severity, f"SEV{severity} 7b", {**FACTS, "severity": severity, **facts}, folder)
+
+
+def webhook(server, **more):
+    """Return an outbox of a webhook that tries again soon."""
+    given = {"name": "hook", "to": "webhook", "url": server.address, **more}
+    return outbox(Destination.model_validate(given), first=0.01)
+
+
+def records(folder):
+    """Return what is recorded of deliveries."""
+    path = folder / "deliveries.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_until(condition, seconds=30.0):
+    """Wait for something to become true."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_a_webhook_gets_the_facts_signed(serve, tmp_path, monkeypatch):
+    """Whoever has the secret can check body and time."""
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    server = serve()
+    box = webhook(server, secret="${HOOK_SECRET}")
+    box.put(message(tmp_path))
+    box.close(10)
+    ((_, _, headers, body),) = server.came
+    expected = hmac.new(SECRET.encode(), f"{headers['X-Dataaudit-Timestamp']}.".encode() + body, hashlib.sha256)
+    assert headers["X-Dataaudit-Signature"] == f"v1={expected.hexdigest()}"
+    assert abs(int(headers["X-Dataaudit-Timestamp"]) - time.time()) < 60
+    assert json.loads(body) == FACTS
+    assert [(own["to"], own["sent"], own["attempts"]) for own in records(tmp_path)] == [("hook", True, 1)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "came", "sent"),
+    [
+        ([(200, {})], 1, 1),
+        ([(500, {}), (503, {}), (200, {})], 3, 1),
+        ([(429, {"Retry-After": "0.2"}), (200, {})], 2, 1),
+        ([(429, {"Retry-After": "Fri, 27 Nov 2015 19:00:00 GMT"}), (200, {})], 2, 1),
+        ([(404, {})], 1, 0),
+        ([(302, {"Location": "http://127.0.0.1:9/elsewhere"})], 1, 0),
+        ([(500, {})], ATTEMPTS, 0),
+    ],
+)
+def test_what_fails_for_now_is_tried_again(serve, tmp_path, answers, came, sent):
+    """Errors of the server and of too many requests are; others and redirections are final. Each is counted."""
+    server = serve(*answers)
+    box = webhook(server)
+    box.put(message(tmp_path, 1))
+    wait_until(lambda: box.sent + box.dropped)
+    box.close(1)
+    assert (len(server.came), box.sent, box.dropped) == (came, sent, 1 - sent)
+    if "Retry-After" in answers[0][1] and answers[0][1]["Retry-After"] == "0.2":
+        assert server.came[1][0] - server.came[0][0] >= 0.2
+    assert records(tmp_path)[-1]["sent"] is bool(sent)
+
+
+def test_severity_0_is_never_given_up(serve, tmp_path):
+    """Neither after many attempts nor when the answer is final."""
+    server = serve(*[(500, {})] * (ATTEMPTS + 2), (200, {}))
+    box = webhook(server)
+    box.put(message(tmp_path, 0))
+    wait_until(lambda: box.sent)
+    box.close(1)
+    assert (len(server.came), box.dropped) == (ATTEMPTS + 3, 0)
+
+
+def test_a_grave_message_does_not_wait_behind_one_that_fails(tmp_path):
+    """While a message is tried again and again, others are sent."""
+    sent = []
+
+    def send(given):
+        if given.severity == 2:
+            raise Refused("not now", after=600)
+        sent.append(given.severity)
+
+    box = Outbox("box", send)
+    box.put(message(tmp_path, 2))
+    wait_until(lambda: box.failure)
+    box.put(message(tmp_path, 0))
+    wait_until(lambda: sent == [0])
+    box.close(0.1)
+
+
+def test_of_too_many_messages_the_least_grave_are_dropped_and_counted(tmp_path):
+    """Severity 0 stays, whatever the queue's size."""
+    gate, sent = threading.Event(), []
+
+    def send(given):
+        gate.wait(30)
+        sent.append((given.severity, given.facts["incident"]))
+
+    box = Outbox("box", send, size=4)
+
+    def put(severity, name):
+        (tmp_path / name).mkdir()
+        box.put(message(tmp_path / name, severity, incident=name))
+
+    put(1, "first")
+    for number in range(6):
+        put(2, f"low{number}")
+        put(0, f"grave{number}")
+    gate.set()
+    box.close(30)
+    assert sorted(own for grade, own in sent if grade == 0) == [f"grave{number}" for number in range(6)]
+    assert box.dropped + len(sent) == 13
+    lost = [own for folder in tmp_path.iterdir() for own in records(folder) if not own["sent"]]
+    assert [own["why"] for own in lost] == ["the queue was full"] * box.dropped
+
+
+def test_a_slow_or_dead_server_makes_nobody_wait(serve, tmp_path):
+    """Messages are handed over at once; what could not be sent is named when it ends."""
+    slow, dead = serve(wait=5.0), serve()
+    dead.close()
+    boxes = [webhook(slow, timeout=0.2), webhook(dead, name="dead")]
+    for box in boxes:
+        box.put(message(tmp_path, 0))
+        wait_until(lambda box=box: box.failure)
+    assert boxes[0].failure == "no answer within 0.2 s"
+    assert boxes[1].failure == "no connection (ConnectionRefusedError)"
+    for box in boxes:
+        box.close(0.1)
+        assert box.sent == 0
+        assert box.waiting == 1
+
+
+def test_no_secret_shows_anywhere(serve, tmp_path, monkeypatch, caplog):
+    """Not in records, the log, the state of an outbox or the environment's error."""
+    caplog.set_level(logging.DEBUG)
+    server = serve((404, {}))
+    monkeypatch.setenv("HOOK", f"{server.address}/{SECRET}?token={SECRET}")
+    monkeypatch.setenv("KEY", SECRET)
+    monkeypatch.setenv("BAD", f"ftp://{SECRET}")
+    given = [
+        {"name": "slack", "to": "slack", "url": "${HOOK}"},
+        {"name": "pager", "to": "pagerduty", "key": "${KEY}", "url": "${HOOK}"},
+        {"name": "bad", "to": "webhook", "url": "${BAD}"},
+        {"name": "none", "to": "webhook", "url": "${NOT_THERE}"},
+    ]
+    boxes = [outbox(Destination.model_validate(own), first=0.01) for own in given]
+    for box in boxes:
+        box.put(message(tmp_path, 1))
+        wait_until(lambda box=box: box.dropped)
+        box.close(1)
+    shown = [caplog.text, (tmp_path / "deliveries.jsonl").read_text(), *(box.failure for box in boxes)]
+    assert SECRET not in "".join(shown)
+    assert boxes[2].failure == "${BAD} holds no address that begins with https://"
+    assert boxes[3].failure == "the environment has no variable NOT_THERE"
+    assert SECRET in server.came[0][1]
+    slack, pager = (json.loads(own[3]) for own in server.came)
+    assert slack["text"].startswith("*SEV1 7b*\nAbout &lt;it&gt; &amp; more.\nloss is nan, step 40, rank 0")
+    assert "and 2 alerts more" in slack["text"]
+    assert pager["routing_key"] == SECRET
+    assert (pager["event_action"], pager["dedup_key"]) == ("trigger", "7b/step00000040-numerics")
+    assert (pager["payload"]["severity"], pager["payload"]["source"]) == ("error", "runs/7b")
+
+
+def test_a_variable_that_is_not_there_is_an_error_at_the_start(tmp_path):
+    """Not at three in the morning."""
+    file = file_of({"event": "x"}, deliver=[{"name": "s", "to": "slack", "url": "${NOT_THERE}"}])
+    with pytest.raises(ConfigError, match="no variable NOT_THERE"):
+        Alerts(tmp_path, file)
+
+
+def test_a_command_gets_facts_by_its_environment(tmp_path):
+    """No shell takes part; a program that fails is tried again, a program that is not there is not."""
+    out = tmp_path / "out"
+    code = f"import os; open({str(out)!r}, 'a').write(os.environ['DATAAUDIT_TITLE'] + os.environ['DATAAUDIT_RUN'])"
+    destination = {"name": "c", "to": "command", "command": [sys.executable, "-c", code]}
+    box = outbox(Destination.model_validate(destination))
+    box.put(message(tmp_path, 1, run="$(touch pwned); 'x'"))
+    wait_until(lambda: box.sent)
+    box.close(1)
+    assert out.read_text() == "SEV1 7b$(touch pwned); 'x'"
+    for command, why in (("/not/there", "no such program"), (sys.executable, "ended with 3")):
+        arguments = [command, "-c", "raise SystemExit(3)"]
+        box = outbox(
+            Destination.model_validate({**destination, "name": why.split()[0], "command": arguments}), first=0.001
+        )
+        box.put(message(tmp_path, 1))
+        wait_until(lambda box=box: box.dropped)
+        box.close(1)
+        assert why in box.failure
+
+
+def test_a_function_gets_the_facts_and_its_errors_are_its_own(tmp_path):
+    """An error in it is counted by its class; the run goes on."""
+    seen = []
+
+    def good(facts):
+        seen.append(facts["incident"])
+
+    def bad(_):
+        raise ValueError(SECRET)
+
+    boxes = [called("good", good), called("bad", bad)]
+    boxes[1]._first = 0.001
+    for box in boxes:
+        box.put(message(tmp_path, 1))
+        wait_until(lambda box=box: box.sent + box.dropped)
+        box.close(1)
+    assert seen == ["step00000040-numerics"]
+    assert boxes[1].failure == "ValueError"
+    assert SECRET not in (tmp_path / "deliveries.jsonl").read_text()
+
+
+def test_a_destination_takes_the_severities_that_it_names(serve, tmp_path):
+    """A pager is left alone by what is to be investigated."""
+    server = serve()
+    box = webhook(server, severity=0)
+    box.put(message(tmp_path, 1))
+    box.put(message(tmp_path, 0))
+    box.close(10)
+    assert [json.loads(own[3])["severity"] for own in server.came] == [0]
+
+
+def test_a_nan_in_a_run_reaches_a_webhook_behind_its_evidence(serve, tmp_path):
+    """When the message arrives its evidence is on disk."""
+    server = serve()
+    there = []
+    server.answers = [(200, {})]
+    folder = tmp_path / "run"
+    hook = {"name": "hook", "to": "webhook", "url": server.address}
+    file = file_of({"metric": "loss", "not_finite": True, "severity": 0}, deliver=[hook])
+    look = lambda facts: there.append(sorted(own.name for own in (folder / "alerts" / facts["incident"]).iterdir()))  # noqa: E731
+    with Alerts(folder, file, deliver=[look]) as alerts:
+        run = Run(folder, alerts=alerts)
+        for step in range(1, 30):
+            run.end_step(loss=float("nan") if step == 20 else 3.0)
+        run.close()
+    ((_, _, _, body),) = server.came
+    assert json.loads(body)["incident"] == "step00000020-rule0"
+    assert {"incident.json", "numbers.csv", "events.csv", "runbook.md"} <= set(there[0])
