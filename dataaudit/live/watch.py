@@ -19,7 +19,6 @@ from dataaudit.live.incidents import acknowledged
 from dataaudit.live.rules import AlertsFile
 from dataaudit.runlog.reader import load_run
 
-INTERVAL = 10.0
 _SEND_SECONDS = 30.0
 
 
