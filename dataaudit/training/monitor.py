@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -46,7 +45,7 @@ from dataaudit.training.segment_losses import (
     stretch_loss_sums,
     token_losses,
 )
-from dataaudit.training.timing import Profiled, StepClock
+from dataaudit.training.timing import Profiled, StepClock, device_number
 
 if TYPE_CHECKING:
     import torch
@@ -79,8 +78,7 @@ class TrainingMonitor:
         allow: Names of digests that may differ from those of ``state``.
         digests: Of what else decides the run, by name: ``code``, ``lock``, ... as ``sha256:...``; a checkpoint keeps
             them, and other digests are an error when the run goes on.
-        rank: Of this process; of the environment's RANK by default.
-        ranks: Processes of the run; of the environment's WORLD_SIZE by default.
+        rank: Of this process, and ``ranks`` of the run; by default the environment's RANK and WORLD_SIZE.
         block_rows: Rows of a block, the unit that a spike is attributed to; a power of two.
         shift: ``outer``: the loader shifts labels. ``inner``: the model does.
         order: ``documents``: these were shuffled uniformly, by ``PackedDocuments(order="shuffled")``, and are read in
@@ -93,11 +91,9 @@ class TrainingMonitor:
         optimizer: Of the loop, one or several: learning rates, skipped updates and whether its state is finite.
         scaler: The loop's ``GradScaler``: its scale, overflows, and whether it unscaled before the norm was taken.
         scheduler: Of the learning rate: a jump at a resume that it explains is none.
-        tokenizer: Whose ids the labels are; its name. By default that of the documents or the token file of the
-            corpus, which is the manifest's where it counts as many tokens.
-        profile_every: Steps between two steps that torch's profiler looks at: how much of them is communication and
-            how much computing. A profiled step is slower and waits for the device, so none is unless it is asked for.
-        flops: What the model computes for a token: ``mfu`` and ``hfu`` of each 16 steps follow.
+        tokenizer: Name of what made the labels' ids; by default that of the corpus's documents or token file.
+        profile_every: Steps between two that torch's profiler looks at, for communication and computing: slower ones.
+        flops: What a token takes: ``mfu`` and ``hfu`` of each 16 steps follow.
         alerts: Judges what is logged, in a thread of its own: :class:`dataaudit.live.Alerts`.
 
     Raises:
@@ -314,7 +310,7 @@ class TrainingMonitor:
             detail = {"what": "comm_time_frac, compute_time_frac", "why": self._profiled.refused}
             self.add_event(self.steps, "not_seen", detail)
         if self.steps == 1 or not self._thread.gpu.device:
-            self._thread.gpu.device = _device()
+            self._thread.gpu.device = device_number()
         if (counted := self._utilisation.begin(self._thread.gpu.device)) is not None:
             self.add_event(self.steps, "utilisation", counted)
         return numbers
@@ -502,9 +498,3 @@ def _shape(*given: Any) -> tuple[int, int] | None:
 def _out_of_memory(error: Exception) -> bool:
     """Return whether memory ran out, of a device or of the host: torch has no class of its own for the host's."""
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error))
-
-
-def _device() -> int:
-    """Return the number of the GPU that this thread uses; 0 where there is none."""
-    torch = sys.modules.get("torch")
-    return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0

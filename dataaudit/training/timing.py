@@ -223,3 +223,9 @@ def _length(intervals: Intervals) -> int:
     ends = np.maximum.accumulate(ordered[:, 1])
     starts = np.maximum(ordered[1:, 0], ends[:-1])
     return int(ends[0] - ordered[0, 0] + np.maximum(ordered[1:, 1] - starts, 0).sum())
+
+
+def device_number() -> int:
+    """Return the number of the GPU that this thread uses; 0 where there is none."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0

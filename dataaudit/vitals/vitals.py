@@ -223,8 +223,7 @@ class Vitals:
     def log_sources(self, ids: torch.Tensor, sources: int) -> None:
         """Take which source each token of the next forward pass is of, so that experts are counted by source.
 
-        It is called within a step, before the pass of each micro-batch, and holds until it is called again, or the step
-        ends. Counts of (source, expert) of a window of steps are rows of ``moe_source_load``, of this rank's tokens.
+        It is called within a step, before each pass. Counts of a window are ``moe_source_load``, of this rank's tokens.
 
         Args:
             ids: Whole numbers of sources from 0, [rows] or [rows, tokens]: of a row of the batch, or token by token.
@@ -241,9 +240,8 @@ class Vitals:
     def check_replicas(self, probe_loss: torch.Tensor | None = None) -> None:
         """Compare the weights of all ranks, and their losses on one batch; every rank calls it, within a step.
 
-        Checksums are gathered over the default group of ``torch.distributed``: how many ranks hold other weights than
-        most is a number of the step, as is the spread of their losses. Of sharded parameters replicas of one shard are
-        compared.
+        Checksums are gathered over the default group of ``torch.distributed``. How many ranks have other weights than
+        most, and the spread of their losses, are numbers of the step. Of sharded parameters replicas are compared.
 
         Args:
             probe_loss: Of a batch that is the same on all ranks, a scalar.
@@ -294,10 +292,7 @@ class Vitals:
         return guarded.error is None
 
     def escalate(self, steps: int) -> None:
-        """Measure everything in each of the next steps, whatever the preset says; weights, too.
-
-        As many steps pass after it before the next escalation.
-        """
+        """Measure everything in each of the next steps; as many pass after it before the next escalation."""
         if (decided := self._cadence.escalate(self.steps + self._open, steps)) is not None:
             self._reporter.event(self.steps, "cadence", decided)
 
@@ -422,7 +417,6 @@ class Vitals:
                 self._reporter.once(self.steps, "not_seen", "parameters", why)
 
     def _stepped_outside(self) -> None:
-        """Report once that an optimizer's step is not seen."""
         why = "optimizer.step() was called outside of `with vitals.step():`"
         self._reporter.once(self.steps, "not_seen", "updates", why)
 

@@ -59,6 +59,7 @@ toxicity.py --sets made={made}/labelled.csv:text:is_toxic:Toxic --clean b={shard
 training.py {manifest} --rounds 2 --steps 1
 vitals_alarms.py --seeds 1 --steps 60 --schedules constant
 vitals_faults.py --healthy 20 --seeds 0
+vitals_mechanism.py --seeds 0 --only starved
 vitals_lead.py --onset 9 --steps 12 --seeds 0
 worst_inputs.py --kb 5 10 --steps
 """
