@@ -28,7 +28,7 @@ def test_every_command_and_option_exists():
     from dataaudit.cli import main
 
     for page in PAGES:
-        for command, rest in re.findall(r"dataaudit ([a-z]+)([^\n`|]*)", code_of(page.read_text("utf-8"))):
+        for command, rest in re.findall(r"dataaudit ([a-z-]+)([^\n`|]*)", code_of(page.read_text("utf-8"))):
             assert command in main.commands, f"{page.name}: dataaudit {command} is no command"
             chosen = main.commands[command]
             inner = getattr(chosen, "commands", {}).get((rest.split() or [""])[0], chosen)

@@ -416,17 +416,19 @@ def allocate(
     if total == 0 or most <= 0:
         return Allocation(counts=counts, wanted=0, half_width=1.0)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
+    order = np.lexsort((guesses, sizes))
+    sizes, guesses = sizes[order], guesses[order]
     spread = _spreads(sizes, guesses)
     wanted = _wanted(sizes, spread, half_width, z)
     while minimum and 2 * int(np.minimum(sizes, minimum).sum()) > most:
         minimum //= 2
     least = np.minimum(sizes, minimum)
-    order = np.lexsort((guesses, sizes))
     masses = sizes * spread
     parts = np.clip(wanted * masses / masses.sum(), least, sizes)  # what the least adds is not taken from the rest
     budget = min(int(np.ceil(np.sort(parts).sum())), most, total)
-    counts[order] = share_out(sizes[order], masses[order], least[order], budget)
-    return Allocation(counts=counts, wanted=wanted, half_width=_expected(sizes, spread, counts, z))
+    shared = share_out(sizes, masses, least, budget)
+    counts[order] = shared
+    return Allocation(counts=counts, wanted=wanted, half_width=_expected(sizes, spread, shared, z))
 
 
 def _spreads(sizes: Counts, guesses: Floats) -> Floats:

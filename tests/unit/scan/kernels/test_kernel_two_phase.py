@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples, sample
 from reference import two_phase as slow
@@ -217,6 +219,8 @@ def test_parts_are_in_proportion(rows, minimum, filled):
 
 
 @given(STRATA, st.randoms(use_true_random=False))
+@example([(1024, 0.0), (2828, 0.53369140625), (1000000, 1.0)], Random(1))
+@example([(1024, 0.0), (2828, 0.53369140625), (1000000, 1.0)], Random(2))
 @settings(max_examples=examples(30), deadline=None)
 def test_the_order_of_strata_changes_nothing(rows, random):
     """As many of each kind, wherever it stands."""
