@@ -33,9 +33,7 @@ class Activations(Measurement):
             "activation_kurtosis", "log", flops="5 x tokens x width", chart=("block", "Kurtosis of what blocks return")
         ),
         Metric(
-            "massive_activation",
-            "log",
-            stats=_RATIO,
+            "massive_activation",  # a largest value has heavy tails, and no past foretells it
             thresholds=(
                 Threshold(1e3, "massive is 1000 times the median: Sun et al., arXiv 2402.17762", stats=_RATIO),
             ),

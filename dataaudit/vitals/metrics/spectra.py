@@ -197,7 +197,7 @@ class Spectra(Measurement):
         if not self._reported and self.FAMILY in self.sources.config.measure:
             self._reported = True
             for what, of, why in self._without():
-                context.event("not_seen", {"what": what, "layers": of, "why": why})
+                context.event("no_value", {"what": what, "layers": of, "why": why})
 
     def _without(self) -> list[tuple[str, list[int], str]]:
         """Return which metrics have no number of which layers' matrices, and why."""

@@ -228,7 +228,7 @@ def test_a_checkpoint_goes_on_with_the_same_turns_and_vectors():
                     optimizer.zero_grad()
             state = json.loads(json.dumps(vitals.state_dict()))
     assert whole.values == parts.values
-    unseen = [[row for row in sink.events if row[1] == "not_seen"] for sink in (whole, parts)]
+    unseen = [[row for row in sink.events if row[1] == "no_value"] for sink in (whole, parts)]
     assert unseen[0] == unseen[1]
 
 
@@ -293,12 +293,12 @@ def test_odd_weights_are_taken_right_or_left_out_with_a_reason(monkeypatch):
     assert not {"frozen", "vector", "scalar"} & {name for _, name in names}
     monkeypatch.setattr(spectra, "LARGEST_SIDE", 30)
     sink, _ = looked(model, range(1, 30), mapping=made.MAPPING)
-    said = {detail["what"]: detail for _, kind, detail in sink.events if kind == "not_seen"}
+    said = {detail["what"]: detail for _, kind, detail in sink.events if kind == "no_value"}
     assert said["spectra"]["why"] == "it has 4 dimensions"
     assert said["singular_entropy, ht_sr_alpha, ht_sr_distance"]["layers"] == [-1, 0, 1]
     assert "embedding" in said["singular_entropy, ht_sr_alpha, ht_sr_distance"]["why"]
     assert {row[4] for row in sink.values if row[1] == "singular_entropy"} == {"conv", "least"}
-    assert sum(detail["what"] == "spectra" for _, kind, detail in sink.events if kind == "not_seen") == 1
+    assert sum(detail["what"] == "spectra" for _, kind, detail in sink.events if kind == "no_value") == 1
 
 
 def test_a_model_without_a_matrix_that_can_be_solved_says_why(monkeypatch):
@@ -316,7 +316,7 @@ def test_of_very_many_matrices_some_are_measured(monkeypatch):
     names = {row[2:5] for row in sink.values if row[1] == "spectral_norm" and row[4] != "largest"}
     assert len(names) == 4
     assert "10 matrices, of which 4 are measured" in str(
-        [detail for _, kind, detail in sink.events if kind == "not_seen"]
+        [detail for _, kind, detail in sink.events if kind == "no_value"]
     )
 
 
