@@ -1,4 +1,4 @@
-"""The commands about a live run: triage-log."""
+"""The commands about live runs: watch, alerts and triage-log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,120 @@ from pathlib import Path
 
 import click
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.cli.shell import FOLDER, JSON, ending, print_text
+
+_SHIPPED = "default"
+
+
+@click.command(
+    short_help="Follow a run's log, and alert when a rule fires.",
+    epilog=ending(
+        "dataaudit watch runs/7b --alert",
+        "dataaudit watch runs/7b --alert alerts.yaml --log train.log",
+        "dataaudit watch runs/7b --alert alerts.yaml --once --json | jq .incidents",
+        codes={
+            0: "no incident, or all of them acknowledged",
+            1: "an incident that nobody acknowledged",
+            2: "wrong use: no run log, or no such rules",
+            3: "no incident, and a rule that is `required` is not evaluated, or the log is damaged",
+            4: "no rule is evaluated: nothing of the run is there yet",
+        },
+    ),
+)
+@click.argument("runlog", type=FOLDER, metavar="RUNLOG")
+@click.option(
+    "--alert",
+    "rules",
+    is_flag=False,
+    flag_value=_SHIPPED,
+    default=_SHIPPED,
+    metavar="[FILE]",
+    help="Rules: an alerts.yaml; the shipped ones without a file.",
+)
+@click.option("--once", is_flag=True, help="Judge what is there, send what is new, and exit.")
+@click.option("--interval", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds between looks.")
+@click.option("--log", type=FOLDER, metavar="FILE", help="The process's own log, whose end is kept as evidence.")
+@click.option("--no-send", is_flag=True, help="Send no message; evidence is written.")
+@JSON
+def watch(
+    runlog: Path, rules: str, log: Path | None, *, once: bool, interval: float, no_send: bool, as_json: bool
+) -> None:
+    """Judge a run by rules from another process, since a dead process cannot report itself.
+
+    The log of all ranks is followed as it grows, until the run is closed or Ctrl-C. Each incident has its evidence in
+    RUNLOG/alerts before a message is sent; what the run's own process sent already is not sent again.
+    """
+    import threading
+
+    from dataaudit.base import text as t
+    from dataaudit.live.rules import load_alerts
+    from dataaudit.live.watch import Watch, watched_text
+
+    watched = Watch(runlog, load_alerts(None if rules == _SHIPPED else Path(rules)), log=log, send=not no_send)
+    try:
+        if once:
+            watched.look()
+        else:
+            watched.follow(interval, threading.Event(), lambda line: None if as_json else print_text(line))
+    finally:
+        result = watched.close()
+    print_text(t.as_json(result.document()) if as_json else watched_text(result))
+    sys.exit(result.exit_code)
+
+
+@click.group(
+    short_help="Draft the rules of a live run, acknowledge its incidents.",
+    epilog=ending("dataaudit alerts draft --out alerts.yaml", codes={0: "written, or acknowledged"}),
+)
+def alerts() -> None:
+    """Rules that a live run is judged by, and its incidents; `dataaudit watch` judges."""
+
+
+@alerts.command(
+    short_help="Write the shipped rules, with comments.",
+    epilog=ending("dataaudit alerts draft --out alerts.yaml", codes={0: "it is written"}),
+)
+@click.option("--out", type=FOLDER, metavar="FILE", help="Where to; stdout when left out.")
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@JSON
+def draft(out: Path | None, *, force: bool, as_json: bool) -> None:
+    """Write an alerts.yaml that holds the shipped rules: read each limit, and leave out what your run does not have."""
+    from dataaudit.base.render.result import Written
+    from dataaudit.live.rules import default_text, load_alerts
+    from dataaudit.manifest.outfiles import check_files, write_file
+
+    check_files({"--out": out}, folders=())
+    if out is not None and out.is_file() and not force:
+        raise ConfigError(f"--out: {out} is there already", "Give another name, or --force to replace it.")
+    data = default_text().encode()
+    if out is not None:
+        write_file(out, data)
+    words = "the shipped rules; `dataaudit watch RUNLOG --alert FILE --once` tries them"
+    facts = {"rules": len(load_alerts(None).rules)}
+    print_text(Written(file=out, data=data, words=words, facts=facts).shown(as_json=as_json))
+
+
+@alerts.command(
+    short_help="Acknowledge an incident: somebody takes care of it.",
+    epilog=ending(
+        "dataaudit alerts ack runs/7b step00031200-numerics --who ana --note 'back to step 31,000'",
+        codes={0: "acknowledged", 2: "there is no such incident"},
+    ),
+)
+@click.argument("runlog", type=FOLDER, metavar="RUNLOG")
+@click.argument("incident", metavar="INCIDENT")
+@click.option("--who", required=True, metavar="NAME", help="Who takes care of it.")
+@click.option("--note", required=True, metavar="TEXT", help="What is done about it.")
+@JSON
+def ack(runlog: Path, incident: str, who: str, note: str, *, as_json: bool) -> None:
+    """Write who takes care of an incident: no reminder follows, and further messages only if it becomes graver."""
+    from dataaudit.base import text as t
+    from dataaudit.live.incidents import acknowledge
+
+    made = acknowledge(runlog, incident, who, note)
+    line = f"{t.clean(incident)}: acknowledged by {t.clean(made.who)} at {made.time}\n"
+    print_text(t.as_json(made) if as_json else line)
 
 
 @click.command(

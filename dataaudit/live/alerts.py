@@ -273,21 +273,21 @@ class Alerts:
     def _run(self) -> None:
         ticked = time.monotonic()
         while True:
-            try:
+            item, ends = None, False
+            with suppress(queue.Empty):
                 item = self._queue.get(timeout=_TICK_SECONDS)
-            except queue.Empty:
-                item = ()  # type: ignore[assignment]
+                ends = item is None
             with CatchErrors() as call:
-                if item:
+                if item is not None:
                     self._take(*item)
-                elif item is None:
+                elif ends:
                     self.response.close()
                 if time.monotonic() - ticked >= _TICK_SECONDS:
                     ticked = time.monotonic()
                     self.response.tick(time.time())
             if call.error is not None:
                 self._failed(call)
-            if item is None:
+            if ends:
                 return
 
     def _take(self, table: str, columns: Columns, came: float) -> None:

@@ -301,5 +301,5 @@ async def _put_object(place: StoredAddress, path: Path, record: FileRecord) -> N
             return
     store = open_store("s3", "", SECONDS)
     target = f"{place.bucket}/{place.key(name)}"
-    # s3fs's own put of a file; its public form waits and is no coroutine.
-    await place.patiently(name, lambda: store._put_file(str(path), target), record.size)  # noqa: SLF001
+    put = store._put_file  # noqa: SLF001 - s3fs's own; its public form waits and is no coroutine
+    await place.patiently(name, lambda: put(str(path), target), record.size)

@@ -59,8 +59,8 @@ class StoredAddress:
 
         store = open_store("s3", "", SECONDS)
         with CatchErrors(ConfigError) as call:
-            # What others call of s3fs waits; the asynchronous call has no public name.
-            return await store._call_s3(method, Bucket=self.bucket, Key=self.key(name), **arguments)  # noqa: SLF001
+            ask = store._call_s3  # noqa: SLF001 - what others call of s3fs waits; this has no public name
+            return await ask(method, Bucket=self.bucket, Key=self.key(name), **arguments)
         assert call.error is not None, "without an error it has returned"
         if _code(call.error) == "NoSuchBucket":
             raise ConfigError(f"{self}: there is no bucket {self.bucket}", _HELP)

@@ -42,6 +42,8 @@ from dataaudit.training.segment_losses import (
     TrainedCounts,
     check_batch,
     hidden_losses,
+    ids_of,
+    shape_of,
     stretch_loss_sums,
     token_losses,
 )
@@ -91,9 +93,11 @@ class TrainingMonitor:
         optimizer: Of the loop, one or several: learning rates, skipped updates and whether its state is finite.
         scaler: The loop's ``GradScaler``: its scale, overflows, and whether it unscaled before the norm was taken.
         scheduler: Of the learning rate: a jump at a resume that it explains is none.
-        tokenizer: Name of what made the labels' ids; by default that of the corpus's documents or token file.
-        profile_every: Steps between two that torch's profiler looks at, for communication and computing: slower ones.
-        flops: What a token takes: ``mfu`` and ``hfu`` of each 16 steps follow.
+        tokenizer: Whose ids the labels are; its name. By default that of the documents or the token file of the
+            corpus, which is the manifest's where it counts as many tokens.
+        profile_every: Steps between two steps that torch's profiler looks at: how much of them is communication and
+            how much computing. A profiled step is slower and waits for the device, so none is unless it is asked for.
+        flops: What the model computes for a token: ``mfu`` and ``hfu`` of each 16 steps follow.
         alerts: Judges what is logged, in a thread of its own: :class:`dataaudit.live.Alerts`.
 
     Raises:
@@ -247,10 +251,10 @@ class TrainingMonitor:
                 tags.copy() if isinstance(tags, np.ndarray) else AsyncCopy(tags),
                 None if sums is None else AsyncCopy(sums),
                 None if counts is None else AsyncCopy(counts),
-                _ids(labels),
+                ids_of(labels),
             )
         )
-        rows, self._context = _shape(losses, logits, hidden, labels) or (0, self._context)
+        rows, self._context = shape_of(losses, logits, hidden, labels) or (0, self._context)
         self._positions += rows * (self._context - self._inner)
         self._utilisation.batch(rows, self._context)
         self._clock.batch()
@@ -479,20 +483,6 @@ class TrainingMonitor:
         assert self._score is not None
         sums, _ = stretch_loss_sums(self._score(kept), torch.as_tensor(tags), None, inner=self._inner)
         return sums
-
-
-def _ids(labels: Any | None) -> AsyncCopy | None:
-    """Return labels on their way to the log's thread; None where there are none."""
-    if labels is None:
-        return None
-    import torch
-
-    return AsyncCopy(torch.as_tensor(labels).detach().to(torch.int32))
-
-
-def _shape(*given: Any) -> tuple[int, int] | None:
-    """Return rows and places of a row of a batch; None where they are unknown."""
-    return next(((int(item.shape[0]), int(item.shape[1])) for item in given[::-1] if item is not None), None)
 
 
 def _out_of_memory(error: Exception) -> bool:

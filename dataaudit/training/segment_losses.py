@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.base.async_copy import sent
+from dataaudit.base.async_copy import AsyncCopy, sent
 from dataaudit.base.errors import TagsError
 from dataaudit.base.statistics import Ints
 from dataaudit.runlog.format import MERGED, UNUSED
@@ -98,6 +98,20 @@ def hidden_losses(hidden: Any, head: Any, labels: Any, *, inner: bool) -> Any:
             logits = head(part) if is_module else part @ head.detach().T
             losses.append(token_losses(logits, labels[row : row + step], inner=inner))
         return torch.cat(losses)
+
+
+def ids_of(labels: Any | None) -> AsyncCopy | None:
+    """Return labels on their way to the log's thread; None where there are none."""
+    if labels is None:
+        return None
+    import torch
+
+    return AsyncCopy(torch.as_tensor(labels).detach().to(torch.int32))
+
+
+def shape_of(*given: Any) -> tuple[int, int] | None:
+    """Return rows and places of a row of a batch; None where they are unknown."""
+    return next(((int(item.shape[0]), int(item.shape[1])) for item in given[::-1] if item is not None), None)
 
 
 def check_targets(targets: np.ndarray, *possible: np.ndarray) -> None:

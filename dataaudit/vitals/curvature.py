@@ -73,7 +73,8 @@ def _signs(parameter: nn.Parameter, generator: torch.Generator) -> torch.Tensor:
 def as_it_was(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation; then give back its modes and buffers, and the states of random generators."""
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [(module, dict(module._buffers)) for module in model.modules()]  # noqa: SLF001 - torch has no setter
+    of_modules = [module._buffers for module in model.modules()]  # noqa: SLF001 - torch has no setter
+    buffers = [(own, dict(own)) for own in of_modules]
     copies = [(item, item._version, item.clone()) for item in model.buffers()]  # noqa: SLF001 - asks no device
     devices = {item.device for item in model.parameters() if item.device.type != "cpu"}
     own, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002 - the loop's own
@@ -89,12 +90,12 @@ def as_it_was(model: nn.Module) -> Iterator[None]:
         finally:
             for module, training in modes:
                 module.training = training
-            for module, before in buffers:
-                module._buffers.clear()  # noqa: SLF001
-                module._buffers.update(before)  # noqa: SLF001
+            for own_buffers, before in buffers:
+                own_buffers.clear()
+                own_buffers.update(before)
             with torch.no_grad():
                 for item, version, copy in copies:
-                    if item._version != version:  # noqa: SLF001
+                    if item._version != version:  # noqa: SLF001 - asks no device
                         item.copy_(copy)
             random.setstate(own)
-            np.random.set_state(numpys)  # noqa: NPY002
+            np.random.set_state(numpys)  # noqa: NPY002 - the loop's own

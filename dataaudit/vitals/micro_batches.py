@@ -456,7 +456,8 @@ class MicroBatches:
     def _begin_pass(self, task: int) -> None:
         """Begin a backward pass, at its first gradient, and have torch's engine say when it is over."""
         self._task = task
-        torch.autograd.Variable._execution_engine.queue_callback(Hook(self._end_pass, self._spoilt))  # noqa: SLF001
+        engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - what DDP hears the end of a pass from
+        engine.queue_callback(Hook(self._end_pass, self._spoilt))
         if self._on:
             self._fired.append(set())
             if len(self._fired) <= self._most:

@@ -39,8 +39,8 @@ def norms_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     wide = any(item.device.type == "cpu" or item.is_sparse or item.dtype == torch.float64 for item in tensors)
     if wide or not tensors:
         return [norm(item) for item in tensors]
-    # what clip_grad_norm_ takes norms with
-    return list(torch._foreach_norm([item.detach() for item in tensors], 2, dtype=torch.float32))  # noqa: SLF001
+    own = [item.detach() for item in tensors]
+    return list(torch._foreach_norm(own, 2, dtype=torch.float32))  # noqa: SLF001 - as clip_grad_norm_ does
 
 
 def _norm(values: torch.Tensor, order: float, wide: torch.dtype) -> torch.Tensor:
