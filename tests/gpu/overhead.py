@@ -278,13 +278,17 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--ways", help="names, separated by a semicolon and a blank; all by default")
+    parser.add_argument("--ways", help="names, separated by semicolons; all by default")
     given = parser.parse_args()
     torch.set_flush_denormal(True)
     machine = Machine(dry=not torch.cuda.is_available(), folder=Path(), deadline=float("inf"))
     size = given.size or ("10m" if machine.dry else "124m")
+    known = (*VITALS, *OTHERS)
+    names = known if given.ways is None else [name.strip() for name in given.ways.split(";")]
+    if unknown := set(names).difference(known):
+        parser.error(f"no such way: {', '.join(sorted(unknown))}. Ways: {'; '.join(known)}")
     ways = Ways(machine, size, compiled=given.compile)
-    for name in [name for name in (*VITALS, *OTHERS) if given.ways is None or name in given.ways.split("; ")]:
+    for name in names:
         ways.add(name)
     kind = f"CPU, {torch.get_num_threads()} threads" if machine.dry else torch.cuda.get_device_name()
     how = "compiled" if given.compile else "eager"
