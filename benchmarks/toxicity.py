@@ -184,7 +184,7 @@ def print_clean(clean: list[tuple[str, list[str]]], screen: ToxicityScreen, scor
     """Print the table of clean text."""
     with tempfile.TemporaryDirectory() as folder:
         models = resolve_languages(LanguageConfig(), base_dir=Path(), cache_dir=Path(folder))
-    detector = load_detector(models.chosen)
+        detector = load_detector(models.chosen)
     print()
     head("clean text", "scorer", "MB", "documents", "in English", "P >= 0.5", "P >= 0.1", "mean P", "MB/s")
     speeds = []

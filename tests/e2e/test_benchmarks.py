@@ -41,7 +41,7 @@ scan.py {shards} --sample-mb 0.1 --rounds 1 --workers 1 --off near_dup repeats
 secret_rates.py {shards} --count 1 --sample-megabytes 0.02
 secret_rates.py --names 1
 simulated_shards.py {made} --shards 66 70 --workers 1 --folder {work} --stages lengths
-small_pieces.py {made} --documents 20 --forms one-file groups-1 batches-1 tables-5
+small_pieces.py {made} --documents 20 --forms one-file groups-1 batches-1 tables-10
 spike_alarms.py --steps 20 --long 1100
 spike_bursts.py {mixed} {work}/bursts --runs 0 --clean 1 --steps 2
 spike_clean.py {work}/clean --runs 1 --steps 8 --documentation {system} --packages benchmarks --locale {system}
@@ -58,6 +58,7 @@ token_files.py {shards}/a.jsonl --rounds 1 --workers 1
 toxicity.py --sets made={made}/labelled.csv:text:is_toxic:Toxic --clean b={shards}/b.jsonl.zst --words {made}/words.txt
 training.py {manifest} --rounds 2 --steps 1
 vitals_alarms.py --seeds 1 --steps 60 --schedules constant
+vitals_experts.py --tokens 256 --steps 2
 vitals_faults.py --healthy 20 --seeds 0
 vitals_mechanism.py --seeds 0 --only starved
 vitals_lead.py --onset 9 --steps 12 --seeds 0
