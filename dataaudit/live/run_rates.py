@@ -42,6 +42,8 @@ def restart_rate(
 ) -> float | None:
     """Return restarts an hour over the newest :data:`WINDOW_HOURS`, or since the first start; None: no start is known.
 
+    Of a run that is younger than an hour it is their number.
+
     Args:
         runlog: Folder of a run log: every attempt of its first rank is a start.
         starts: Further starts, seconds since 1970, such as :attr:`HeartbeatReport.starts`; of both, the more count.
@@ -59,7 +61,7 @@ def restart_rate(
         return None
     now = time.time() if now is None else now
     since = max(chosen[0], now - WINDOW_HOURS * 3600)
-    return sum(start >= since for start in chosen[1:]) / max((now - since) / 3600, 1 / 60)
+    return sum(start >= since for start in chosen[1:]) / max((now - since) / 3600, 1.0)
 
 
 def live_values(

@@ -17,6 +17,7 @@ from dataaudit.live.delivery import Boxes
 from dataaudit.live.feed import Follower
 from dataaudit.live.incidents import acknowledged
 from dataaudit.live.rules import AlertsFile
+from dataaudit.live.surroundings import Surroundings
 from dataaudit.runlog.reader import load_run
 
 _SEND_SECONDS = 30.0
@@ -60,6 +61,7 @@ class Watch:
         boxes = boxes_of(file) if send else Boxes()
         self._follower = Follower(runlog, run)
         self.response = Response(runlog, file, boxes, ranks=run.ranks, log=log)
+        self._surroundings = Surroundings(runlog, log)
         self._began = _seconds(run.started)
 
     def look(self) -> None:
@@ -70,6 +72,8 @@ class Watch:
         for rank in range(feed.expected or 1):  # a rank that never wrote is silent since the run, or this watch, began
             if rank not in feed.ranks:
                 self.response.take(feed.begin(rank, -1, self._began))
+        first, own = min(feed.ranks.items(), key=lambda item: item[0])
+        self.response.take(feed.take("values", first, self._surroundings.rows(feed, now), own.heard))
         self.response.tick(now)
 
     def follow(self, interval: float, ended: threading.Event, show: Callable[[str], None]) -> None:

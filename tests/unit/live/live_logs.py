@@ -93,12 +93,16 @@ def made_run(ranks=1):
     )
 
 
+BESIDE = {"heartbeat_missing", "ingest_lag", "restart_storm", "repeated_errors"}
+"""Rules that a watch feeds from what lies around a log."""
+
+
 def told(response):
-    """Return what a response saw: alerts by incident, and how rules stand."""
+    """Return what a response saw: alerts by incident, and how rules stand that rows of a log feed."""
     incidents = {
         own.id: (own.severity, own.number, [alert.document() for alert in own.alerts]) for own in response.incidents.all
     }
-    return incidents, [state._asdict() for state in response.states()]
+    return incidents, [state._asdict() for state in response.states() if state.rule not in BESIDE]
 
 
 def in_the_process(folder, file, script, deliver=()):

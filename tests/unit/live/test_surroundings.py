@@ -1,0 +1,91 @@
+"""A watch feeds rules from what lies around a log: heartbeats, its age, starts of the run, errors that it prints."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from live_logs import Run
+
+from dataaudit.live import Heartbeat
+from dataaudit.live.rules import load_alerts
+from dataaudit.live.watch import Watch
+
+FAILED = """\
+[rank3]: Traceback (most recent call last):
+[rank3]:   File "train.py", line 10, in <module>
+[rank3]: OSError: [Errno 5] Input/output error: '/data/shard-7'
+"""
+WENT_ON = "".join(f"2026-11-27 19:{{minute:02}}:{second} step {second} loss 3.0\n" for second in range(10, 30))
+
+
+def state_of(watch, name):
+    """Return how a rule stands."""
+    return next(state for state in watch.response.states() if state.rule == name)
+
+
+def watched(folder, **options):
+    """Return a watch that looked, with the shipped rules."""
+    watch = Watch(folder, load_alerts(None), send=False, **options)
+    watch.look()
+    return watch
+
+
+def test_a_log_that_has_no_beats_and_prints_nothing_leaves_their_rules_unfed(tmp_path):
+    run = Run(tmp_path / "run")
+    run.end_step(time=time.time())
+    run.writer.flush()
+    watch = watched(tmp_path / "run")
+    assert state_of(watch, "heartbeat_missing").state == "not_evaluated"
+    assert state_of(watch, "repeated_errors").state == "not_evaluated"
+    assert state_of(watch, "ingest_lag").state == "ok"
+    assert state_of(watch, "restart_storm").state == "ok"
+
+
+def test_a_rank_that_stops_beating_is_missed(tmp_path):
+    folder = tmp_path / "run"
+    run = Run(folder)
+    run.end_step(time=time.time())
+    run.writer.flush()
+    with Heartbeat(folder / "beats", 0, 0.05, ranks=2) as beat:
+        beat.step(1)
+        time.sleep(0.5)  # more than three beats: a rank that never came is not only late
+        watch = watched(folder)
+    assert state_of(watch, "heartbeat_missing").state == "firing"
+    (incident,) = watch.response.incidents.all
+    assert (incident.group, incident.severity) == ("monitoring", 1)
+
+
+def test_an_old_log_lags_and_its_age_does_not_make_a_rank_heard(tmp_path):
+    folder = tmp_path / "run"
+    run = Run(folder)
+    run.end_step(time=time.time())
+    run.writer.flush()
+    old = time.time() - 3_000
+    for path in (folder / "ranks/00000").iterdir():
+        os.utime(path, (old, old))
+    watch = watched(folder)
+    assert state_of(watch, "ingest_lag").state == "firing"
+    assert state_of(watch, "monitoring_blackout").state == "firing"
+
+
+def test_restarts_count_as_restarts_an_hour_of_an_hour_at_least(tmp_path):
+    folder = tmp_path / "run"
+    for attempt in range(6):
+        run = Run(folder, first=1 + attempt, resumed=attempt > 0)
+        run.end_step(time=time.time())
+        run.close()
+        state = state_of(watched(folder), "restart_storm").state
+        assert state == ("firing" if attempt > 3 else "ok")
+
+
+def test_errors_of_the_text_log_are_rates_by_class(tmp_path):
+    folder, log = tmp_path / "run", tmp_path / "out.log"
+    run = Run(folder)
+    run.end_step(time=time.time())
+    run.writer.flush()
+    log.write_text("".join(WENT_ON.format(minute=minute) for minute in range(60)))
+    assert state_of(watched(folder, log=log), "repeated_errors").state == "ok"
+    log.write_text("".join((FAILED + WENT_ON).format(minute=minute) for minute in range(0, 60, 4)))
+    state = state_of(watched(folder, log=log), "repeated_errors")
+    assert (state.state, state.last_step) == ("firing", 1)
