@@ -305,7 +305,7 @@ class Webhook:
         messages: list[tuple[float, dict[str, Any]]] = []
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
+            def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 messages.append((time.time(), json.loads(body)))
                 self.send_response(204)
@@ -352,6 +352,11 @@ def staged(out: Path, names: list[str], seed: int) -> None:
     table(run, moments(seed, names), hook)
 
 
+def in_words(own: dict[str, Any]) -> str:
+    """Return a line of an incident."""
+    return f"{own['id']} severity {own['severity']}: {own['rules'][0]['name']}, {own['alerts'][0].get('seen')}"
+
+
 def table(run: Path, faults: dict[str, int], hook: Webhook) -> None:
     """Print a row a fault, and what came beside."""
     left = {each["id"]: each for each in incidents(run)}
@@ -389,7 +394,7 @@ def healthy(out: Path, steps: int, hook: Webhook) -> None:
     found = incidents(run)
     print(f"healthy: {steps} steps, exit code {code}, {len(found)} incidents")
     for own in found:
-        print(f"  {own['id']} severity {own['severity']}: {own['rules'][0]['name']}, {own['alerts'][0].get('seen')}")
+        print(f"  {in_words(own)}")
 
 
 def main() -> None:

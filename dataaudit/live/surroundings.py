@@ -1,4 +1,4 @@
-"""What ``dataaudit watch`` sees of a run beside its rows: heartbeats, the age of its log, restarts, errors it prints."""
+"""What ``dataaudit watch`` sees of a run beside its rows: heartbeats, the age of its log, restarts, printed errors."""
 
 from __future__ import annotations
 
