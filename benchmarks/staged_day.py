@@ -88,6 +88,7 @@ class Loop:
     def __init__(self, out: Path, run: Path, last: int, faults: dict[str, int]) -> None:
         torch.manual_seed(0)
         self.run, self.last, self.faults = run, last, faults
+        self.checkpoints = out / f"{run.name}.checkpoints"
         self.corpus = open_manifest(out / "manifest", require="verified")
         documents = Documents(self.corpus, "train", byte_encoder(end=0))
         self.rows = PackedDocuments(documents, CONTEXT, epochs=EPOCHS)
@@ -161,7 +162,7 @@ class Loop:
 
     def train(self, alerts_file: Path) -> None:
         """Train from the newest checkpoint to the last step."""
-        checkpoints = self.run.with_name(self.run.name + ".checkpoints")
+        checkpoints = self.checkpoints
         checkpoints.mkdir(exist_ok=True)
         saved: dict[str, Any] = {"step": 0, "monitor": None, "vitals": None}
         if found := sorted(checkpoints.glob("*.pt")):
@@ -328,6 +329,8 @@ class Webhook:
 def staged(out: Path, names: list[str], seed: int) -> None:
     """Run the day, and print what was said of each fault."""
     run, log, shown = out / "disk/day", out / "day.log", out / "watch.txt"
+    for path in (log, shown):
+        path.unlink(missing_ok=True)
     hook, faults = Webhook(), moments(seed, names)
     rules = rules_file(out, hook.url)
 
@@ -388,6 +391,8 @@ def table(run: Path, faults: dict[str, int], hook: Webhook) -> None:
 def healthy(out: Path, steps: int, hook: Webhook) -> None:
     """Train without a fault, and print what was alerted."""
     run = out / "healthy"
+    for folder in (run, out / "healthy.checkpoints"):
+        shutil.rmtree(folder, ignore_errors=True)
     rules = rules_file(out, hook.url)
     with watching(run, rules, out / "healthy.log", out / "healthy.watch.txt"):
         code = process(out, run, steps, {}, out / "healthy.log")
@@ -416,7 +421,8 @@ def main() -> None:
     if not (out / "manifest").exists():
         prepare(out)
     if given.faults:
-        shutil.rmtree(out / "disk", ignore_errors=True)
+        for name in ("disk", "kept", "day.checkpoints"):
+            shutil.rmtree(out / name, ignore_errors=True)
         (out / "disk").mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", out / "disk"], check=True)
         try:
