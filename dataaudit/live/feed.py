@@ -151,6 +151,8 @@ class _Rank:
     waits: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=AVERAGED))
     sparse: dict[str, float] = field(default_factory=dict)
     """Numbers that are written where they differ from this."""
+    met: set[int] = field(default_factory=set)
+    """Sources that had a share."""
     at_step: dict[int, dict[str, float]] = field(default_factory=dict)
     """Needed numbers of steps whose row did not come yet."""
 
@@ -202,7 +204,7 @@ class Feed:
         elif table == "steps":
             yield from self._steps(rank, own, columns)
         elif table == "lengths":
-            yield from _shares(rank, steps, columns, self.sources)
+            yield from self._shares(rank, own, steps, columns)
 
     def _newest(self) -> int:
         return max(own.attempt for own in self.ranks.values())
@@ -210,6 +212,20 @@ class Feed:
     def runs(self, rank: int) -> bool:
         """Return whether a rank is of the newest attempt, which may have fewer."""
         return self.expected is None or rank < self.expected
+
+    def _shares(self, rank: int, own: _Rank, steps: np.ndarray, columns: Columns) -> Iterator[Item]:
+        """Yield the share of each source in the targets since the counts before; 0 of a source that is gone."""
+        source = np.asarray(columns["source"])
+        targets = np.asarray(columns["length"]) * np.asarray(columns["stretches"])
+        for step in np.unique(steps).tolist():
+            of = steps == step
+            if not (total := float(targets[of].sum())):
+                continue
+            own.met.update(source[of].tolist())
+            for each in sorted(own.met):
+                name = self.sources[each] if 0 <= each < len(self.sources) else f"source {each}"
+                share = float(targets[of & (source == each)].sum()) / total
+                yield _whole(rank, step, "source_mix_share", share)._replace(stat=name)
 
     def _values(self, rank: int, own: _Rank, steps: np.ndarray, columns: Columns) -> Iterator[Item]:
         metrics, stats = _texts(columns["metric"]), _texts(columns["stat"])
@@ -304,20 +320,6 @@ def _derived(own: _Rank, ended: float, targets: int, known: Mapping[str, float])
         if len(own.waits) > AVERAGED // 4:
             numbers["dataloader_stall_frac"] = waited / took
     return numbers
-
-
-def _shares(rank: int, steps: np.ndarray, columns: Columns, names: Sequence[str]) -> Iterator[Numbers]:
-    """Yield the share of each source in the targets since the counts before."""
-    source = np.asarray(columns["source"])
-    targets = np.asarray(columns["length"]) * np.asarray(columns["stretches"])
-    for step in np.unique(steps).tolist():
-        of = steps == step
-        if not (total := float(targets[of].sum())):
-            continue
-        for each in np.unique(source[of]).tolist():
-            name = names[each] if 0 <= each < len(names) else f"source {each}"
-            share = float(targets[of & (source == each)].sum()) / total
-            yield _whole(rank, step, "source_mix_share", share)._replace(stat=name)
 
 
 def _whole(rank: int, step: int, metric: str, value: float) -> Numbers:

@@ -362,8 +362,8 @@ def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tu
         median = _healthy(rule.ratio, known, step, value)
         if not median:
             return False, value, ""
-        number = value / median
-        return rule.ratio.met(number), number, f"{words}, {number:.3g} times the median {median:.6g} when healthy"
+        number, far = value / median, abs(value - median) >= rule.ratio.by
+        return far and rule.ratio.met(number), number, f"{words}, {number:.3g} times the median {median:.6g} when healthy"
     if rule.change is not None:
         known.recent.append((step, value))
         while len(known.recent) > 1 and known.recent[1][0] <= step - rule.change.over:

@@ -74,6 +74,7 @@ class Ratio(_Bounds):
     healthy: Steps | tuple[Steps, Steps] = Field(
         default=500, description="Steps of the healthy span, from the first that is judged; or its first and last step."
     )
+    by: float = Field(default=0.0, ge=0.0, description="Least distance from the median, in the value's own unit.")
     for_: Steps = Field(default=1, alias="for", description="Steps, from the first such value to the latest.")
 
 

@@ -191,6 +191,23 @@ def test_the_share_of_a_source_comes_from_counts_of_lengths(tmp_path):
     assert "source_mix_share (web) is 0.157895" in str(incidents)
 
 
+def test_a_source_that_is_gone_has_a_share_of_0_and_a_small_source_moves_by_chance(tmp_path):
+    def script(run):
+        for step in range(1, 201):
+            run.end_step()
+            if step % 10 == 0:
+                small = [1, 3][step % 20 == 0]
+                lengths = [900, small, 99] if step <= 120 else [900, small, 0]
+                own = [at for at, length in enumerate(lengths) if length]
+                rows = {"source": own, "length": [lengths[at] for at in own], "begun": [0] * len(own)}
+                run.writer.add("lengths", {"step": [step] * len(own), **rows, "stretches": [1] * len(own)})
+        run.close()
+
+    rule = {"metric": "source_mix_share", "ratio": {"above": 1.25, "below": 0.8, "healthy": 100, "by": 0.02}}
+    alerts, _ = judged(tmp_path / "run", file_of(rule), script)
+    assert alerts == [("rule0", 130, 130, 0.0)]
+
+
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
