@@ -251,6 +251,8 @@ class Checklist:
             return "ok", ""
         fed = [by for source in sources for by in self._matching(source)]
         judged = [self._judged(by, metric, allowed) for by in fed]
+        if not judged and any(source in self._series for source in sources):
+            return "stale", "it came before the run was resumed, and not since"
         if not judged:
             return "not_fed", self._reasons.get(name, "")
         return next((own for own in judged if own[0] == "ok"), judged[0])
@@ -370,7 +372,8 @@ def check_log(
     checklist.see(follower.feed_into(feed))
     for rank, step in zip(*(log.table("tokens").column(name).to_pylist() for name in ("rank", "step")), strict=True):
         checklist.add("tokens", rank, step)
-    own: Scale = scale or next((item for item in SCALES if item == checklist.preset), "nano")
+    of_vitals: list[Scale] = [item for item in SCALES if item == checklist.preset]
+    own: Scale = scale or (of_vitals or [SCALES[0]])[0]
     derived, why = checklist.phase()
     rows = tuple(checklist.rows(own, phase or derived, without))
     words = "as named" if phase else why

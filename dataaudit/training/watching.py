@@ -44,7 +44,7 @@ FAMILIES: Final[Mapping[Scale, tuple[str, ...]]] = {
     "large": ("attention", "activations", "weights", "spectra", "updates", "experts"),
 }
 """Families of vitals by scale."""
-CHECKED_AFTER = 64
+CHECKED_AFTER = 200
 """Steps after which it is printed, once, which musts are not fed."""
 BEATS = "beats"
 """Folder of heartbeats, below that of the run log."""
@@ -206,7 +206,7 @@ def watch_run(
 ) -> WatchedRun:
     """Set up all that watches a run: its log, vitals, alerts and heartbeats; return an object with what a loop calls.
 
-    After 64 steps, or at the end, the log of Python names once each number that a run of this scale and phase must be
+    After 200 steps, or at the end, the log of Python names once each number that a run of this scale and phase must be
     fed and is not, with the line of code that feeds it.
 
     Args:
