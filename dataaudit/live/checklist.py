@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict
 from dataaudit.base.errors import CatchErrors, ConfigError, ExitCode
 from dataaudit.base.text import clean, plural
 from dataaudit.base.yamlfile import load_yaml, nearest
-from dataaudit.live.feed import Began, Feed, Follower, Happened, Item, Numbers
+from dataaudit.live.feed import Began, Feed, Happened, Item, Numbers
+from dataaudit.runlog.following import Follower
 from dataaudit.runlog.reader import RunLog, load_run
 
 Scale = Literal["nano", "medium", "large"]
@@ -366,10 +367,10 @@ def check_log(
     if unknown := [name for name in without if name not in known]:
         raise ConfigError(f"--without: no metric `{clean(unknown[0])}`{nearest(unknown[0], sorted(known))}")
     log = load_run(folder)
-    feed, follower = Feed(WANTED, log.run.ranks, steps=1, batches=1), Follower(folder, log.run)
+    feed, follower = Feed(WANTED, log.run.ranks, steps=1, batches=1), Follower(folder)
     feed.sources = log.run.sources
     checklist = Checklist(feed, log.run.ranks, _shards(log), log.run.digests)
-    checklist.see(follower.feed_into(feed))
+    checklist.see(feed.follow(follower.read()))
     for rank, step in zip(*(log.table("tokens").column(name).to_pylist() for name in ("rank", "step")), strict=True):
         checklist.add("tokens", rank, step)
     of_vitals: list[Scale] = [item for item in SCALES if item == checklist.preset]
