@@ -70,7 +70,9 @@ class _Series:
     """Step from which on the condition is met."""
     firing: bool = False
     began: int = 1 << 62
-    """Its first step."""
+    """Its first step,"""
+    since: int = 1 << 62
+    """and that of the attempt."""
     recent: deque[tuple[int, float]] = field(default_factory=deque)
     averaged: deque[tuple[int, float]] = field(default_factory=deque)
     healthy: list[float] = field(default_factory=list)
@@ -271,12 +273,12 @@ class Judge:
     def _judged(self, rule: Rule, known: _Series, item: Numbers, value: float, where: tuple[int, int]) -> Alert | None:
         """Take a value of a series; return an alert where the condition is met long enough, and was not before."""
         step = item.step
-        known.began = min(known.began, step)
+        known.began, known.since = min(known.began, step), min(known.since, step)
         if rule.mean_over > 1:
             known.averaged.append((step, value))
             while known.averaged[0][0] <= step - rule.mean_over:
                 known.averaged.popleft()
-            if step - known.began + 1 < rule.mean_over:
+            if step - known.since + 1 < rule.mean_over:
                 return None
             value = sum(own for _, own in known.averaged) / len(known.averaged)
         named = item.metric if item.stat in _PLAIN else f"{item.metric} ({item.stat})"

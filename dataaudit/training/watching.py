@@ -79,8 +79,8 @@ class _Once:
         self.done |= call.error is not None
 
     def print(self) -> None:
-        """Log what is not fed; nothing where all is, or where it was logged."""
-        if self.done or not self._checklist.steps:
+        """Log what is not fed, on the first rank; nothing where all is, or where it was logged."""
+        if self.done or self._rank or not self._checklist.steps:
             return
         self.done = True
         phase, _ = self._checklist.phase()
@@ -206,8 +206,8 @@ def watch_run(
 ) -> WatchedRun:
     """Set up all that watches a run: its log, vitals, alerts and heartbeats; return an object with what a loop calls.
 
-    After 200 steps, or at the end, the log of Python names once each number that a run of this scale and phase must be
-    fed and is not, with the line of code that feeds it.
+    After 200 steps, or at the end, the first rank logs once each number that a run of this scale and phase must be fed
+    and is not, with the line of code that feeds it.
 
     Args:
         model: Not compiled yet.

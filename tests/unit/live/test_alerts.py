@@ -604,6 +604,19 @@ def test_a_resumed_run_keeps_what_was_healthy(tmp_path, stopped):
     assert states[0]["state"] == "firing"
 
 
+def test_a_mean_begins_anew_with_a_resumed_run(tmp_path):
+    """A first slow step of it is no mean; the healthy span is that of before."""
+    rule = {"metric": "mfu", "ratio": {"below": 0.5, "healthy": 20}, "mean_over": 10, "name": "slow"}
+    folder = tmp_path / "run"
+    for first, last in ((1, 40), (41, 80)):
+        run = Run(folder, first=first)
+        for step in range(first, last + 1):
+            run.end_step(mfu=0.1 if step in {41, 42} else 0.6)
+        run.close()
+    incidents, states = from_another(folder, file_of(rule))
+    assert (incidents, states[0]["state"]) == ({}, "ok")
+
+
 def test_a_watch_waits_for_a_run_that_has_not_begun(tmp_path, monkeypatch):
     """It says so once; `--once` does not wait, and is exit code 2."""
     folder, slept = tmp_path / "run", []
