@@ -19,6 +19,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from dataaudit.base.errors import CatchErrors, ConfigError, ExitCode
+from dataaudit.base.render.terminal import prose, terminal_width
 from dataaudit.base.text import clean, plural
 from dataaudit.base.yamlfile import load_yaml, nearest
 from dataaudit.live.feed import Began, Feed, Happened, Item, Numbers
@@ -401,13 +402,13 @@ def checked_text(checked: Checked) -> str:
     head = f"{clean(checked.runlog)}: step {checked.steps:,}, {checked.scale}, {checked.phase} ({checked.phase_why})"
     if not checked.steps:
         return f"{head}\nnothing can be judged: the log has no step\n"
-    musts = [row for row in checked.rows if row.grade == "must"]
+    musts = [row for row in checked.rows if row.grade == "must" and row.state != "not_applicable"]
     counted = f"{len(checked.unfed)} of {plural(len(musts), 'must')} not fed"
     lines = [head, counted if checked.unfed else f"all {plural(len(musts), 'must')} fed", *unfed_text(checked.unfed)]
     shoulds = [
         row.metric for row in checked.rows if row.grade == "should" and row.state not in {"ok", "not_applicable"}
     ]
-    lines += [f"should be fed, too: {', '.join(shoulds)}"] if shoulds else []
+    lines += ["should be fed, too:", *prose(", ".join(shoulds), terminal_width())] if shoulds else []
     apart = [f"{row.metric}: {row.why}" for row in checked.rows if row.state == "not_applicable"]
     lines += [f"not applicable  {clean(own)}" for own in apart]
     lines += [f"damaged  {clean(name)}: what follows in it is not judged" for name in checked.damaged]

@@ -232,16 +232,12 @@ class Feed:
 
     def _steps(self, rank: int, own: _Rank, columns: Columns) -> Iterator[Item]:
         loss = columns["user_loss"]
-        count = _length(columns)
-        losses = np.full(count, np.nan) if loss is None else np.ma.filled(np.ma.asarray(loss, np.float64), np.nan)
-        missing = np.ones(count, bool) if loss is None else np.ma.getmaskarray(np.ma.asarray(loss))
-        rest = (np.asarray(columns[name]) for name in ("step", "time", "targets", "scored", "loss_sum"))
-        for at, (step, ended, targets, scored, total) in enumerate(zip(*(item.tolist() for item in rest), strict=True)):
+        losses = [None] * _length(columns) if loss is None else np.ma.asarray(loss, np.float64).tolist()
+        rest = (np.asarray(columns[name]).tolist() for name in ("step", "time", "targets", "scored", "loss_sum"))
+        for given, step, ended, targets, scored, total in zip(losses, *rest, strict=True):
             numbers: dict[str, float] = {}
-            if not missing[at]:
-                numbers["loss"] = float(losses[at])
-            elif scored:
-                numbers["loss"] = total / scored
+            if given is not None or scored:
+                numbers["loss"] = total / scored if given is None else given
             numbers |= own.sparse
             known = own.at_step.pop(int(step), {})
             numbers |= _derived(own, float(ended), int(targets), known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -278,3 +279,15 @@ def test_the_table_of_the_page_is_that_of_the_checklists():
         cells = "; ".join(f"{', '.join(names)}: {every}" for every, names in often.items())
         assert f"| {own.about} | {', '.join(own.scale)} | {', '.join(own.phase)} | {cells} |" in page
     assert [state for state in get_args(State) if state != "ok" and f"`{state}`" not in page] == []
+
+
+def test_the_output_on_the_page_is_what_is_printed(tmp_path, monkeypatch):
+    """Of a run that opened no manifest, and whose probes stopped."""
+    monkeypatch.chdir(tmp_path)
+    probes = {"rtp_toxicity_prob": range(0, 5_000, 500), "memorization_rate": [900]}
+    names = ("val_loss", "val_loss.code", *probes)
+    every = {"val_loss": range(0, 5_000, 500), "val_loss.code": range(0, 5_000, 500), **probes}
+    log(Path("runs/7"), 3_200, every=every, values=lambda *_: dict.fromkeys(names, 1.0))
+    page = (Path(__file__).parents[3] / "docs/live/checklists.md").read_text("utf-8")
+    shown = re.search(r"\$ dataaudit doctor runs/7 --phase late\n(.*?)```", page, re.DOTALL)[1]
+    assert call("runs/7", "--phase", "late") == (3, shown)
