@@ -225,19 +225,21 @@ class Checklist:
         early = self.steps < _WARM_UP_STEPS
         return "early" if early else "steady", f"{unknown}; step {self.steps:,}"
 
-    def rows(self, scale: Scale, phase: Phase, without: Collection[str] = ()) -> list[Row]:
+    def rows(self, scale: Scale, phase: Phase, without: Collection[str] = (), *, only_due: bool = False) -> list[Row]:
         """Return how each must and should of a scale and phase stands.
 
         Args:
             scale: Of the run.
             phase: Of the run.
             without: Metrics that do not apply to it.
+            only_due: Whether those are left out that a run of so few steps need not have yet.
         """
         rows = []
         for family, own in checklists().families.items():
             for name, metric in own.metrics.items():
                 grade = own.grade(name, scale, phase)
-                if grade != "nice":
+                due = self._allowed(checklists().cadences[metric.every]) <= self.steps
+                if grade != "nice" and (due or not only_due):
                     state, why = self._state(name, metric, without)
                     rows.append(Row(name, family, grade, state, why, metric.feeds))
         return rows

@@ -84,8 +84,9 @@ class _Once:
             return
         self.done = True
         phase, _ = self._checklist.phase()
-        rows = [row for row in self._checklist.rows(self._scale, phase) if row.grade == "must" and row.state != "ok"]
-        if lines := unfed_text(row for row in rows if row.state != "not_applicable"):
+        rows = self._checklist.rows(self._scale, phase, only_due=True)
+        fed = {"ok", "not_applicable"}
+        if lines := unfed_text(row for row in rows if row.grade == "must" and row.state not in fed):
             head = f"step {self._checklist.steps:,}: a {self._scale} run in its {phase} phase is not fed"
             _LOG.warning("%s:\n%s", head, "\n".join(lines))
 

@@ -99,7 +99,7 @@ def test_the_loop_of_the_page_runs_and_is_fed(rows, tmp_path, monkeypatch, caplo
     assert detail["told"]["scaler"] is False
 
 
-def train(rows, folder=None, clip=True, state=None, steps=STEPS, first=0, **more):
+def train(rows, folder=None, preset="nano", clip=True, state=None, steps=STEPS, first=0, **more):
     """Train, watched or not; return the bits of all losses, and what a checkpoint keeps."""
     given = parts(rows, steps, first)
     model, optimizer = given["model"], given["optimizer"]
@@ -109,7 +109,7 @@ def train(rows, folder=None, clip=True, state=None, steps=STEPS, first=0, **more
     run = None
     if folder is not None:
         saved = None if state is None else state["run"]
-        run = watch_run(model, optimizer, given["corpus"], folder=folder, state=saved, **more)
+        run = watch_run(model, optimizer, given["corpus"], preset, folder=folder, state=saved, **more)
     losses = []
     for batch in given["loader"]:
 
@@ -160,9 +160,11 @@ def test_what_is_not_fed_is_printed_once_with_the_line(rows, tmp_path, caplog, m
 def test_a_short_run_prints_it_at_its_end(rows, tmp_path, caplog):
     """Before its steps are over."""
     with caplog.at_level(logging.WARNING, "dataaudit"):
-        train(rows, tmp_path / "run", steps=20)
+        train(rows, tmp_path / "run", "medium", steps=20, planned_tokens=20 * 4 * 64 * 2)
     (message,) = [own.getMessage() for own in caplog.records if "is not fed" in own.getMessage()]
-    assert message.startswith("step 20: ")
+    assert message.startswith("step 20: a medium run in its steady phase")
+    assert "near_dup_rate" in message
+    assert not re.search("val_loss|token_kl_drift|source_mix_share", message)  # they need not be there yet
 
 
 def test_a_run_goes_on_from_its_state(rows, tmp_path):
