@@ -50,15 +50,19 @@ def watch(
     """Judge a run by rules from another process, since a dead process cannot report itself.
 
     The log of all ranks is followed as it grows, until the run is closed or Ctrl-C. Each incident has its evidence in
-    RUNLOG/alerts before a message is sent; what the run's own process sent already is not sent again.
+    RUNLOG/alerts before a message is sent; what the run's own process sent already is not sent again. Without --once, a
+    run that has not begun is waited for.
     """
     import threading
 
     from dataaudit.base import text as t
     from dataaudit.live.rules import load_alerts
-    from dataaudit.live.watch import Watch, watched_text
+    from dataaudit.live.watch import Watch, wait_for, watched_text
 
-    watched = Watch(runlog, load_alerts(None if rules == _SHIPPED else Path(rules)), log=log, send=not no_send)
+    file = load_alerts(None if rules == _SHIPPED else Path(rules))
+    if not once:
+        wait_for(runlog, interval, lambda line: click.echo(t.clean(line), err=True))
+    watched = Watch(runlog, file, log=log, send=not no_send)
     try:
         if once:
             watched.look()

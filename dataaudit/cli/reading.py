@@ -26,6 +26,7 @@ from dataaudit.cli.shell import (
 )
 
 if TYPE_CHECKING:
+    from dataaudit.live.checklist import Phase, Scale
     from dataaudit.manifest.trust import Signer, Trust
 
 
@@ -186,13 +187,21 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
 
 
 @click.command(
-    short_help="Say what is installed and what is missing.",
+    short_help="Say what is installed and missing, or what a run is not fed.",
     epilog=ending(
         "dataaudit doctor",
         "dataaudit doctor --json | jq '.checks[] | select(.state != \"ok\")'",
-        codes={0: "what is installed works", 2: "something that is installed is broken"},
+        "dataaudit doctor runs/7b --preset medium",
+        "dataaudit doctor runs/7b --preset nano --phase late --without rtp_toxicity_prob",
+        codes={
+            0: "what is installed works; of a run log: all musts are fed",
+            2: "something that is installed is broken; of a run log: there is none",
+            3: "of a run log: some must is not fed",
+            4: "of a run log: it has no step",
+        },
     ),
 )
+@click.argument("runlog", type=FOLDER, metavar="[RUNLOG]", required=False)
 @click.option(
     "--state",
     type=FOLDER,
@@ -201,12 +210,33 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
     show_default=True,
     help="State folder of builds, to try its file system.",
 )
+@click.option("--preset", type=click.Choice(["nano", "medium", "large"]), help="Scale of the run; that of its vitals.")
+@click.option("--phase", type=click.Choice(["early", "steady", "late"]), help="Of the run; by its log when left out.")
+@click.option("--without", multiple=True, metavar="METRIC", help="A metric that does not apply to the run.")
 @JSON
-def doctor(state: Path, *, as_json: bool) -> None:
+def doctor(
+    runlog: Path | None,
+    state: Path,
+    preset: Scale | None,
+    phase: Phase | None,
+    without: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
     """Say what is installed, what is missing and what it is for; exit 2 when something that is installed is broken.
 
-    The check of the tokenizer takes some seconds where no build has run before.
+    With RUNLOG, the folder of a run log: say which numbers a run of its scale and phase must be fed and is not, and the
+    line of code that feeds each. The check of the tokenizer takes some seconds where no build has run before.
     """
+    if runlog is not None:
+        from dataaudit.base import text as t
+        from dataaudit.live.checklist import check_log, checked_text
+
+        checked = check_log(runlog, preset, phase, without)
+        print_text(t.as_json(checked.document()) if as_json else checked_text(checked))
+        sys.exit(checked.exit_code)
+    if preset or phase or without:
+        raise click.UsageError("--preset, --phase and --without go with RUNLOG, the folder of a run log.")
     from dataaudit.doctor import diagnose
 
     text, code = diagnose(state=state, as_json=as_json)

@@ -33,10 +33,13 @@ from dataaudit.live.feed import Feed, Item, Stepped
 from dataaudit.live.incidents import REMIND_SECONDS, REMINDERS, Incident, Incidents, News, acknowledged, stored_id
 from dataaudit.live.judging import Alert, Judge, State
 from dataaudit.live.rules import AlertsFile, load_alerts
+from dataaudit.runlog.following import Follower
 from dataaudit.runlog.writer import Columns, event
 
 _WAITING_ITEMS = 8_192
 _TICK_SECONDS = 1.0
+_RECALLED_BYTES = 1 << 20
+"""Of a part of the log of the attempts before, read at a time."""
 _CLOSE_SECONDS = 10.0
 _LOG = logging.getLogger("dataaudit")
 _WORDS: Final = {"opened": "", "graver": "graver now: ", "reminder": "nobody acknowledged: "}
@@ -290,8 +293,21 @@ class Alerts:
             if ends:
                 return
 
+    def _recall(self) -> None:
+        """Take from the log of the attempts before what was healthy; what fired then fires no more."""
+        self.response.take(())  # it knows the names of sources then
+        judge, feed, follower = self.response.judge, self.response.feed, Follower(self.response.runlog, {self._rank})
+        follower.most, until = _RECALLED_BYTES, judge.healthy_until()
+        for rows in follower.read() if until else ():
+            if rows.attempt >= self._attempt or rows.last_step > until:
+                return
+            for item in feed.follow([rows]):
+                judge.see(item)
+
     def _take(self, table: str, columns: Columns, came: float) -> None:
         feed = self.response.feed
+        if self._attempt > 0 and not feed.ranks:
+            self._recall()
         self.response.take(feed.begin(self._rank, self._attempt, came))
         self.response.take(feed.take(table, self._rank, columns, came))
 

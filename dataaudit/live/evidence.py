@@ -29,7 +29,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,11 @@ from dataaudit import __version__
 from dataaudit.base.errors import CatchErrors, RunLogError
 from dataaudit.base.files import open_safely, read_safely, sync_folder, write_synced
 from dataaudit.base.redact import without_secrets
-from dataaudit.live.feed import Feed, Rows, stored_stretches
+from dataaudit.live.feed import Feed
 from dataaudit.live.incidents import FOLDER, INCIDENT_FILE, Incident, replace_synced
 from dataaudit.live.rules import Evidence, runbook
-from dataaudit.runlog.format import ATTRIBUTION_FILE, RUN_FILE
+from dataaudit.runlog.following import Rows, stored_stretches
+from dataaudit.runlog.format import ATTRIBUTION_FILE, RUN_FILE, STRETCHES
 from dataaudit.runlog.reader import RunLog, load_run
 
 _CLAIM_SECONDS = 60.0
@@ -52,19 +53,7 @@ _CLAIM_SECONDS = 60.0
 _LOG_LINES, _LOG_BYTES = 500, 64 << 10
 _PLAIN = (str, int, float, type(None))
 _VALUES = ("rank", "step", "metric", "layer", "head", "stat", "value")
-_STRETCHES = (
-    "step",
-    "micro_batch",
-    "batch_row",
-    "start",
-    "shard",
-    "row",
-    "offset",
-    "source",
-    "epoch",
-    "targets",
-    "loss",
-)
+_STRETCHES = tuple(STRETCHES.schema.names)
 _EVENTS = ("rank", "step", "time", "kind", "detail")
 _STEPS = ("time", "micro_batches", "targets", "scored", "loss_sum", "user_loss", "merged")
 DELIVERIES_FILE = "deliveries.jsonl"
@@ -109,25 +98,18 @@ class Writer:
         runlog: Folder of the run log.
         feed: Whose newest rows are the evidence.
         window: How many steps and batches.
-        rules_digest: Of the rules that judge.
+        digest: Of the rules that judge.
         log: A file whose end is kept; without it that of the process's own log.
         tail: The process's own log.
     """
 
     def __init__(
-        self,
-        runlog: Path,
-        feed: Feed,
-        window: Evidence,
-        rules_digest: str,
-        *,
-        log: Path | None = None,
-        tail: LogTail | None = None,
+        self, runlog: Path, feed: Feed, window: Evidence, digest: str, *, log: Path | None = None, tail: LogTail | None
     ) -> None:
         self.runlog, self.folder = runlog, runlog / FOLDER
         self.failures: list[str] = []
         """What could not be written."""
-        self._feed, self._window, self._digest = feed, window, rules_digest
+        self._feed, self._window, self._digest = feed, window, digest
         self._log, self._tail = log, tail
         self._after: dict[str, Incident] = {}
         self._missing: dict[str, dict[str, str]] = {}
@@ -188,9 +170,8 @@ class Writer:
             name = self.path(incident) / "numbers-after.csv"
             with CatchErrors():
                 if name.parent.is_dir() and not name.exists() and step > incident.first_step:
-                    last = incident.first_step + self._window.steps
-                    rows = _numbers(self._feed, range(incident.first_step, last + 1))
-                    write_synced(name, _csv(_VALUES, rows))
+                    steps = range(incident.first_step, incident.first_step + self._window.steps + 1)
+                    write_synced(name, _csv(_VALUES, list(_numbers(self._feed, steps))))
 
     def _files(self, incident: Incident) -> Iterator[tuple[str, Callable[[], bytes], str]]:
         """Yield name, what makes it, and why it is not there where that is nothing."""
@@ -199,13 +180,13 @@ class Writer:
         layers = {alert.layer for alert in incident.alerts if alert.layer >= 0}
         numbers = list(_numbers(self._feed, steps))
         vitals = [row for row in numbers if row[3] in layers]
-        events = list(_events(self._feed, steps))
+        events = list(_rows(self._feed, "events", _EVENTS[1:], steps))
         tags = "no tagged batches of these steps: `monitor.batch(tags, ...)` hands them over"
         log = "the process's own log was not seen: `dataaudit watch --log FILE` names it"
         yield "runbook.md", lambda: _runbooks(incident).encode(), ""
-        yield "numbers.csv", lambda: _csv(_VALUES, numbers) if numbers else b"", "no number of these steps came"
-        yield "layer.csv", lambda: _csv(_VALUES, vitals) if vitals else b"", "no alert names a layer"
-        yield "events.csv", lambda: _csv(_EVENTS, events) if events else b"", "no event of these steps came"
+        yield "numbers.csv", lambda: _csv(_VALUES, numbers), "no number of these steps came"
+        yield "layer.csv", lambda: _csv(_VALUES, vitals), "no alert names a layer"
+        yield "events.csv", lambda: _csv(_EVENTS, events), "no event of these steps came"
         yield "batches.csv", lambda: self._batches(incident), tags
         yield "attribution.json", lambda: _read_if(self.runlog / ATTRIBUTION_FILE), "`dataaudit attribute` did not run"
         yield "log.txt", self._log_text, log
@@ -221,9 +202,8 @@ class Writer:
         rows = [item for item in self._feed.kept.of("stretches") if item.rank == rank and item.last_step in steps]
         rows = rows or stored_stretches(self.runlog, rank, steps)
         log = self._run()
-        shards = [] if log is None else _shards(log)
-        sources = self.sources()
-        return _csv((*_STRETCHES, "shard_name", "source_name"), _documents(rows, shards, sources)) if rows else b""
+        documents = _documents(rows, [] if log is None else _shards(log), self.sources())
+        return _csv((*_STRETCHES, "shard_name", "source_name"), list(documents))
 
     def sources(self) -> tuple[str, ...]:
         """Return the names of the run's sources; none where it has none."""
@@ -240,19 +220,15 @@ class Writer:
         log = self._run()
         stored = _read_if(self.runlog / RUN_FILE)
         run = {} if log is None else {"dataset": log.run.dataset, "manifest": log.run.manifest, **log.run.digests}
-        rules = {alert.rule.name: alert.rule for alert in incident.alerts}
+        rules = {alert.rule.name: alert.rule for alert in incident.alerts}.values()
+        dumped: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True, "exclude_defaults": True}
+        digest = f"sha256:{hashlib.sha256(stored).hexdigest()}" if stored else ""
         document = {
             **incident.document(),
             "action": incident.gravest.rule.action,
-            "rules": [
-                rule.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-                for rule in rules.values()
-            ],
+            "rules": [rule.model_dump(**dumped) for rule in rules],
             "run": run,
-            "digests": {
-                "run.json": f"sha256:{hashlib.sha256(stored).hexdigest()}" if stored else "",
-                "alerts.yaml": self._digest,
-            },
+            "digests": {"run.json": digest, "alerts.yaml": self._digest},
             "missing": self._missing.get(incident.id, {}),
             "dropped_rows": self._feed.kept.dropped,
             "program": __version__,
@@ -274,9 +250,7 @@ class Deliveries:
         for line in _read_if(self._path).splitlines():
             with suppress(ValueError):
                 record = orjson.loads(line)
-                same = all(
-                    record.get(name) == own for name, own in (("to", destination), ("news", news), ("sent", True))
-                )
+                same = [record.get(name) for name in ("to", "news", "sent")] == [destination, news, True]
                 if same and record.get("severity", 3) <= severity:
                     return True
         return False
@@ -321,7 +295,10 @@ def _runbooks(incident: Incident) -> str:
     return head + "\n\n---\n\n".join(texts)
 
 
-def _csv(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+def _csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return rows as CSV; nothing where there is none."""
+    if not rows:
+        return b""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -329,28 +306,23 @@ def _csv(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     return text.getvalue().encode()
 
 
+def _rows(feed: Feed, table: str, names: Sequence[str], steps: range) -> Iterator[tuple[Any, ...]]:
+    """Yield rank and columns of the rows that are kept of some steps; ``step`` is the first column."""
+    for rows in feed.kept.of(table):
+        if rows.last_step >= steps.start:
+            columns = [np.ma.asarray(rows.columns[name]).tolist() for name in names]
+            yield from ((rows.rank, *row) for row in zip(*columns, strict=True) if row[0] in steps)
+
+
 def _numbers(feed: Feed, steps: range) -> Iterator[tuple[Any, ...]]:
-    for rows in feed.kept.of("values"):
-        if rows.last_step < steps.start:
-            continue
-        columns = [np.asarray(rows.columns[name]).tolist() for name in _VALUES[1:]]
-        yield from ((rows.rank, *row) for row in zip(*columns, strict=True) if row[0] in steps)
+    yield from _rows(feed, "values", _VALUES[1:], steps)
     for rows in feed.kept.of("steps"):
-        at = np.asarray(rows.columns["step"]).tolist()
         for name in _STEPS:
             column = rows.columns[name]
-            if column is None:
-                continue
-            masked = np.ma.getmaskarray(np.ma.asarray(column))
-            for number, (step, value) in enumerate(zip(at, np.ma.getdata(column).tolist(), strict=True)):
-                if step in steps and not masked[number]:
+            known = [] if column is None else np.ma.asarray(column).tolist()
+            for step, value in zip(np.asarray(rows.columns["step"]).tolist(), known, strict=False):
+                if step in steps and value is not None:
                     yield rows.rank, int(step), f"steps.{name}", -1, -1, "value", value
-
-
-def _events(feed: Feed, steps: range) -> Iterator[tuple[Any, ...]]:
-    for rows in feed.kept.of("events"):
-        columns = [np.asarray(rows.columns[name]).tolist() for name in ("step", "time", "kind", "detail")]
-        yield from ((rows.rank, *row) for row in zip(*columns, strict=True) if row[0] in steps)
 
 
 def _shards(log: RunLog) -> list[str]:
@@ -362,14 +334,9 @@ def _shards(log: RunLog) -> list[str]:
 
 def _documents(rows: Sequence[Rows], shards: Sequence[str], sources: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     for item in rows:
-        columns = []
-        for name in _STRETCHES:
-            column = item.columns[name]
-            length = len(np.asarray(item.columns["step"]))
-            columns.append([None] * length if column is None else np.ma.asarray(column).tolist())
+        given = [item.columns[name] for name in _STRETCHES]
+        length = len(np.asarray(item.columns["step"]))
+        columns = [[None] * length if own is None else np.ma.asarray(own).tolist() for own in given]
         for row in zip(*columns, strict=True):
-            yield (*row, _named(shards, row[4]), _named(sources, row[7]))
-
-
-def _named(names: Sequence[str], place: int) -> str:
-    return names[place] if 0 <= place < len(names) else ""
+            names = ((shards, row[4]), (sources, row[7]))
+            yield *row, *(known[at] if 0 <= at < len(known) else "" for known, at in names)

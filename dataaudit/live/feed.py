@@ -3,27 +3,20 @@
 A :class:`Feed` takes rows of the tables of a run log, in the order in which a log is written, and yields what rules
 judge: :class:`Numbers` and :class:`Happened`. It adds numbers that no table holds (:data:`DERIVED`), and fills in those
 that a log writes only where they change. It keeps the newest rows for evidence.
-
-A :class:`Follower` reads the parts of all ranks of a run log as they grow, and hands each row over once.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import orjson
-import pyarrow as pa
 
 from dataaudit.base.errors import CatchErrors
-from dataaudit.runlog.format import RANKS_FOLDER, RunFile
-from dataaudit.runlog.parts import PartFollower, part_numbers, part_path, rank_folder, read_part
+from dataaudit.runlog.following import Rows
 from dataaudit.runlog.writer import Columns
 
 AVERAGED = 64
@@ -44,10 +37,6 @@ DERIVED: Final = {
 """What feeds a number that the feed makes or fills in."""
 MOST_ROWS = 400_000
 """Rows that are kept for evidence, of all tables."""
-_READ_BYTES = 32 << 20
-_TABLES = ("steps", "events", "values", "lengths")
-"""Read in this order: the values of a step are written before its row, so those of each row are there."""
-_ORDER = {"values": 0, "lengths": 0, "events": 1, "steps": 2}
 _NEEDED = frozenset({"step_time", "dataloader_wait", "rank_time", "skipped_updates", "opt_state_finite"})
 
 
@@ -87,15 +76,6 @@ class Began(NamedTuple):
 
 
 Item = Numbers | Happened | Stepped | Began
-
-
-class Rows(NamedTuple):
-    """Rows of a table as they came."""
-
-    table: str
-    rank: int
-    last_step: int
-    columns: Columns
 
 
 class Kept:
@@ -186,8 +166,15 @@ class Feed:
         known = self.ranks.get(rank)
         if known is None or known.attempt != attempt:
             self.kept.forget(rank)
-            self.ranks[rank] = _Rank(attempt=attempt, heard=now, began=now, tokens=0 if known is None else known.tokens)
+            tokens = 0 if known is None else known.tokens
+            self.ranks[rank] = _Rank(attempt=attempt, heard=now, began=now, tokens=tokens)
             yield Began(rank, attempt)
+
+    def follow(self, rows: Iterable[Rows]) -> Iterator[Item]:
+        """Take rows of a log that is followed, and yield what rules judge."""
+        for own in rows:
+            yield from self.begin(own.rank, own.attempt, own.heard)
+            yield from self.take(own.table, own.rank, own.columns, own.heard)
 
     def take(self, table: str, rank: int, columns: Columns, heard: float) -> Iterator[Item]:
         """Take rows of a table that :meth:`begin` announced the rank of, and yield what rules judge."""
@@ -205,9 +192,6 @@ class Feed:
             yield from self._steps(rank, own, columns)
         elif table == "lengths":
             yield from self._shares(rank, own, steps, columns)
-
-    def _newest(self) -> int:
-        return max(own.attempt for own in self.ranks.values())
 
     def runs(self, rank: int) -> bool:
         """Return whether a rank is of the newest attempt, which may have fewer."""
@@ -253,7 +237,8 @@ class Feed:
                 given, ranks = known.get("sparse"), known.get("ranks")
                 numbers = given.items() if isinstance(given, dict) else ()
                 own.sparse = {name: float(value) for name, value in numbers if isinstance(value, int | float)}
-                if self.expected is not None and type(ranks) is int and own.attempt == self._newest():
+                newest = max(item.attempt for item in self.ranks.values())
+                if self.expected is not None and type(ranks) is int and own.attempt == newest:
                     self.expected = ranks
             measured = known.get("metrics")
             if kind == "vitals" and isinstance(measured, dict) and "opt_state_finite" in measured:
@@ -263,16 +248,12 @@ class Feed:
 
     def _steps(self, rank: int, own: _Rank, columns: Columns) -> Iterator[Item]:
         loss = columns["user_loss"]
-        count = _length(columns)
-        losses = np.full(count, np.nan) if loss is None else np.ma.filled(np.ma.asarray(loss, np.float64), np.nan)
-        missing = np.ones(count, bool) if loss is None else np.ma.getmaskarray(np.ma.asarray(loss))
-        rest = (np.asarray(columns[name]) for name in ("step", "time", "targets", "scored", "loss_sum"))
-        for at, (step, ended, targets, scored, total) in enumerate(zip(*(item.tolist() for item in rest), strict=True)):
+        losses = [None] * _length(columns) if loss is None else np.ma.asarray(loss, np.float64).tolist()
+        rest = (np.asarray(columns[name]).tolist() for name in ("step", "time", "targets", "scored", "loss_sum"))
+        for given, step, ended, targets, scored, total in zip(losses, *rest, strict=True):
             numbers: dict[str, float] = {}
-            if not missing[at]:
-                numbers["loss"] = float(losses[at])
-            elif scored:
-                numbers["loss"] = total / scored
+            if given is not None or scored:
+                numbers["loss"] = total / scored if given is None else given
             numbers |= own.sparse
             known = own.at_step.pop(int(step), {})
             numbers |= _derived(own, float(ended), int(targets), known)
@@ -332,121 +313,3 @@ def _length(columns: Columns) -> int:
 
 def _texts(column: Any) -> Sequence[str]:
     return column if isinstance(column, list) else column.tolist()
-
-
-@dataclass
-class _Part:
-    follower: PartFollower
-    rank: int
-    table: str
-    more: bool = False
-    last: int = 0
-
-
-class Follower:
-    """Reads a run log of any number of ranks as it grows.
-
-    Args:
-        folder: Of the run log.
-        run: What the run is.
-    """
-
-    def __init__(self, folder: Path, run: RunFile) -> None:
-        self.folder, self.run = folder, run
-        self.most = _READ_BYTES
-        """Bytes of a part that are read at a time."""
-        self.damaged: list[str] = []
-        """Parts that are not what was written, from some batch on."""
-        self._parts: dict[Path, _Part] = {}
-        self._waiting: list[tuple[tuple[int, int, int, int], str, int, int, pa.RecordBatch, float]] = []
-
-    def feed_into(self, feed: Feed) -> Iterator[Item]:
-        """Read what came, and yield what rules judge; until nothing more is there."""
-        while True:
-            more = self._read()
-            yield from self._hand_over(feed, more)
-            if not more:
-                return
-
-    def _read(self) -> bool:
-        """Read some of what came; return whether more is there."""
-        for table in _TABLES:
-            for rank in self._ranks():
-                for number in part_numbers(rank_folder(self.folder, rank), table):
-                    path = part_path(rank_folder(self.folder, rank), table, number)
-                    part = self._parts.setdefault(path, _Part(PartFollower(path, table), rank, table))
-                    self._read_part(path, part)
-        return any(part.more for part in self._parts.values())
-
-    def _read_part(self, path: Path, part: _Part) -> None:
-        try:
-            batches, part.more = part.follower.read(self.most)
-            heard = path.stat().st_mtime
-        except OSError:  # it is read the next time
-            return
-        if part.follower.damaged and str(path) not in self.damaged:
-            self.damaged.append(str(path))
-        header = part.follower.header
-        for batch in batches:
-            if header is None or not batch.num_rows:
-                continue
-            for step, rows in _by_step(batch):
-                key = (header.attempt, step, _ORDER[part.table], part.rank)
-                self._waiting.append((key, part.table, part.rank, header.attempt, rows, heard))
-                part.last = max(part.last, step)
-
-    def _hand_over(self, feed: Feed, more: bool) -> Iterator[Item]:
-        """Yield what is due: up to the step that the part which is read least far has reached."""
-        horizon = min((part.last for part in self._parts.values() if part.more), default=0) if more else None
-        self._waiting.sort(key=lambda item: item[0])
-        due = [item for item in self._waiting if horizon is None or item[0][1] <= horizon]
-        self._waiting = [item for item in self._waiting if horizon is not None and item[0][1] > horizon]
-        for _, table, rank, attempt, rows, heard in due:
-            yield from feed.begin(rank, attempt, heard)
-            yield from feed.take(table, rank, columns_of(rows), heard)
-
-    def _ranks(self) -> list[int]:
-        try:
-            names = os.listdir(self.folder / RANKS_FOLDER)
-        except OSError:
-            return []
-        return sorted(int(name) for name in names if name.isdecimal())
-
-
-def _by_step(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each step, of rows that lie together."""
-    steps = batch.column(batch.schema.get_field_index("step")).to_numpy()
-    bounds = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
-    for begin, end in itertools.pairwise(bounds):
-        yield int(steps[begin]), batch.slice(begin, end - begin)
-
-
-def columns_of(rows: pa.RecordBatch | pa.Table) -> Columns:
-    """Return rows of Arrow as columns of a log."""
-    columns: dict[str, Any] = {}
-    for name in rows.schema.names:
-        column = rows.column(name)
-        if pa.types.is_string(column.type):
-            columns[name] = column.to_pylist()
-        elif column.null_count:
-            values = np.array([np.nan if item is None else item for item in column.to_pylist()], np.float64)
-            columns[name] = np.ma.masked_array(values, mask=[item is None for item in column.to_pylist()])
-        else:
-            columns[name] = column.to_numpy()
-    return columns
-
-
-def stored_stretches(folder: Path, rank: int, steps: range) -> list[Rows]:
-    """Return the stretches that a log holds of some steps of a rank; what cannot be read is left out."""
-    found: list[Rows] = []
-    for number in reversed(part_numbers(rank_folder(folder, rank), "stretches")):
-        with CatchErrors() as call:
-            part = read_part(part_path(rank_folder(folder, rank), "stretches", number), "stretches")
-        if call.error is not None or part is None:
-            continue
-        at = part.table["step"].to_numpy()
-        if len(own := np.flatnonzero((at >= steps.start) & (at < steps.stop))):
-            found.append(Rows("stretches", rank, int(at[own].max()), columns_of(part.table.take(pa.array(own)))))
-        if part.header.first_step <= steps.start:
-            break
-    return found[::-1]

@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -41,6 +42,8 @@ _STARTS = 64
 _CLOSING_SECONDS = 10.0
 _SHOWN_FRAMES = 3
 _INSTALLED: Final = (sys.prefix, sys.base_prefix, "<frozen ")
+BEATS_FOLDER = "beats"
+"""Where ranks beat, below the folder of the run log."""
 SLOW = 1.5
 """Times the median time of a step from which on a rank is slow."""
 
@@ -287,14 +290,13 @@ class Heartbeats:
         median = statistics.median(paces) if len(paces) > 1 else None
         young = bool(beats) and all(content["beats"] <= self._missing for content in contents)
         absent = State.STARTING if young else State.MISSING
+        states = {rank: self._state(rank, seen, median) for rank, seen in beats.items()}
+        for rank in set(range(expected)) - set(states):
+            known = f"it beat in attempt {older[rank]} and has not begun attempt {attempt}" if rank in older else ""
+            states[rank] = RankState(rank=rank, state=absent, why=known or "it never beat")
         return HeartbeatReport(
             attempt=attempt,
-            ranks=tuple(
-                self._state(rank, beats[rank], median)
-                if rank in beats
-                else RankState(rank=rank, state=absent, why=_never(rank, attempt, older))
-                for rank in range(expected)
-            ),
+            ranks=tuple(states[rank] for rank in sorted(states)),
             older=sum(rank >= expected for rank in older),
             unreadable=len(newest) - len(beats),
             starts=tuple(beats[min(beats)].content["starts"]) if beats else (),
@@ -337,15 +339,12 @@ class Heartbeats:
         path = self._folder / f".reader-{socket.gethostname()}-{os.getpid()}"
         try:
             path.write_bytes(b"")
-            modified = path.stat().st_mtime
-            path.unlink()
+            return path.stat().st_mtime
         except OSError:
             return time.time()
-        return modified
-
-
-def _never(rank: int, attempt: int, older: Mapping[int, int]) -> str:
-    return f"it beat in attempt {older[rank]} and has not begun attempt {attempt}" if rank in older else "it never beat"
+        finally:
+            with suppress(OSError):
+                path.unlink()
 
 
 def _launch() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import numpy as np
 from dataaudit.live.feed import ANY_ROW, DERIVED, Began, Feed, Happened, Item, Numbers, Stepped
 from dataaudit.live.rules import Ratio, Rule
 
+_WHOLE = np.array([-1])
 _PLAIN = frozenset({"value", "count", "sampled", "share"})
 """Statistics that need no word."""
 _MOST_SPAN = 4_096
@@ -69,7 +70,9 @@ class _Series:
     """Step from which on the condition is met."""
     firing: bool = False
     began: int = 1 << 62
-    """Its first step."""
+    """Its first step,"""
+    since: int = 1 << 62
+    """and that of the attempt."""
     recent: deque[tuple[int, float]] = field(default_factory=deque)
     averaged: deque[tuple[int, float]] = field(default_factory=deque)
     healthy: list[float] = field(default_factory=list)
@@ -112,72 +115,75 @@ class Judge:
     def __init__(self, rules: Iterable[Rule], feed: Feed) -> None:
         self.rules = tuple(rules)
         self._feed = feed
-        self._series: dict[str, dict[Key, _Series]] = {rule.name: {} for rule in self.rules}
+        self._series: dict[str, defaultdict[Key, _Series]] = {rule.name: defaultdict(_Series) for rule in self.rules}
         self._fed = {rule.name: Fed() for rule in self.rules}
-        self._by_metric: dict[str, list[Rule]] = {}
-        self._by_event: dict[str, list[Rule]] = {}
-        self._feeders: dict[str, list[Rule]] = {}
         self._absent = [rule for rule in self.rules if rule.absent is not None]
+        self._by_metric: dict[str, list[Rule]] = {}
+        self._fed_by: dict[str, list[Rule]] = {}
         for rule in self.rules:
-            if rule.metric is not None:
-                self._by_metric.setdefault(rule.metric, []).append(rule)
-            else:
-                self._by_event.setdefault(str(rule.event), []).append(rule)
-                for name in rule.fed_by:
-                    self._feeders.setdefault(name, []).append(rule)
+            for name in rule.fed_by if rule.metric is None else ():
+                self._fed_by.setdefault(name, []).append(rule)
 
     def see(self, item: Item) -> list[Alert]:
         """Take an item and return the alerts that it raises."""
         match item:
             case Began():
-                for own in self._series.values():
+                for rule in self.rules:
+                    own = self._series[rule.name]
                     for key in [key for key in own if key[0] == item.rank]:
-                        del own[key]
+                        known = own.pop(key)
+                        if rule.ratio is not None:  # what was healthy is so after a restart, too
+                            own[key] = _Series(began=known.began, healthy=known.healthy, median=known.median)
                 for fed in self._fed.values():
                     fed.by_rank.pop(item.rank, None)
-                return []
             case Numbers():
-                for rule in self._feeders.get(item.metric, ()):
-                    self._feed_rule(rule, item.rank, item.step, item.metric)
+                self._see_fed(item.metric, item, item.metric)
                 if item.metric not in self._by_metric:
-                    self._by_metric[item.metric] = self._of_pattern(item.metric)
+                    self._by_metric[item.metric] = [rule for rule in self.rules if _is_of(rule, item.metric)]
                 return [alert for rule in self._by_metric[item.metric] for alert in self._numbers(rule, item)]
             case Happened():
-                for rule in self._feeders.get(item.kind, ()):
-                    self._feed_rule(rule, item.rank, item.step, f"event {item.kind}")
-                rules = self._by_event.get(item.kind, ())
+                self._see_fed(item.kind, item, f"event {item.kind}")
+                rules = (rule for rule in self.rules if rule.event == item.kind)
                 return [alert for rule in rules if (alert := self._happened(rule, item)) is not None]
-        return self._stepped(item)
+            case Stepped():
+                return self._stepped(item)
+        return []
 
-    def _of_pattern(self, metric: str) -> list[Rule]:
-        """Return the rules whose metric ends in ``.*`` and begins like a metric."""
-        named = [(rule, str(rule.metric)) for rule in self.rules if str(rule.metric).endswith(".*")]
-        return [rule for rule, name in named if metric.startswith(name.removesuffix("*"))]
+    def _see_fed(self, name: str, item: Numbers | Happened, shown: str) -> None:
+        """Feed the rules of events that something shows to be looked for."""
+        for rule in self._fed_by.get(name, ()):
+            self._feed_rule(rule, item.rank, item.step, shown)
 
     def tick(self, now: float) -> list[Alert]:
         """Return alerts of what was not heard of for too many seconds."""
         alerts = []
         for rule in self._absent:
-            if rule.absent is None or rule.absent.seconds is None:
-                continue
-            for rank, own in self._feed.ranks.items():
+            limit = rule.absent and rule.absent.seconds
+            for rank, own in self._feed.ranks.items() if limit else ():
                 since = own.heard if rule.metric == ANY_ROW else self._fed[rule.name].heard.get(rank, own.began)
                 if rule.metric == ANY_ROW:
                     self._feed_rule(rule, rank, own.step, "the clock")
-                known = self._of(rule, (rank, "", "", -1, -1))
-                silent = now - since
-                met = (
-                    silent > rule.absent.seconds
-                    and not own.closed
-                    and self._feed.runs(rank)
-                    and own.step >= rule.after_step
-                )
-                if met and not known.firing:
-                    what = "row" if rule.metric == ANY_ROW else rule.metric
-                    words = f"no {what} of rank {rank} for {silent:,.0f} s; its newest step is {own.step:,}"
-                    alerts.append(Alert(rule, rank, own.step, own.step, -1, -1, silent, {}, words))
-                known.firing = met
+                what = "row" if rule.metric == ANY_ROW else rule.metric
+                words = f"no {what} of rank {rank} for {now - since:,.0f} s; its newest step is {own.step:,}"
+                runs = not own.closed and self._feed.runs(rank) and own.step >= rule.after_step
+                alert = Alert(rule, rank, own.step, own.step, -1, -1, now - since, {}, words)
+                alerts += self._once(alert, met=runs and now - since > (limit or 0.0))
         return alerts
+
+    def _once(self, alert: Alert, *, met: bool) -> list[Alert]:
+        """Return an alert of an absence where it begins."""
+        known = self._series[alert.rule.name][alert.rank, "", "", -1, -1]
+        begins, known.firing = met and not known.firing, met
+        return [alert] if begins else []
+
+    def healthy_until(self) -> int:
+        """Return the step up to which the attempts before say what is healthy; 0: no rule asks for it."""
+        ends = [0]
+        for rule in self.rules:
+            if rule.ratio is not None:
+                span = rule.ratio.healthy
+                ends.append(span[1] if isinstance(span, tuple) else rule.after_step + rule.mean_over + span)
+        return max(ends)
 
     def states(self) -> list[State]:
         """Return how each rule stands."""
@@ -210,10 +216,8 @@ class Judge:
             return f"judged behind step {rule.after_step:,}; the newest is {newest:,}"
         if rule.ratio is not None and not any(item.median for item in self._series[rule.name].values()):
             span = rule.ratio.healthy
-            which = (
-                f"of steps {span[0]:,} to {span[1]:,} was not seen" if isinstance(span, tuple) else "is not complete"
-            )
-            return f"the healthy span {which} at step {fed.step:,}"
+            of = f"of steps {span[0]:,} to {span[1]:,} was not seen" if isinstance(span, tuple) else "is not complete"
+            return f"the healthy span {of} at step {fed.step:,}"
         return ""
 
     def _why_unfed(self, rule: Rule) -> str:
@@ -223,9 +227,8 @@ class Judge:
             return "no clock ticked yet"
         if rule.metric is not None:
             source = f"; what feeds it: {DERIVED[rule.metric]}" if rule.metric in DERIVED else ""
-            narrowed = [
-                f"{name} {own}" for name in ("layer", "head", "stat") if (own := getattr(rule, name)) is not None
-            ]
+            given = ((name, getattr(rule, name)) for name in ("layer", "head", "stat"))
+            narrowed = [f"{name} {own}" for name, own in given if own is not None]
             of = f" of {', '.join(narrowed)}" if narrowed else ""
             return f"no value of `{rule.metric}`{of} came{source}"
         if rule.fed_by:
@@ -246,45 +249,36 @@ class Judge:
         if rule.stat is not None and rule.stat != item.stat:
             return []
         chosen = np.ones(len(item.value), bool)
-        if rule.layer is not None:
-            chosen &= item.layer == rule.layer
-        if rule.head is not None:
-            chosen &= item.head == rule.head
+        for own, column in ((rule.layer, item.layer), (rule.head, item.head)):
+            chosen &= True if own is None else column == own
         if not chosen.any():
             return []
         self._feed_rule(rule, item.rank, item.step, item.metric)
         if item.step <= rule.after_step or rule.absent is not None:
             return []
         values, layers, heads = item.value[chosen], item.layer[chosen], item.head[chosen]
-        if rule.over != "any":
-            at = int(values.argmin() if rule.over == "min" else values.argmax())
-            level = float(values.mean()) if rule.over == "mean" else float(values[at])
-            where = (-1, -1) if rule.over == "mean" else (int(layers[at]), int(heads[at]))
-            known = self._of(rule, (item.rank, item.metric, item.stat, -1, -1))
-            alert = self._judged(rule, known, item, level, where)
-            return [] if alert is None else [alert]
+        if rule.over == "mean":
+            layers, heads, values = _WHOLE, _WHOLE, values.mean(keepdims=True)
+        elif rule.over != "any":
+            at = [int(values.argmin() if rule.over == "min" else values.argmax())]
+            layers, heads, values = layers[at], heads[at], values[at]
         alerts = []
         for layer, head, value in zip(layers.tolist(), heads.tolist(), values.tolist(), strict=True):
-            known = self._of(rule, (item.rank, item.metric, item.stat, layer, head))
+            key = (layer, head) if rule.over == "any" else (-1, -1)
+            known = self._series[rule.name][item.rank, item.metric, item.stat, *key]
             if (alert := self._judged(rule, known, item, value, (layer, head))) is not None:
                 alerts.append(alert)
         return alerts
 
-    def _of(self, rule: Rule, key: Key) -> _Series:
-        own = self._series[rule.name]
-        if key not in own:
-            own[key] = _Series()
-        return own[key]
-
     def _judged(self, rule: Rule, known: _Series, item: Numbers, value: float, where: tuple[int, int]) -> Alert | None:
         """Take a value of a series; return an alert where the condition is met long enough, and was not before."""
         step = item.step
-        known.began = min(known.began, step)
+        known.began, known.since = min(known.began, step), min(known.since, step)
         if rule.mean_over > 1:
             known.averaged.append((step, value))
             while known.averaged[0][0] <= step - rule.mean_over:
                 known.averaged.popleft()
-            if step - known.began + 1 < rule.mean_over:
+            if step - known.since + 1 < rule.mean_over:
                 return None
             value = sum(own for _, own in known.averaged) / len(known.averaged)
         named = item.metric if item.stat in _PLAIN else f"{item.metric} ({item.stat})"
@@ -310,7 +304,7 @@ class Judge:
         layer, head = (_integer(item.detail.get(name), -1) for name in ("layer", "head"))
         if rule.layer not in {None, layer} or rule.head not in {None, head}:
             return None
-        known = self._of(rule, (item.rank, "", "", -1, -1))
+        known = self._series[rule.name][item.rank, "", "", -1, -1]
         count = rule.count
         known.recent.append((item.step, float(_integer(item.detail.get("first_step"), item.step))))
         within = count.within if count is not None else 1
@@ -333,13 +327,16 @@ class Judge:
             if rule.absent is None or rule.absent.steps is None or item.step <= rule.after_step:
                 continue
             last = self._fed[rule.name].by_rank.get(item.rank, rule.after_step)
-            known = self._of(rule, (item.rank, "", "", -1, -1))
-            met = item.step - last >= rule.absent.steps
-            if met and not known.firing:
-                words = f"no {rule.metric} for {item.step - last:,} steps, the last of step {last:,}"
-                alerts.append(Alert(rule, item.rank, item.step, last, -1, -1, None, {}, words))
-            known.firing = met
+            words = f"no {rule.metric} for {item.step - last:,} steps, the last of step {last:,}"
+            alert = Alert(rule, item.rank, item.step, last, -1, -1, None, {}, words)
+            alerts += self._once(alert, met=item.step - last >= rule.absent.steps)
         return alerts
+
+
+def _is_of(rule: Rule, metric: str) -> bool:
+    """Return whether a rule is of a metric; ``val_loss.*`` is of all that begin like it."""
+    name = str(rule.metric)
+    return metric == name or (name.endswith(".*") and metric.startswith(name.removesuffix("*")))
 
 
 def _integer(value: object, default: int) -> int:
@@ -363,7 +360,11 @@ def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tu
         if not median:
             return False, value, ""
         number, far = value / median, abs(value - median) >= rule.ratio.by
-        return far and rule.ratio.met(number), number, f"{words}, {number:.3g} times the median {median:.6g} when healthy"
+        return (
+            far and rule.ratio.met(number),
+            number,
+            f"{words}, {number:.3g} times the median {median:.6g} when healthy",
+        )
     if rule.change is not None:
         known.recent.append((step, value))
         while len(known.recent) > 1 and known.recent[1][0] <= step - rule.change.over:

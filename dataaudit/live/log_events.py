@@ -138,12 +138,10 @@ class Log:
         if known is None and event.pid is not None:
             own = (other for other in self.events if (other.pid, other.level) == (event.pid, event.level))
             known = next((other for other in own if other.attempt == event.attempt), None)
-        if known is None:
-            unnamed = self._index.get((event.attempt, None, *event.key[2:]))
-            if unnamed is not None and unnamed.count > 1:
-                unnamed.count -= 1
-            else:
-                known = unnamed
+        unnamed = self._index.get((event.attempt, None, *event.key[2:])) if known is None else None
+        if unnamed is not None and unnamed.count > 1:
+            unnamed.count, unnamed = unnamed.count - 1, None
+        known = known or unnamed
         if known is None:
             event.attempt = attempt
             self.add(event)

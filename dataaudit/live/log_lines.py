@@ -11,6 +11,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -35,12 +36,9 @@ _TIMES = (
         rf"\[?(?:[A-Z][a-z]{{2}} )?(?P<name>[A-Z][a-z]{{2}}) +(?P<dom>\d{{1,2}}) {_CLOCK}(?: (?P<year>\d{{4}}))?"
     ),
 )
-_MONTHS = {
-    name: number
-    for number, name in enumerate(
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1
-    )
-}
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+_YEARLESS = 1972
+"""Year of times without one; it has a 29 February."""
 
 
 class Clock(NamedTuple):
@@ -104,9 +102,7 @@ def _shortened(line: bytes) -> bytes:
 def line_of(number: int, raw: bytes, *, labelled: bool) -> Line:
     """Return a line; ``labelled`` says that srun put ``rank:`` before each."""
     text = _shortened(raw).decode("utf-8", "replace")
-    if "\x1b" in text:
-        text = _COLOUR.sub("", text)
-    rank: int | None = None
+    text, rank = _COLOUR.sub("", text) if "\x1b" in text else text, None
     if labelled and (label := _SRUN.match(text)):
         rank, text = int(label["rank"]), text[label.end() :]
     while text.startswith("[") and (prefix := _PREFIX.match(text)):
@@ -146,10 +142,10 @@ def _clock(parts: dict[str, str | None]) -> Clock | None:
         if day := parts.get("day"):
             date = dt.date.fromisoformat(day)
         else:
-            month = int(parts.get("month") or _MONTHS[parts.get("name") or ""])
-            date = dt.date(int(parts.get("year") or 1972), month, int(parts["dom"] or 0))  # 1972 has a 29 February
+            month = int(parts.get("month") or 1 + _MONTHS.index(parts.get("name") or ""))
+            date = dt.date(int(parts.get("year") or _YEARLESS), month, int(parts["dom"] or 0))
         moment = dt.datetime.combine(date, dt.time.fromisoformat(parts["clock"] or ""), dt.UTC)
-    except (ValueError, KeyError):
+    except ValueError:
         return None
     seconds = moment.timestamp() + float("0." + (parts["part"] or ".0")[1:])
     zone = parts.get("zone")
@@ -160,19 +156,9 @@ def _clock(parts: dict[str, str | None]) -> Clock | None:
 
 def with_year(clock: Clock, near: float) -> Clock:
     """Return a time without a year in the year that brings it nearest to another time, and not after it."""
-    if clock.seconds >= _YEARLESS_END:
-        return clock
-    moment = dt.datetime.fromtimestamp(clock.seconds, dt.UTC)
-    year = dt.datetime.fromtimestamp(near, dt.UTC).year
+    moment, year = dt.datetime.fromtimestamp(clock.seconds, dt.UTC), dt.datetime.fromtimestamp(near, dt.UTC).year
     options = []
-    for candidate in (year - 1, year, year + 1):
-        try:
-            seconds = moment.replace(year=candidate).timestamp()
-        except ValueError:  # 29 February
-            continue
-        if seconds < near + 2 * 86400:
-            options.append(seconds)
-    return Clock(max(options, default=clock.seconds), clock.zoned)
-
-
-_YEARLESS_END = dt.datetime(1973, 1, 1, tzinfo=dt.UTC).timestamp()
+    for candidate in (year - 1, year, year + 1) if moment.year <= _YEARLESS else ():
+        with suppress(ValueError):  # 29 February
+            options.append(moment.replace(year=candidate).timestamp())
+    return Clock(max((own for own in options if own < near + 2 * 86400), default=clock.seconds), clock.zoned)

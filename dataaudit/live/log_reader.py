@@ -212,27 +212,19 @@ class _Reader:
         self._failed |= "failed (exitcode" in line.text
         rank = int(parts["rank"] or "") if parts.get("rank") else rank
         pid, node = parts.get("pid"), parts.get("node") or ""
-        own = self._event(
-            line, (rule.error, rule.level), line.text, rank=rank, node=node, pid=int(pid) if pid else None
-        )
+        about: dict[str, Any] = {"rank": rank, "node": node, "pid": int(pid) if pid else None}
+        own = self._event(line, (rule.error, rule.level), line.text, **about)
         own.stage = rule.stage or own.stage
         self.log.add(own)
 
     def _event(self, line: Line, judged: tuple[ErrorClass, Level], text: str, **more: Any) -> LogEvent:
         stage, clock = more.pop("stage", None), more.pop("clock", None) or self._clock
-        return LogEvent(
-            file=self.log.path,
-            line=line.number,
-            error=judged[0],
-            level=judged[1],
-            what=display(text),
-            stage=stage or self._stage,
-            guessed=stage is None,
-            time=None if clock is None else clock.seconds,
-            zoned=clock is None or clock.zoned,
-            attempt=self._attempt,
-            **({"order": self.log.progress} | more),
-        )
+        more = {"order": self.log.progress, "attempt": self._attempt} | more
+        more |= {"file": self.log.path, "line": line.number}
+        more |= {"stage": stage or self._stage, "guessed": stage is None}
+        if clock is not None:
+            more |= {"time": clock.seconds, "zoned": clock.zoned}
+        return LogEvent(error=judged[0], level=judged[1], what=display(text), **more)
 
     def _begin(self, line: Line, rank: int | None, entry: dict[str, str] | None = None, *, prefix: str = "") -> None:
         """Open a traceback, or go on with the chain that announced it."""
@@ -300,9 +292,8 @@ class _Reader:
 
     def _flush(self) -> None:
         """Make events of the tracebacks whose messages may go on."""
-        tails, self._tail = self._tail, {}
-        for trace in tails.values():
-            self._end(trace)
+        while self._tail:
+            self._end(self._tail.pop(next(iter(self._tail))))
 
     def _end(self, trace: _Trace) -> None:
         """Make an event of a traceback: of the first exception of its chain whose class is known."""

@@ -65,16 +65,6 @@ class Triage:
             counts[event.error.value] += 0 if event.consequence else event.count
         return {name: number / self.hours if self.hours else None for name, number in counts.items()}
 
-    def counted(self) -> list[tuple[str, str, int | None, int, int]]:
-        """Return (class, stage, rank, events, of these consequences), sorted by events."""
-        totals: dict[tuple[str, str, int | None], list[int]] = {}
-        for event in self.events:
-            numbers = totals.setdefault((event.error.value, event.stage.value, event.rank), [0, 0])
-            numbers[0] += event.count
-            numbers[1] += event.count * event.consequence
-        rows = [(*key, number, follow) for key, (number, follow) in totals.items()]
-        return sorted(rows, key=lambda row: (-row[3], str(row)))
-
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         events = [{name: value for name, value in asdict(event).items() if name not in _INNER} for event in self.events]
@@ -141,9 +131,7 @@ def _merged(logs: Sequence[Log]) -> Log:
     run, placed = Log(), []
     progress = any(log.progress for log in logs)
     for number, log in enumerate(logs):
-        run.ranks |= log.ranks
-        run.silent |= log.silent
-        run.work |= log.work
+        run.ranks, run.silent, run.work = run.ranks | log.ranks, run.silent | log.silent, run.work | log.work
         run.nodes |= {rank: node for rank, node in log.nodes.items() if node}
         run.waited = max(run.waited, log.waited)
         newest = float("-inf")
@@ -197,26 +185,22 @@ def _hang(first: LogEvent, suspects: Sequence[int], run: Log) -> LogEvent:
     """Return an event of the rank that the others waited for."""
     rank = suspects[0]
     why = f"began only {run.work[rank]:,} collectives" if rank in run.work else "reported nothing"
-    names = ", ".join(map(str, suspects[:8]))
+    names = f"rank {', '.join(map(str, suspects[:8]))}"
+    own = {name: getattr(first, name) for name in ("file", "line", "stage", "attempt")}
     return LogEvent(
-        file=first.file,
-        line=first.line,
+        **own,
         error=ErrorClass.COMMUNICATION,
         level=Level.CAUSE,
-        what=f"rank {names} {why} while others waited {decimal(run.waited)} s: it hung, or was slower than they wait",
-        stage=first.stage,
+        what=f"{names} {why} while others waited {decimal(run.waited)} s: it hung, or was slower than they wait",
         rank=rank,
         node=run.nodes.get(rank, ""),
         time=None if first.time is None else first.time - run.waited,
-        attempt=first.attempt,
     )
 
 
 def failing_nodes(runs: Sequence[Triage]) -> dict[str, int]:
     """Return the nodes on which the first failure of two runs or more was, with the number of runs."""
-    counts: Counter[str] = Counter()
-    for run in runs:
-        counts.update({run.events[place].node for place in run.roots} - {""})
+    counts = Counter(node for run in runs for node in {run.events[place].node for place in run.roots} - {""})
     return {node: number for node, number in counts.most_common() if number > 1}
 
 
@@ -235,11 +219,6 @@ def triage_text(result: Triage) -> str:
     if result.root is None or result.root.attempt + 1 < result.attempts:
         lines += ["", f"attempt {result.attempts} has had no failure so far"] if result.events else []
     lines += _listed("after these the run went on", [event for event in result.events if event.survived])
-    if result.events:
-        lines += ["", f"{'class':<14} {'stage':<11} {'rank':>5} {'events':>7} {'of these followed':>18}"]
-        for error, stage, rank, number, followed in result.counted()[: 2 * _SHOWN]:
-            shown = "-" if rank is None else str(rank)
-            lines.append(f"{error:<14} {stage:<11} {shown:>5} {count(number):>7} {count(followed):>18}")
     if result.dropped:
         lines += ["", f"{plural(result.dropped, 'further event')} beyond what is kept: name fewer files at once"]
     return "\n".join(lines) + "\n"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from dataaudit.base.errors import RunLogError
 from dataaudit.live.heartbeats import HeartbeatReport
-from dataaudit.runlog.parts import ReadPart, part_numbers, part_path, rank_folder, read_header, read_part
+from dataaudit.runlog.parts import part_numbers, part_path, rank_folder, read_header, read_part
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import Columns
 
@@ -102,17 +102,12 @@ def live_values(
 
 def _newest(folder: Path) -> float | None:
     for number in reversed(part_numbers(folder, "steps")):
-        part = _part(folder, number)
-        if part is not None and part.table.num_rows:
-            return float(part.table["time"][-1].as_py())
-    return max(_modified(folder), default=None)
-
-
-def _modified(folder: Path) -> Iterator[float]:
-    """Yield the times of a rank's files that hold more than their header."""
-    for table in ("values", "events"):
-        for number in part_numbers(folder, table):
-            yield part_path(folder, table, number).stat().st_mtime
+        if len(times := _times(folder, number)):
+            return times[-1]
+    paths = [
+        part_path(folder, table, number) for table in ("values", "events") for number in part_numbers(folder, table)
+    ]
+    return max((path.stat().st_mtime for path in paths), default=None)
 
 
 def _starts(folder: Path) -> dict[int, float]:
@@ -120,16 +115,15 @@ def _starts(folder: Path) -> dict[int, float]:
     starts: dict[int, float] = {}
     for number in part_numbers(folder, "steps"):
         path = part_path(folder, "steps", number)
-        header, part = read_header(path), _part(folder, number)
-        if header is not None:
-            rows = part is not None and part.table.num_rows > 0
-            moment = part.table["time"][0].as_py() if part is not None and rows else path.stat().st_mtime
-            starts.setdefault(header.attempt, float(moment))
+        if (header := read_header(path)) is not None:
+            starts.setdefault(header.attempt, next(iter(_times(folder, number)), path.stat().st_mtime))
     return starts
 
 
-def _part(folder: Path, number: int) -> ReadPart | None:
+def _times(folder: Path, number: int) -> list[float]:
+    """Return when the steps of a part ended, seconds since 1970."""
     try:
-        return read_part(part_path(folder, "steps", number), "steps")
+        part = read_part(part_path(folder, "steps", number), "steps")
     except OSError as error:
         raise RunLogError(f"{folder} cannot be read: {error.strerror or error}") from None
+    return [] if part is None else part.table["time"].to_pylist()

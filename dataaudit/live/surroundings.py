@@ -8,13 +8,11 @@ from pathlib import Path
 
 from dataaudit.base.errors import DataAuditError
 from dataaudit.live.feed import Feed
-from dataaudit.live.heartbeats import Heartbeats
+from dataaudit.live.heartbeats import BEATS_FOLDER, Heartbeats
 from dataaudit.live.log_triage import triage
 from dataaudit.live.run_rates import live_values, restart_rate
 from dataaudit.runlog.writer import Columns
 
-BEATS_FOLDER = "beats"
-"""Where a run's ranks write their heartbeats, within the folder of its log."""
 EVERY_SECONDS = 60.0
 """Between two readings of what is read whole: the starts of a run, its text log."""
 MOST_LOG_BYTES = 1 << 28

@@ -14,10 +14,11 @@ from dataaudit.base.errors import CatchErrors, ExitCode
 from dataaudit.base.text import clean, plural
 from dataaudit.live.alerts import Response, boxes_of
 from dataaudit.live.delivery import Boxes
-from dataaudit.live.feed import Follower
 from dataaudit.live.incidents import acknowledged
 from dataaudit.live.rules import AlertsFile
 from dataaudit.live.surroundings import Surroundings
+from dataaudit.runlog.following import Follower
+from dataaudit.runlog.format import RUN_FILE
 from dataaudit.runlog.reader import load_run
 
 _SEND_SECONDS = 30.0
@@ -42,6 +43,14 @@ class Watched:
         return {**vars(self), "exit_code": int(self.exit_code)}
 
 
+def wait_for(runlog: Path, interval: float, show: Callable[[str], None]) -> None:
+    """Wait until a run log is there; show once that it is not."""
+    if not (runlog / RUN_FILE).exists():
+        show(f"{runlog}: no run log is there yet; `watch` waits for it, and Ctrl-C ends it")
+    while not (runlog / RUN_FILE).exists():
+        time.sleep(interval)
+
+
 class Watch:
     """Follows a run log.
 
@@ -59,7 +68,7 @@ class Watch:
     def __init__(self, runlog: Path, file: AlertsFile, *, log: Path | None = None, send: bool = True) -> None:
         run = load_run(runlog).run
         boxes = boxes_of(file) if send else Boxes()
-        self._follower = Follower(runlog, run)
+        self._follower = Follower(runlog)
         self.response = Response(runlog, file, boxes, ranks=run.ranks, log=log)
         self._surroundings = Surroundings(runlog, log)
         self._began = _seconds(run.started)
@@ -67,7 +76,7 @@ class Watch:
     def look(self) -> None:
         """Judge what came since the last time."""
         feed = self.response.feed
-        self.response.take(self._follower.feed_into(feed))
+        self.response.take(feed.follow(self._follower.read()))
         now = time.time()
         for rank in range(feed.expected or 1):  # a rank that never wrote is silent since the run, or this watch, began
             if rank not in feed.ranks:
@@ -143,9 +152,8 @@ def _line(facts: dict[str, Any]) -> str:
 
 def watched_text(watched: Watched) -> str:
     """Return what was seen as lines for a terminal."""
-    by_state = {
-        name: [own for own in watched.rules if own["state"] == name] for name in ("firing", "ok", "not_evaluated")
-    }
+    states = ("firing", "ok", "not_evaluated")
+    by_state = {name: [own for own in watched.rules if own["state"] == name] for name in states}
     number = len(watched.incidents)
     head = f"{clean(watched.runlog)}: step {watched.steps:,}, {plural(len(watched.ranks), 'rank')}, "
     lines = [head + (plural(number, "incident") if number else "no incident")]

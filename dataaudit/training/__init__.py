@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from dataaudit.training.replay.loop import LoopReplay
+    from dataaudit.training.watching import WatchedRun, watch_run
 
 __all__ = [
     "Corpus",
@@ -29,21 +30,25 @@ __all__ = [
     "TokenFile",
     "Trained",
     "TrainingMonitor",
+    "WatchedRun",
     "byte_encoder",
     "open_manifest",
+    "watch_run",
     "write_tokens",
 ]
 
-if not TYPE_CHECKING:  # the loop's replay needs torch
+_HOMES = {"LoopReplay": "replay.loop", "WatchedRun": "watching", "watch_run": "watching"}
+
+if not TYPE_CHECKING:  # the loop's replay needs torch, what watches a run the room `live`
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first asked for."""
         import sys
         from importlib import import_module
 
-        if name != "LoopReplay":
+        if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        return import_module("dataaudit.training.replay.loop").LoopReplay
+        return getattr(import_module(f"dataaudit.training.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -52,7 +52,7 @@ from dataaudit.training.timing import Profiled, StepClock, device_number
 if TYPE_CHECKING:
     import torch
 
-    from dataaudit.live.alerts import Alerts
+    from dataaudit.vitals.sinks import Observer
 
 T = TypeVar("T")
 BLOCK_ROWS = 64
@@ -128,7 +128,7 @@ class TrainingMonitor:
         tokenizer: str = "",
         profile_every: int = 0,
         flops: ModelFlops | None = None,
-        alerts: Alerts | None = None,
+        alerts: Observer | None = None,
     ) -> None:
         check_arguments(planned_tokens, profile_every, block_rows, order)
         self.corpus = corpus
@@ -172,6 +172,7 @@ class TrainingMonitor:
         )
         self._tokenizer = tokenizer or corpus.tokenizer
         given = {"planned_tokens": planned_tokens, "tokenizer": self._tokenizer, "shift": shift}
+        given |= {"scaler": scaler is not None} if optimizer is not None else {}
         detail = {"program": __version__, **corpus.digests, **self._digests, "ranks": self.ranks}
         detail |= {"notes": list(corpus.notes), "told": given}
         detail |= {"sparse": dict(SPARSE_DEFAULTS)} if self._watch.optimizers else {}

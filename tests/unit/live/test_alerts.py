@@ -582,3 +582,55 @@ def test_alerts_draft_writes_the_shipped_rules(tmp_path):
     out.write_text("mine")
     assert cli("alerts", "draft", "--out", out)[0] == 2
     assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("stopped", [30, 10])
+def test_a_resumed_run_keeps_what_was_healthy(tmp_path, stopped):
+    """Within its span and behind it, in a process that begins and from another; what fired before fires anew."""
+    folder = tmp_path / "run"
+    file = file_of({"metric": "mfu", "ratio": {"below": 0.5, "healthy": 20}, "name": "slow", "cool_down": 1})
+    seen = []
+    for first, last in ((1, stopped), (stopped + 1, 60)):
+        with Alerts(folder, file) as alerts:
+            run = Run(folder, first=first, alerts=alerts)
+            for step in range(first, last + 1):
+                run.end_step(mfu=0.6 if step <= 40 else 0.2)
+            run.close()
+        assert not alerts.failures
+        seen.append([(own.step, own.words) for each in alerts.response.incidents.all for own in each.alerts])
+    assert seen == [[], [(41, "mfu is 0.2, 0.333 times the median 0.6 when healthy")]]
+    incidents, states = from_another(folder, file)
+    assert [alert["step"] for _, _, own in incidents.values() for alert in own] == [41]
+    assert states[0]["state"] == "firing"
+
+
+def test_a_mean_begins_anew_with_a_resumed_run(tmp_path):
+    """A first slow step of it is no mean; the healthy span is that of before."""
+    rule = {"metric": "mfu", "ratio": {"below": 0.5, "healthy": 20}, "mean_over": 10, "name": "slow"}
+    folder = tmp_path / "run"
+    for first, last in ((1, 40), (41, 80)):
+        run = Run(folder, first=first)
+        for step in range(first, last + 1):
+            run.end_step(mfu=0.1 if step in {41, 42} else 0.6)
+        run.close()
+    incidents, states = from_another(folder, file_of(rule))
+    assert (incidents, states[0]["state"]) == ({}, "ok")
+
+
+def test_a_watch_waits_for_a_run_that_has_not_begun(tmp_path, monkeypatch):
+    """It says so once; `--once` does not wait, and is exit code 2."""
+    folder, slept = tmp_path / "run", []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 3:
+            run = Run(folder)
+            run.end_step()
+            run.close()
+
+    assert CliRunner().invoke(main, ["watch", str(folder), "--once"]).exit_code == 2
+    monkeypatch.setattr("dataaudit.live.watch.time.sleep", sleep)
+    done = CliRunner().invoke(main, ["watch", str(folder), "--interval", "0.5"])
+    assert slept == [0.5] * 3
+    assert done.stderr == f"{folder}: no run log is there yet; `watch` waits for it, and Ctrl-C ends it\n"
+    assert "step 1, 1 rank, no incident" in done.stdout
