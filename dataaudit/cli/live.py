@@ -124,6 +124,24 @@ def ack(runlog: Path, incident: str, who: str, note: str, *, as_json: bool) -> N
     print_text(t.as_json(made) if as_json else line)
 
 
+@alerts.command(
+    short_help="Have a run that an action paused go on, or stop.",
+    epilog=ending(
+        "dataaudit alerts resume runs/7b --who ana",
+        "dataaudit alerts resume runs/7b --who ana --stop",
+        codes={0: "the run was answered", 2: "it is not paused"},
+    ),
+)
+@click.argument("runlog", type=FOLDER, metavar="RUNLOG")
+@click.option("--who", required=True, metavar="NAME", help="Who decides it.")
+@click.option("--stop", is_flag=True, help="The run stops in place of going on.")
+def resume(runlog: Path, who: str, *, stop: bool) -> None:
+    """End a pause on all ranks, within seconds; the record of the action says who did."""
+    from dataaudit.live.action_kinds import resume as answer
+
+    print_text(answer(runlog, who, stop=stop))
+
+
 @click.command(
     name="triage-log",
     short_help="Say what failed first in a run's logs, and what only followed.",
