@@ -24,7 +24,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -212,14 +212,18 @@ class Actions:
         with CatchErrors() as call:
             while self._asked:
                 number += self._begin(self._asked.popleft(), step)
-            if any(own.agreed for own in self._handed.values()):
-                for due in self.agreement.due(step):
-                    number += 1
-                    self._perform(due)
-        if call.error is not None and call.origin != self._failed:
-            self._failed = call.origin
-            self._record(Asked(action="", step=step), "failed", f"ranks cannot agree: {call.error} ({call.origin})")
+            number += self._do_agreed(step)
+        if call.error is not None and call.kind != self._failed:
+            self._record(Asked(action="agreement", step=step), "failed", f"ranks cannot agree: {call.origin}")
+        self._failed = call.kind
         return number
+
+    def _do_agreed(self, step: int) -> int:
+        """Do what all ranks agreed on; return how many actions that were."""
+        due = self.agreement.due(step) if any(own.agreed for own in self._handed.values()) else []
+        for own in due:
+            self._perform(own)
+        return len(due)
 
     def _begin(self, asked: Asked, step: int) -> int:
         action = self._handed[asked.action]
@@ -229,8 +233,11 @@ class Actions:
                 self._record(asked, "refused", why)
             return 0
         if action.agreed:
-            self.agreement.ask(Asked(**{**asdict(asked), "step": step, "rank": self.agreement.rank}))
-            return 0
+            with CatchErrors() as call:
+                self.agreement.ask(replace(asked, step=step, rank=self.agreement.rank))
+            if call.error is not None:
+                self._record(asked, "failed", f"ranks cannot agree: {call.origin}")
+            return self._do_agreed(step) if self.agreement.ranks == 1 else 0
         self._perform(Due(asked, "", ()))
         return 1
 
@@ -279,7 +286,7 @@ class Actions:
         record |= {"result": result, "words": words, **more}
         self.records.append(record)
         if result != "skipped":
-            _LOG.warning("step %d: action %s: %s: %s", self.step, asked.action or "of ranks", result, words)
+            _LOG.warning("step %d: action %s: %s: %s", self.step, asked.action, result, words)
         for sink in self._sinks:
             with CatchErrors():
                 sink.add_event(self.step, "action", record)
