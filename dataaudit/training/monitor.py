@@ -153,7 +153,11 @@ class TrainingMonitor:
         self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
         self._utilisation = Utilisation(flops)
         self._actions = None if alerts is None else alerts.actions
-        rates = RateWatch(None if state is None else state["rates"], self._watch.state()["schedule"], self._rate_factor)
+        self._rate_factor = 1.0
+        """By what actions multiplied the learning rate of the newest step."""
+        rates = RateWatch(
+            None if state is None else state["rates"], self._watch.state()["schedule"], lambda: self._rate_factor
+        )
         first, on = self.steps + 1, state is not None or resume
         process, first_step = (self.rank, self.ranks), first if on else None
         block_rows = begin_run(self.folder, corpus, self._digests, process, block_rows, order, first_step)
@@ -294,6 +298,8 @@ class TrainingMonitor:
         numbers |= self._end_step(values)
         ended, times = self._clock.end_step()
         times |= self._utilisation.end_step(self.steps, times.get("step_time"))
+        if self._actions is not None:
+            self._rate_factor = self._actions.rate_factor
         self._thread.put(Step(self.steps, ended, self._batches, own, numbers | times))
         self._batches = []
         self._profiled.begin(self.steps + 1)
@@ -305,9 +311,6 @@ class TrainingMonitor:
             raise TagsError(self._merged_words(), "Give the dataset more places for them: `stretches=`.")
         if self._actions is not None and self._actions.between_steps(self.steps):
             self._clock.begin()
-
-    def _rate_factor(self) -> float:
-        return 1.0 if self._actions is None else self._actions.rate_factor
 
     def _end_step(self, given: Mapping[str, Any]) -> dict[str, float | AsyncCopy]:
         """Return further numbers of a step; what is wrong with it becomes an event."""
@@ -417,7 +420,7 @@ class TrainingMonitor:
             "detector": self._thread.detector.state(),
             "rates": {
                 "rates": list(self._thread.rates.rates),
-                "factor": self._rate_factor(),
+                "factor": self._rate_factor,
                 **self._watch.state(),
             },
         }

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from live_logs import file_of
 from made_corpus import MadeCorpus
+from test_actions import Checkpoints, Kept
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.live import Actions, Alerts, LowerRate, ProposeQuarantine, RaiseSampling, SkipBatches, Stop, StopRun
@@ -61,9 +62,8 @@ def test_a_lowered_rate_is_a_factor_of_whatever_the_schedule_sets(tmp_path, sche
     plain, last, _ = rates(act=False)
     lowered, last_lowered, optimizer = rates(act=True)
     factors = [0.25 if 15 <= step < 20 else 0.5 if 10 <= step < 15 else 1.0 for step in range(30)]
-    assert lowered == pytest.approx(
-        [[own * factor for own in each] for each, factor in zip(plain, factors, strict=True)]
-    )
+    for each, own, factor in zip(lowered, plain, factors, strict=True):
+        assert each == pytest.approx([rate * factor for rate in own])
     assert [each for each, factor in zip(lowered, factors, strict=True) if factor == 1.0] == [
         each for each, factor in zip(plain, factors, strict=True) if factor == 1.0
     ]
@@ -126,10 +126,10 @@ def test_vitals_take_the_factor_for_no_jump(tmp_path, monkeypatch, explained):
                 optimizer.zero_grad()
                 model(ids).square().mean().backward()
                 optimizer.step()
+            actions.between_steps(step)
             if step == 10:
                 actions.do("lower_rate")
                 actions.do("raise_sampling")
-            actions.between_steps(step)
     jumps = [detail for _, kind, detail in sink.events if kind == "alarm" and detail["rule"] == "rate"]
     assert bool(jumps) != explained
     escalated = [detail for _, kind, detail in sink.events if kind == "cadence" and detail["what"] == "escalation"]
@@ -239,7 +239,7 @@ def test_an_alert_changes_a_run_as_it_was_handed_over_and_a_resume_goes_on(rows,
         ("stop", "done", 13),
     ]
     assert batches == plain[1][:13]
-    assert state["monitor"]["rates"]["factor"] == 0.1
+    assert state["monitor"]["rates"]["factor"] == 1.0  # of the last step that was done
     (proposed,) = (json.loads(line) for line in (tmp_path / "run/actions/quarantine.jsonl").read_text().splitlines())
     assert proposed["action"] == "propose"
     assert proposed["evidence"]["value"] > proposed["evidence"]["limit"] > 4
@@ -279,3 +279,44 @@ def test_a_stop_that_raises_is_no_failure_of_the_run(rows, tmp_path):
     kinds = [own["kind"] for own in load_run(tmp_path / "run").table("events").to_pylist()]
     assert "stopped" in kinds
     assert "failed" not in kinds
+
+
+def test_the_python_of_the_page_runs(rows, tmp_path, monkeypatch):
+    """Its rule stops a run whose loss becomes NaN, and the rollback is prepared."""
+    import re
+    import time
+
+    monkeypatch.syspath_prepend(str(TESTS / "unit/vitals"))
+    from torch.nn.functional import cross_entropy
+    from vitals_models import Mapped
+
+    from dataaudit.training.monitor import TrainingMonitor
+    from dataaudit.vitals import Vitals
+
+    monkeypatch.chdir(tmp_path)
+    page = (TESTS.parent / "docs/live/actions.md").read_text("utf-8")
+    (rules,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    Path("alerts.yaml").write_text(f"version: 1\n{rules}")
+    loop, ranks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    packed, corpus = rows
+    model = Mapped()
+    model.embedding, model.head = torch.nn.Embedding(256, 64), torch.nn.Linear(64, 256, bias=False)
+
+    def loader():
+        for number, batch in enumerate(torch.utils.data.DataLoader(packed, 4), 1):
+            if number == 5:
+                with torch.no_grad():
+                    model.head.weight[0, 0] = math.nan
+            time.sleep(0.5 if number > 5 else 0)  # what a step of a larger model takes
+            yield batch
+
+    names = {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), 1e-3), "corpus": corpus}
+    names |= {"loader": loader(), "checkpoints": Checkpoints([Kept(2)]), "cross_entropy": cross_entropy}
+    names |= {"TrainingMonitor": TrainingMonitor, "Vitals": Vitals, "rank": 0, "world_size": 1, "port": 0}
+    exec(compile(loop, "loop", "exec"), names)  # noqa: S102  (our own page, docs/live/actions.md)
+    assert names["actions"].should_stop
+    assert names["checkpoints"].protected == {2}
+    (record,) = Path("runs/7b/actions").glob("rollback-*.json")
+    assert json.loads(record.read_text())["command"] == "sbatch resume.sh checkpoints/x"
+    names["vitals"].close()
+    exec(compile(ranks, "ranks", "exec"), names | {"host": "127.0.0.1"})  # noqa: S102
