@@ -135,11 +135,15 @@ def ack(runlog: Path, incident: str, who: str, note: str, *, as_json: bool) -> N
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
 @click.option("--who", required=True, metavar="NAME", help="Who decides it.")
 @click.option("--stop", is_flag=True, help="The run stops in place of going on.")
-def resume(runlog: Path, who: str, *, stop: bool) -> None:
+@JSON
+def resume(runlog: Path, who: str, *, stop: bool, as_json: bool) -> None:
     """End a pause on all ranks, within seconds; the record of the action says who did."""
-    from dataaudit.live.action_kinds import resume as answer
+    from dataaudit.base import text as t
+    from dataaudit.live.action_kinds import resume as answered
 
-    print_text(answer(runlog, who, stop=stop))
+    answer = answered(runlog, who, stop=stop)
+    line = f"{t.clean(str(runlog))}: {'stops' if stop else 'goes on'} behind step {answer['step']:,}\n"
+    print_text(t.as_json(answer) if as_json else line)
 
 
 @click.command(

@@ -278,7 +278,7 @@ class Stop(Action):
         raises: Whether :class:`StopRun` is raised, too, where the step ends.
     """
 
-    agreed = True
+    agreed = alone = True
 
     def __init__(self, *, raises: bool = False, name: str = "stop", **more: Any) -> None:
         super().__init__(name, **more)
@@ -346,7 +346,8 @@ class Pause(Action):
                 recorded = now
                 actions.going_on(due.asked, f"paused for {now - began:,.0f} s")
             time.sleep(_PAUSE_LOOK)
-        file.unlink(missing_ok=True)
+        with CatchErrors():
+            file.unlink(missing_ok=True)
         how, words = said
         return self._end(how, f"paused for {time.monotonic() - began:,.1f} s; {words}", actions)
 
@@ -372,8 +373,8 @@ class Pause(Action):
         return f"{words}; {'the run should stop' if how == 'stop' else 'the run goes on'}"
 
 
-def resume(runlog: Path, who: str, *, stop: bool = False) -> str:
-    """Have a paused run go on, or stop; return in words what it does.
+def resume(runlog: Path, who: str, *, stop: bool = False) -> dict[str, Any]:
+    """Have a paused run go on, or stop; return the answer.
 
     Raises:
         ConfigError: The run is not paused, or the answer cannot be written.
@@ -386,8 +387,9 @@ def resume(runlog: Path, who: str, *, stop: bool = False) -> str:
         raise ConfigError(f"{runlog} is not paused: {folder / PAUSED_FILE} is not there, or cannot be read") from None
     if not who.strip():
         raise ConfigError("--who: expected a name")
+    answer = {"id": number, "step": step, "who": clean(who), "stop": stop}
     try:
-        write_whole(folder / RESUME_FILE, orjson.dumps({"id": number, "who": clean(who), "stop": stop}) + b"\n")
+        write_whole(folder / RESUME_FILE, orjson.dumps(answer) + b"\n")
     except OSError as error:
         raise ConfigError(f"{folder / RESUME_FILE} cannot be written: {error.strerror or error}") from None
-    return f"{clean(str(runlog))}: {'stops' if stop else 'goes on'} behind step {step:,}\n"
+    return answer

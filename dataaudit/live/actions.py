@@ -127,7 +127,7 @@ class Actions:
         self._handed: dict[str, Action] = {}
         self._asked: deque[Asked] = deque()
         self._done: deque[tuple[str, str]] = deque(maxlen=_KEPT)
-        """(Incident, action)"""
+        """(Incident, action) that were done, or refused once."""
         self._last: dict[str, int] = {}
         self._times: Counter[str] = Counter()
         self._states: dict[str, Any] = {}
@@ -245,11 +245,15 @@ class Actions:
         """Return why an action is not done; empty where it is."""
         if action.agreed and self._ranks > 1 and self.agreement.ranks == 1:
             return f"{self._ranks} ranks need an agreement: Actions(..., agreement=Agreement(store, rank, ranks))"
+        if asked.rule and (asked.incident, action.name) in self._done:
+            return f"it was asked for of {asked.incident}"
+        return self._rests(asked, action)
+
+    def _rests(self, asked: Asked, action: Action) -> str:
+        """Return why rules wait for an action: by what all ranks know alike, so that all of them do it or none."""
         if not asked.rule:  # the loop asks, and knows what it does
             return ""
         last, times = self._last.get(action.name), self._times[action.name]
-        if (asked.incident, action.name) in self._done:
-            return f"it was done for {asked.incident}"
         if last is not None and abs(self.step - last) < action.cool_down:
             return f"it was done at step {last:,}, and cools down for {action.cool_down:,} steps"
         return f"rules had it done {times} times" if action.at_most is not None and times >= action.at_most else ""
@@ -257,7 +261,7 @@ class Actions:
     def _perform(self, due: Due) -> None:
         asked = due.asked
         action = self._handed.get(asked.action)
-        why = f"rank {self.agreement.rank} was not handed it" if action is None else self._refusal(asked, action)
+        why = f"rank {self.agreement.rank} was not handed it" if action is None else self._rests(asked, action)
         if action is None or why:
             self._record(asked, "refused", why)
             return

@@ -73,7 +73,7 @@ class Message:
         seen = [f"{own['seen']}, step {own['step']:,}, rank {own['rank']}" for own in facts["alerts"][:3]]
         more = [f"and {facts['number'] - 3:,} alerts more"] if facts["number"] > 3 else []
         action = [f"First: {facts['action']}"] if facts["action"] else []
-        action += [f"By itself: {name}, {becomes}" for name, becomes in facts.get("actions", {}).items()]
+        action += [f"Action {name}: {becomes}" for name, becomes in facts.get("actions", {}).items()]
         ack = [facts["ack"]] if facts["ack"] else []
         return [facts["about"], *seen, *more, *action, f"Runbook and evidence: {facts['evidence']}", *ack]
 

@@ -30,6 +30,7 @@ import numpy as np
 from dataaudit import __version__
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
+from dataaudit.live.actions import StopRun
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.flops import ModelFlops, Utilisation
@@ -190,7 +191,7 @@ class TrainingMonitor:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and not self._closed:
-            self.add_event(self.steps, "stopped" if kind.__name__ == "StopRun" else "failed", {"error": kind.__name__})
+            self.add_event(self.steps, "stopped" if issubclass(kind, StopRun) else "failed", {"error": kind.__name__})
         self.close()
 
     @property

@@ -140,7 +140,7 @@ def test_a_rule_has_done_what_it_names_and_was_handed_over(tmp_path):
     assert actions.stop_reason.startswith("nan: loss is nan")
     becomes = dict.fromkeys(("protect_last_good", "drain", "stop"), "at the next step")
     assert said[0].facts["actions"] == {**becomes, "pause": "not handed over"}
-    assert "By itself: pause, not handed over" in said[0].lines
+    assert "Action pause: not handed over" in said[0].lines
     folder = tmp_path / "alerts/step00000025-nan"
     records = [json.loads(line) for line in (folder / "actions.jsonl").read_text().splitlines()]
     assert [(own["action"], own["result"], own["step"], own["rank"], own["rule"]) for own in records] == [
