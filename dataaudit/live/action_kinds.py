@@ -107,7 +107,7 @@ class SaveCheckpoint(Action):
         """Save it."""
         began = time.perf_counter()
         self._save(actions.step)
-        return f"saved after step {actions.step:,}, in {time.perf_counter() - began:.1f} s"
+        return f"`save` was called after step {actions.step:,}, and returned after {time.perf_counter() - began:.1f} s"
 
 
 class ProtectLastGood(Action):
@@ -205,14 +205,15 @@ class LowerRate(Action):
         super().__init__(name, **{"at_most": 3, **more})
         if not 0 < factor < 1:
             raise ConfigError(f"actions: {name}: expected a factor above 0 and below 1, found {factor:g}")
-        optimizers: Sequence[Any] = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
-        if any(not hasattr(own, "register_step_pre_hook") for own in optimizers):
+        given: Sequence[Any] = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
+        self.optimizers = [_unwrapped(own) for own in given]
+        if any(not hasattr(own, "_optimizer_step_pre_hooks") for own in self.optimizers):
             kind = type(optimizer).__name__
             raise ConfigError(f"actions: {name}: expected an optimizer of torch, or a list of them, found {kind}")
         self.factor, self._by, self._vitals = 1.0, factor, vitals
         self._saved: dict[int, list[tuple[dict[str, Any], Any]]] = {}
         self._after_hooks: dict[int, int] = {}
-        for own in optimizers:
+        for own in self.optimizers:
             # Whoever reads the rate in a hook has to see the lowered one: first before the step, last after it.
             own._optimizer_step_pre_hooks.move_to_end(own.register_step_pre_hook(self._before).id, last=False)  # noqa: SLF001 - torch has no `prepend`
             self._after_hooks[id(own)] = own.register_step_post_hook(self._after).id
@@ -269,6 +270,13 @@ class LowerRate(Action):
         if not 0 < factor <= 1:
             raise ValueError(f"factor: {factor}")
         self.factor = factor
+
+
+def _unwrapped(optimizer: Any) -> Any:
+    """Return the optimizer that a wrapper, accelerate's for one, calls."""
+    while hasattr(getattr(optimizer, "optimizer", None), "param_groups"):
+        optimizer = optimizer.optimizer
+    return optimizer
 
 
 class Stop(Action):

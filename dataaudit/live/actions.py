@@ -149,9 +149,12 @@ class Actions:
         """Take further actions, such as those of vitals that are made later.
 
         Raises:
-            ConfigError: Two have the same name.
+            ConfigError: Two have the same name, or lower the rate of the same optimizer.
         """
         for action in handed:
+            lowered = {id(item) for own in self._handed.values() for item in getattr(own, "optimizers", ())}
+            if lowered & {id(item) for item in getattr(action, "optimizers", ())}:
+                raise ConfigError(f"actions: `{action.name}` is the second that lowers the rate of an optimizer")
             if action.name in self._handed:
                 raise ConfigError(f"actions: two have the name `{action.name}`", "Give one of them another: name=.")
             self._handed[action.name] = action
@@ -306,6 +309,11 @@ class Actions:
     def request_stop(self, why: str) -> None:
         """Ask the loop to stop."""
         self.stop_reason = self.stop_reason or why
+
+    def end(self) -> None:
+        """Record what was asked for and not done, as the loop ended."""
+        while self._asked:
+            self._record(self._asked.popleft(), "abandoned", "the loop ended before")
 
     def loader(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield batches, but those that are to be skipped; each of these is in the log, with shard and row.

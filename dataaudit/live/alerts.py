@@ -328,6 +328,8 @@ class Alerts:
         with suppress(queue.Full):  # a disk that does not answer ends no run's end
             self._queue.put(None, timeout=_CLOSE_SECONDS)
         self._thread.join(3 * _CLOSE_SECONDS)
+        if self.actions is not None:
+            self.actions.end()
         logging.getLogger().removeHandler(self._tail)
         self.response.boxes.close(_CLOSE_SECONDS)
 

@@ -171,6 +171,17 @@ def test_nothing_is_done_that_was_not_handed_over_or_not_named(tmp_path):
         actions.do("stop")
 
 
+def test_what_the_end_of_the_loop_left_undone_is_recorded(tmp_path):
+    """No step followed in which it could be done."""
+    actions = Actions(tmp_path, Stop())
+    loop = Loop(tmp_path, [{**NAN, "actions": "stop"}], None)
+    loop.alerts.response._actions = loop.alerts.actions = actions
+    loop.end_step(loss=float("nan"))
+    loop.close()
+    assert [(own["result"], own["words"]) for own in actions.records] == [("abandoned", "the loop ended before")]
+    assert (tmp_path / "alerts/step00000001-nan/actions.jsonl").exists()
+
+
 def test_a_failure_costs_itself_and_a_cool_down_holds(tmp_path):
     """Within it nothing is done again for a further incident, and the record says why."""
     seen = []

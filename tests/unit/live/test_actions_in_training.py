@@ -105,6 +105,29 @@ def test_the_factor_goes_on_from_a_checkpoint(tmp_path):
             Actions(tmp_path, LowerRate(optimizer, 0.1)).load_state_dict(state)
 
 
+def test_a_wrapped_optimizer_is_found_and_no_second_action_lowers_it(tmp_path):
+    """Accelerate's wrapper is an optimizer without hooks of its own."""
+
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def step(self):
+            self.optimizer.step()
+
+    weight, optimizer = weight_and(torch.optim.SGD, lr=1.0)
+    wrapper = Wrapper(optimizer)
+    actions = Actions(tmp_path, LowerRate([wrapper], 0.25))
+    actions.do("lower_rate")
+    wrapper.step()
+    assert weight[0].item() == 0.75
+    with pytest.raises(ConfigError, match="`other` is the second"):
+        actions.hand_over(LowerRate(optimizer, 0.5, name="other"))
+    for wrong in (None, "adam", [optimizer, 3]):
+        with pytest.raises(ConfigError, match="expected an optimizer of torch"):
+            LowerRate(wrong)
+
+
 @pytest.mark.parametrize("explained", [True, False])
 def test_vitals_take_the_factor_for_no_jump(tmp_path, monkeypatch, explained):
     """A tenth of the rate is an alarm where nobody explains it."""
