@@ -331,11 +331,14 @@ class Pause(Action):
     def perform(self, due: Due, actions: Actions) -> str:
         """Wait for the others, then until somebody resumes."""
         agreement, began = actions.agreement, time.monotonic()
-        missing = due.missing or agreement.meet(due.key)
-        if missing:
-            words = missing_words(missing, agreement.timeout)
-            if self._if_missing != "pause":
-                return self._end(self._if_missing, words, actions)
+        missing, how = due.missing, self._if_missing
+        with CatchErrors() as call:
+            missing = missing or agreement.meet(due.key)
+        if call.error is not None or missing:
+            words = missing_words(missing, agreement.timeout) if missing else _silent(call)
+            how = self._afterwards if how == "pause" and not missing else how
+            if how != "pause":
+                return self._end(how, words, actions)
             actions.going_on(due.asked, words)
         file = actions.folder / FOLDER / PAUSED_FILE
         about = {"id": f"{due.key}-{os.urandom(4).hex()}", "step": actions.step, "missing": list(missing)}
@@ -356,8 +359,8 @@ class Pause(Action):
             time.sleep(_PAUSE_LOOK)
         with CatchErrors():
             file.unlink(missing_ok=True)
-        how, words = said
-        return self._end(how, f"paused for {time.monotonic() - began:,.1f} s; {words}", actions)
+        said_how, words = said
+        return self._end(said_how, f"paused for {time.monotonic() - began:,.1f} s; {words}", actions)
 
     def _said(self, key: str, number: str, actions: Actions) -> tuple[Afterwards, str] | None:
         """Return how to go on, and why; None while nobody resumed."""
@@ -369,7 +372,7 @@ class Pause(Action):
         with CatchErrors() as call:
             settled = actions.agreement.settled(f"{key}/resume")
         if call.error is not None:
-            return self._afterwards, f"the store of the ranks does not answer ({call.origin})"
+            return self._afterwards, _silent(call)
         if settled is None:
             return None
         how, words = orjson.loads(settled)
@@ -379,6 +382,10 @@ class Pause(Action):
         if how == "stop":
             actions.request_stop(words)
         return f"{words}; {'the run should stop' if how == 'stop' else 'the run goes on'}"
+
+
+def _silent(call: CatchErrors) -> str:
+    return f"the store of the ranks does not answer ({call.origin})"
 
 
 def resume(runlog: Path, who: str, *, stop: bool = False) -> dict[str, Any]:

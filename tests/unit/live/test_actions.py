@@ -18,6 +18,7 @@ from dataaudit.live import (
     Actions,
     Agreement,
     Alerts,
+    Asked,
     Call,
     Pause,
     PrepareRollback,
@@ -28,6 +29,9 @@ from dataaudit.live import (
     Stop,
     StopRun,
 )
+
+from dataaudit.live.agreement import Due
+from dataaudit.live.watch import Watch
 
 
 @dataclass
@@ -169,6 +173,27 @@ def test_nothing_is_done_that_was_not_handed_over_or_not_named(tmp_path):
     assert not actions.records
     with pytest.raises(ConfigError, match=r"`stop` was not handed over \(handed over: drain\)"):
         actions.do("stop")
+
+
+def test_a_watch_only_suggests(tmp_path):
+    """It judges the same rules in another process, where nothing can be done."""
+    rule = {**NAN, "actions": ["stop", "pause"]}
+    loop = Loop(tmp_path, [rule], None)
+    loop.end_step(loss=float("nan"))
+    loop.close()
+    watch = Watch(tmp_path, file_of(rule), send=False)
+    watch.look()
+    watched = watch.close()
+    assert watched.incidents[0]["actions"] == {"stop": "suggested", "pause": "suggested"}
+
+
+def test_a_pause_whose_store_is_gone_ends_as_configured(tmp_path):
+    """Nobody could resume it."""
+    agreement = Agreement(Silent(0, RuntimeError("gone")), 0, 2, timeout=0.3)
+    actions = Actions(tmp_path, Pause(if_missing="pause", afterwards="stop"), agreement=agreement)
+    words = Pause(if_missing="pause", afterwards="stop").perform(Due(Asked(action="pause", step=1), "x", ()), actions)
+    assert words.startswith("the store of the ranks does not answer (RuntimeError at ")
+    assert actions.should_stop
 
 
 def test_what_the_end_of_the_loop_left_undone_is_recorded(tmp_path):
@@ -380,6 +405,9 @@ class Silent:
             if self.error:
                 raise self.error
             time.sleep(30)
+
+    def set(self, _key, _value):
+        self.answer()
 
     def compare_set(self, _key, _expected, desired):
         self.answer()
