@@ -29,7 +29,6 @@ from dataaudit.live import (
     Stop,
     StopRun,
 )
-
 from dataaudit.live.agreement import Due
 from dataaudit.live.watch import Watch
 
