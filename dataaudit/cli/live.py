@@ -134,7 +134,7 @@ def ack(runlog: Path, incident: str, who: str, note: str, *, as_json: bool) -> N
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
 @click.option("--who", required=True, metavar="NAME", help="Who decides it.")
-@click.option("--stop", is_flag=True, help="The run stops in place of going on.")
+@click.option("--stop", is_flag=True, help="The run stops; without it the run goes on.")
 @JSON
 def resume(runlog: Path, who: str, *, stop: bool, as_json: bool) -> None:
     """End a pause on all ranks, within seconds; the record of the action says who did."""

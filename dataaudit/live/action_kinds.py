@@ -25,16 +25,6 @@ RESUME_FILE, PAUSED_FILE = "resume.json", "paused.json"
 Afterwards = Literal["go on", "stop"]
 
 
-class Sampled(Protocol):
-    """Vitals."""
-
-    def escalate(self, steps: int) -> bool:
-        """Measure everything in each of the next steps; return whether that began."""
-
-    def explain_rate(self, times: float) -> None:
-        """Take that the learning rate changes by these times."""
-
-
 class CheckpointStore(Protocol):
     """What is needed of checkpoints; each has a ``step``, a ``path`` and whether it is ``good``."""
 
@@ -77,9 +67,9 @@ class Call(Action):
 
 
 class RaiseSampling(Action):
-    """Has vitals measure everything at each of the next steps."""
+    """Has :class:`dataaudit.vitals.Vitals` measure everything at each of the next steps."""
 
-    def __init__(self, vitals: Sampled, steps: int = 200, name: str = "raise_sampling", **more: Any) -> None:
+    def __init__(self, vitals: Any, steps: int = 200, name: str = "raise_sampling", **more: Any) -> None:
         super().__init__(name, **more)
         self._vitals, self._steps = vitals, steps
 
@@ -198,7 +188,7 @@ class LowerRate(Action):
         optimizer: Any,
         factor: float = 0.5,
         *,
-        vitals: Sampled | None = None,
+        vitals: Any = None,
         name: str = "lower_rate",
         **more: Any,
     ) -> None:
@@ -214,7 +204,7 @@ class LowerRate(Action):
         self._saved: dict[int, list[tuple[dict[str, Any], Any]]] = {}
         self._after_hooks: dict[int, int] = {}
         for own in self.optimizers:
-            # Whoever reads the rate in a hook has to see the lowered one: first before the step, last after it.
+            # Whoever reads the rate in a hook has to see the lowered rate: first before the step, last after it.
             own._optimizer_step_pre_hooks.move_to_end(own.register_step_pre_hook(self._before).id, last=False)  # noqa: SLF001 - torch has no `prepend`
             self._after_hooks[id(own)] = own.register_step_post_hook(self._after).id
 
@@ -273,7 +263,7 @@ class LowerRate(Action):
 
 
 def _unwrapped(optimizer: Any) -> Any:
-    """Return the optimizer that a wrapper, accelerate's for one, calls."""
+    """Return the optimizer that a wrapper calls, such as accelerate's."""
     while hasattr(getattr(optimizer, "optimizer", None), "param_groups"):
         optimizer = optimizer.optimizer
     return optimizer
@@ -348,7 +338,7 @@ class Pause(Action):
             write_whole(file, orjson.dumps(record, option=orjson.OPT_INDENT_2) + b"\n")
         actions.going_on(due.asked, f"paused; `dataaudit alerts resume {actions.folder} --who NAME` resumes")
         recorded = began
-        while (said := self._said(due.key, about["id"], actions)) is None:
+        while (answer := self._answer(due.key, about["id"], actions)) is None:
             now = time.monotonic()
             if self._seconds is not None and now - began > self._seconds:
                 over = orjson.dumps([self._afterwards, f"nobody resumed within {self._seconds:g} s"]).decode()
@@ -359,10 +349,10 @@ class Pause(Action):
             time.sleep(_PAUSE_LOOK)
         with CatchErrors():
             file.unlink(missing_ok=True)
-        said_how, words = said
-        return self._end(said_how, f"paused for {time.monotonic() - began:,.1f} s; {words}", actions)
+        answered, words = answer
+        return self._end(answered, f"paused for {time.monotonic() - began:,.1f} s; {words}", actions)
 
-    def _said(self, key: str, number: str, actions: Actions) -> tuple[Afterwards, str] | None:
+    def _answer(self, key: str, number: str, actions: Actions) -> tuple[Afterwards, str] | None:
         """Return how to go on, and why; None while nobody resumed."""
         with CatchErrors():
             answer = orjson.loads(read_safely(actions.folder / FOLDER / RESUME_FILE))

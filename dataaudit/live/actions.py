@@ -62,7 +62,7 @@ class EventSink(Protocol):
 
 
 class Action:
-    """What may be done to a run. To write one, give :meth:`perform`, or hand over :class:`dataaudit.live.Call`.
+    """What may be done to a run. An action of yours gives :meth:`perform`, or hand over :class:`dataaudit.live.Call`.
 
     Args:
         name: By which rules and the loop ask for it.
@@ -181,7 +181,7 @@ class Actions:
         return "at the next step"
 
     def do(self, name: str, why: str = "", *, undo: bool = False) -> None:
-        """Do an action now, between two steps; one of all ranks is asked for, and done a few steps later.
+        """Do an action now, between two steps; of several ranks it is asked for, and done a few steps later.
 
         Args:
             name: Of the action.
@@ -318,7 +318,7 @@ class Actions:
     def loader(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield batches, but those that are to be skipped; each of these is in the log, with shard and row.
 
-        What fetches ahead, a ``DataLoader`` with workers for one, is handed over, not what comes of it: batches are
+        What fetches ahead, such as a ``DataLoader`` with workers, lies within: hand it over as it is. Batches are
         counted when the loop takes them.
         """
         self.has_loader = True

@@ -91,7 +91,7 @@ class Agreement:
     """Lets the ranks of a run do an action at the same step.
 
     Args:
-        store: Of ``torch.distributed``, which all ranks reach; best one of its own, or ``store.clone()``: another
+        store: Of ``torch.distributed``, which all ranks reach; best a store of its own, or ``store.clone()``: another
             thread that waits in the same store would be waited for.
         rank: Of this process.
         ranks: Processes of the run.

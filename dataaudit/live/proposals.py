@@ -90,7 +90,7 @@ class PrepareRollback(Action):
 
 
 class ProposeCanary(Action):
-    """Writes a short run to be made beside this one, from the last good checkpoint, before anything is changed."""
+    """Writes which short run should be made from the last good checkpoint before anything is changed."""
 
     def __init__(
         self, checkpoints: CheckpointStore, steps: int = 200, name: str = "propose_canary", **more: Any
