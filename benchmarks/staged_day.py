@@ -43,6 +43,8 @@ from dataaudit.vitals import Mapping, Vitals, VitalsConfig  # noqa: E402
 CONTEXT, ROWS, EPOCHS = 64, 8, 40
 SILENT_SECONDS = 20
 """Of a blackout here; the shipped rule waits for 600."""
+EARLIER = 60
+"""Steps that a log may lack of a process that was killed."""
 RESUMED = 300
 """Steps between the resume and the end."""
 
@@ -369,7 +371,7 @@ def table(run: Path, faults: dict[str, int], hook: Webhook) -> None:
         of = [
             own
             for own in left.values()
-            if own["group"] == fault.group and at - 1 <= own["first_step"] <= at + fault.within + 1
+            if own["group"] == fault.group and at - EARLIER <= own["first_step"] <= at + fault.within + 1
         ]
         if not fault.group:
             row(name, at, "none expected", "", "", "", "", "")

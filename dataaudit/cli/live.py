@@ -128,6 +128,28 @@ def ack(runlog: Path, incident: str, who: str, note: str, *, as_json: bool) -> N
     print_text(t.as_json(made) if as_json else line)
 
 
+@alerts.command(
+    short_help="Have a run that an action paused go on, or stop.",
+    epilog=ending(
+        "dataaudit alerts resume runs/7b --who ana",
+        "dataaudit alerts resume runs/7b --who ana --stop",
+        codes={0: "the run was answered", 2: "it is not paused"},
+    ),
+)
+@click.argument("runlog", type=FOLDER, metavar="RUNLOG")
+@click.option("--who", required=True, metavar="NAME", help="Who decides it.")
+@click.option("--stop", is_flag=True, help="The run stops; without it the run goes on.")
+@JSON
+def resume(runlog: Path, who: str, *, stop: bool, as_json: bool) -> None:
+    """End a pause on all ranks, within seconds; the record of the action says who did."""
+    from dataaudit.base import text as t
+    from dataaudit.live.action_kinds import resume as answered
+
+    answer = answered(runlog, who, stop=stop)
+    line = f"{t.clean(str(runlog))}: {'stops' if stop else 'goes on'} behind step {answer['step']:,}\n"
+    print_text(t.as_json(answer) if as_json else line)
+
+
 @click.command(
     name="triage-log",
     short_help="Say what failed first in a run's logs, and what only followed.",

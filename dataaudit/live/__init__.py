@@ -9,18 +9,47 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from dataaudit.live.action_kinds import (
+        Call,
+        LowerRate,
+        Pause,
+        ProtectLastGood,
+        RaiseSampling,
+        SaveCheckpoint,
+        SkipBatches,
+        Stop,
+    )
+    from dataaudit.live.actions import Action, Actions, StopRun
+    from dataaudit.live.agreement import Agreement, Asked
     from dataaudit.live.alerts import Alerts
     from dataaudit.live.heartbeats import Heartbeat, HeartbeatReport, Heartbeats, RankState
     from dataaudit.live.log_triage import Triage, failing_nodes, triage
+    from dataaudit.live.proposals import PrepareRollback, ProposeCanary, ProposeQuarantine
     from dataaudit.live.rules import load_alerts
     from dataaudit.live.run_rates import live_values, metrics_ingest_lag, restart_rate
 
 __all__ = [
+    "Action",
+    "Actions",
+    "Agreement",
     "Alerts",
+    "Asked",
+    "Call",
     "Heartbeat",
     "HeartbeatReport",
     "Heartbeats",
+    "LowerRate",
+    "Pause",
+    "PrepareRollback",
+    "ProposeCanary",
+    "ProposeQuarantine",
+    "ProtectLastGood",
+    "RaiseSampling",
     "RankState",
+    "SaveCheckpoint",
+    "SkipBatches",
+    "Stop",
+    "StopRun",
     "Triage",
     "failing_nodes",
     "live_values",
@@ -30,7 +59,21 @@ __all__ = [
     "triage",
 ]
 
+_KINDS = (
+    "Call",
+    "LowerRate",
+    "Pause",
+    "ProtectLastGood",
+    "RaiseSampling",
+    "SaveCheckpoint",
+    "SkipBatches",
+    "Stop",
+)
 _HOMES = {
+    **dict.fromkeys(("Action", "Actions", "StopRun"), "actions"),
+    **dict.fromkeys(("Agreement", "Asked"), "agreement"),
+    **dict.fromkeys(_KINDS, "action_kinds"),
+    **dict.fromkeys(("PrepareRollback", "ProposeCanary", "ProposeQuarantine"), "proposals"),
     "Alerts": "alerts",
     "load_alerts": "rules",
     **dict.fromkeys(("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"), "heartbeats"),

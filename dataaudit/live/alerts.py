@@ -27,10 +27,22 @@ from typing import Any, Final, Self
 import orjson
 
 from dataaudit.base.errors import CatchErrors, ConfigError
+from dataaudit.live.actions import Actions
+from dataaudit.live.agreement import Asked
 from dataaudit.live.delivery import Boxes, Message, called, missing_variables, outbox
 from dataaudit.live.evidence import LogTail, Writer
 from dataaudit.live.feed import Feed, Item, Stepped
-from dataaudit.live.incidents import REMIND_SECONDS, REMINDERS, Incident, Incidents, News, acknowledged, stored_id
+from dataaudit.live.incidents import (
+    REMIND_SECONDS,
+    REMINDERS,
+    Closed,
+    Incident,
+    Incidents,
+    News,
+    Over,
+    acknowledged,
+    stored_id,
+)
 from dataaudit.live.judging import Alert, Judge, State
 from dataaudit.live.rules import AlertsFile, load_alerts
 from dataaudit.runlog.following import Follower
@@ -42,7 +54,7 @@ _RECALLED_BYTES = 1 << 20
 """Of a part of the log of the attempts before, read at a time."""
 _CLOSE_SECONDS = 10.0
 _LOG = logging.getLogger("dataaudit")
-_WORDS: Final = {"opened": "", "graver": "graver now: ", "reminder": "nobody acknowledged: "}
+_WORDS: Final = {"opened": "", "graver": "graver now: ", "reminder": "nobody acknowledged: ", "resolved": "over: "}
 _TABLES = frozenset({"steps", "values", "events", "stretches", "lengths"})
 
 
@@ -57,6 +69,7 @@ class Response:
         log: A file whose end is evidence.
         tail: The process's own log.
         reminds: Whether reminders are sent.
+        actions: What a rule may have done.
     """
 
     def __init__(
@@ -69,6 +82,7 @@ class Response:
         log: Path | None = None,
         tail: LogTail | None = None,
         reminds: bool = True,
+        actions: Actions | None = None,
     ) -> None:
         self.runlog, self.file, self.boxes = runlog, file, boxes
         wanted = {rule.metric for rule in file.rules if rule.metric} | {name for r in file.rules for name in r.fed_by}
@@ -80,7 +94,10 @@ class Response:
         """Alerts of rules that were silent, by rule."""
         digest = hashlib.sha256(orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
         self.evidence = Writer(runlog, self.feed, window, f"sha256:{digest}", log=log, tail=tail)
-        self._reminds, self._in_process = reminds, tail is not None
+        self._reminds, self._in_process, self._actions = reminds, tail is not None, actions
+        self._becomes: dict[tuple[str, str], str] = {}
+        """What becomes of an action that an incident's rule names, by both."""
+        self._over = Over(runlog, file.rules)
 
     def take(self, items: Iterable[Item]) -> None:
         """Take items of the feed."""
@@ -91,6 +108,8 @@ class Response:
                 self._respond(alert)
             if isinstance(item, Stepped):
                 self.evidence.see(item.step)
+                for facts in self._over.see(item.step, self.judge.firing):
+                    self._resolve(facts)
 
     def tick(self, now: float) -> None:
         """Look at the clock: what was not heard of, and whom to remind."""
@@ -128,10 +147,48 @@ class Response:
                 _LOG.warning("step %d: alert, severity %d: %s", alert.step, incident.severity, alert.words)
         elif changed or incident.number & (incident.number - 1) == 0:
             self.evidence.renew(incident)
+        self._ask(alert, incident)
+        self._over.add(incident)
         if news is not None:
             known = acknowledged(self.evidence.path(incident))
             if known is None or incident.severity < known.severity:
                 self._send(incident, news)
+
+    def _ask(self, alert: Alert, incident: Incident) -> None:
+        """Ask for the actions that a rule names; of those that the loop did not hand over nothing is done."""
+        for name in alert.rule.actions:
+            if self._actions is None or (incident.id, name) in self._becomes:
+                self._becomes.setdefault((incident.id, name), "suggested")
+                continue
+            asked = Asked(
+                action=name,
+                step=alert.step,
+                rank=alert.rank,
+                rule=alert.rule.name,
+                incident=incident.id,
+                folder=str(self.evidence.path(incident).absolute()),
+                first_step=alert.first_step,
+                why=f"{alert.rule.name}: {alert.words}",
+            )
+            self._becomes[incident.id, name] = self._actions.ask(asked)
+
+    def _resolve(self, incident: Closed) -> None:
+        facts = {
+            "news": "resolved",
+            "incident": incident.id,
+            "severity": incident.severity,
+            "group": incident.group,
+            "about": "The condition is met no longer.",
+            "action": "",
+            "alerts": [],
+            "number": 0,
+            "run": self.runlog.name,
+            "runlog": str(self.runlog),
+            "evidence": str(self.evidence.folder / incident.id),
+            "ack": "",
+        }
+        title = f"SEV{incident.severity} {_WORDS['resolved']}{incident.group} of {self.runlog.name}"
+        self.boxes.put(Message(incident.severity, title, facts, self.evidence.folder / incident.id))
 
     def _send(self, incident: Incident, news: News) -> None:
         incident.sent_at = time.time()
@@ -155,6 +212,7 @@ class Response:
             "rule": rule.name,
             "about": rule.about,
             "action": rule.action,
+            "actions": {name: own for (known, name), own in self._becomes.items() if known == incident.id},
             "step": incident.gravest.step,
             "first_step": incident.first_step,
             "number": incident.number,
@@ -202,6 +260,7 @@ class Alerts:
         rules: An ``alerts.yaml``, or what it holds; the shipped rules by default.
         deliver: Functions that are called with the facts of a message, beside the destinations of the file.
         rank: Of this process, where it is only a sink.
+        actions: What a rule may have done, where its ``actions:`` name it; without it nothing is.
 
     Raises:
         ConfigError: The rules are none, or the environment lacks a variable that they name.
@@ -214,16 +273,18 @@ class Alerts:
         *,
         deliver: Sequence[Callable[[dict[str, Any]], object]] = (),
         rank: int = 0,
+        actions: Actions | None = None,
     ) -> None:
         file = rules if isinstance(rules, AlertsFile) else load_alerts(None if rules is None else Path(rules))
         self.lost = 0
         """Rows that came faster than they were judged, or could not be."""
         self.failures: Counter[str] = Counter()
         """What failed inside, by class and line; it cost itself."""
+        self.actions = actions
         self._rank, self._attempt = rank, 0
         self._tail = LogTail()
         logging.getLogger().addHandler(self._tail)
-        self.response = Response(Path(folder), file, boxes_of(file, deliver), tail=self._tail)
+        self.response = Response(Path(folder), file, boxes_of(file, deliver), tail=self._tail, actions=actions)
         self._queue: queue.Queue[tuple[str, Columns, float] | None] = queue.Queue(_WAITING_ITEMS)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="dataaudit-alerts", daemon=True)
@@ -270,6 +331,8 @@ class Alerts:
         with suppress(queue.Full):  # a disk that does not answer ends no run's end
             self._queue.put(None, timeout=_CLOSE_SECONDS)
         self._thread.join(3 * _CLOSE_SECONDS)
+        if self.actions is not None:
+            self.actions.end()
         logging.getLogger().removeHandler(self._tail)
         self.response.boxes.close(_CLOSE_SECONDS)
 

@@ -73,7 +73,9 @@ class Message:
         seen = [f"{own['seen']}, step {own['step']:,}, rank {own['rank']}" for own in facts["alerts"][:3]]
         more = [f"and {facts['number'] - 3:,} alerts more"] if facts["number"] > 3 else []
         action = [f"First: {facts['action']}"] if facts["action"] else []
-        return [facts["about"], *seen, *more, *action, f"Runbook and evidence: {facts['evidence']}", facts["ack"]]
+        action += [f"Action {name}: {becomes}" for name, becomes in facts.get("actions", {}).items()]
+        ack = [facts["ack"]] if facts["ack"] else []
+        return [facts["about"], *seen, *more, *action, f"Runbook and evidence: {facts['evidence']}", *ack]
 
 
 @dataclass(eq=False)
@@ -97,6 +99,7 @@ class Outbox:
         shared: Whether other processes of the run send there, too: the first of them does.
         size: Messages that may wait.
         first: Seconds before the second attempt.
+        resolved: Whether it takes messages that an incident is over.
     """
 
     def __init__(
@@ -108,8 +111,9 @@ class Outbox:
         shared: bool = True,
         size: int = QUEUE,
         first: float = FIRST_DELAY,
+        resolved: bool = False,
     ) -> None:
-        self.name, self.severity = name, severity
+        self.name, self.severity, self.resolved = name, severity, resolved
         self.sent = 0
         self.dropped = 0
         """Messages that were too many, or were given up."""
@@ -132,7 +136,7 @@ class Outbox:
 
     def put(self, message: Message) -> None:
         """Take a message; of too many the least grave is dropped, of these the oldest."""
-        if message.severity > self.severity:
+        if message.severity > self.severity or (message.facts["news"] == "resolved" and not self.resolved):
             return
         with self._changed:
             self._numbers += 1
@@ -177,11 +181,20 @@ class Outbox:
             now = time.monotonic()
             if self._closing is not None and (not self._waiting or now >= self._closing):
                 return None
-            due = [item for item in self._waiting if item.due <= now]
+            due = [item for item in self._waiting if item.due <= now and not self._early(item)]
             if due:
                 return min(due, key=lambda item: (item.message.severity, item.number))
-            ends = [item.due for item in self._waiting] + ([] if self._closing is None else [self._closing])
+            ends = [item.due for item in self._waiting if not self._early(item)] + (
+                [] if self._closing is None else [self._closing]
+            )
             self._changed.wait(max(0.01, min(ends) - now) if ends else None)
+
+    def _early(self, item: _Waiting) -> bool:
+        """Return whether a message is about the end of an incident whose beginning was not sent yet."""
+        facts = item.message.facts
+        return facts["news"] == "resolved" and any(
+            own.number < item.number and own.message.facts["incident"] == facts["incident"] for own in self._waiting
+        )
 
     def _try(self, item: _Waiting) -> None:
         message, news = item.message, str(item.message.facts["news"])
@@ -227,7 +240,14 @@ def outbox(destination: Destination, *, first: float = FIRST_DELAY) -> Outbox:
         "command": _command,
     }
     send = senders[destination.to]
-    return Outbox(destination.name, lambda message: send(destination, message), destination.severity, first=first)
+    takes = destination.resolved or destination.to == "pagerduty"
+    return Outbox(
+        destination.name,
+        lambda message: send(destination, message),
+        destination.severity,
+        first=first,
+        resolved=takes,
+    )
 
 
 def missing_variables(destinations: Iterable[Destination]) -> list[str]:
@@ -261,7 +281,7 @@ def _pagerduty(destination: Destination, message: Message) -> None:
     }
     body = {
         "routing_key": _secret(destination.key or ""),
-        "event_action": "trigger",
+        "event_action": "resolve" if message.facts["news"] == "resolved" else "trigger",
         "dedup_key": f"{message.facts['run']}/{message.facts['incident']}"[-255:],
         "payload": payload,
     }

@@ -11,6 +11,8 @@
     RUNLOG/alerts/INCIDENT/attribution.json    what ``dataaudit attribute`` said of the run so far
     RUNLOG/alerts/INCIDENT/log.txt             the end of the process's own log
     RUNLOG/alerts/INCIDENT/deliveries.jsonl    what was sent where, and what became of it
+    RUNLOG/alerts/INCIDENT/actions.jsonl       what the run did by itself, or why not
+    RUNLOG/alerts/INCIDENT/resolved.json       when it was over
 
 The folder appears whole: it is written beside its place and renamed. Of two processes that see the same incident the
 second finds it there, and sends only what the first did not.

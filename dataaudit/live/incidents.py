@@ -10,11 +10,11 @@ graver. Of the gravest that nobody acknowledged a reminder is sent, a few times.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -22,12 +22,14 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import read_safely, replacing, sync_file
 from dataaudit.base.text import clean
 from dataaudit.live.judging import Alert
+from dataaudit.live.rules import Rule
 
 FOLDER = "alerts"
 ACK_FILE, INCIDENT_FILE = "ack.json", "incident.json"
 REMIND_SECONDS, REMINDERS = 1_800.0, 3
 _KEPT_ALERTS = 50
-News = Literal["opened", "graver", "reminder"]
+News = Literal["opened", "graver", "reminder", "resolved"]
+RESOLVED_FILE = "resolved.json"
 
 
 @dataclass
@@ -116,6 +118,58 @@ class Incidents:
         made.add(alert)
         self.all.append(made)
         return made, "opened", True
+
+
+class Closed(NamedTuple):
+    """What is needed to send that an incident is over."""
+
+    id: str
+    group: str
+    severity: int
+    latest_step: int
+
+
+class Over:
+    """Tells when incidents are over: no rule of the group fires, and ``cool_down`` steps have gone by.
+
+    Those that an earlier start of the run left open are over then, too. ``resolved.json`` says so, for all processes.
+    """
+
+    def __init__(self, runlog: Path, rules: Sequence[Rule]) -> None:
+        self._folder, self._runlog = runlog / FOLDER, runlog
+        self._rules: dict[str, list[Rule]] = {}
+        for rule in rules:
+            self._rules.setdefault(rule.grouped, []).append(rule)
+        self._open: dict[str, Closed] | None = None
+
+    def add(self, incident: Incident) -> None:
+        """Take an incident that is open."""
+        own = Closed(incident.id, incident.group, incident.severity, incident.latest_step)
+        self._known()[incident.id] = own
+
+    def see(self, step: int, firing: Callable[[Rule], bool]) -> Iterator[Closed]:
+        """Take a step that ended, and yield the incidents that are over now."""
+        for own in list(self._known().values()):
+            rules = self._rules.get(own.group, [])
+            wait = max((rule.cool_down for rule in rules), default=0)
+            if step <= own.latest_step + wait or any(map(firing, rules)):
+                continue
+            del self._known()[own.id]
+            folder = self._folder / own.id
+            with suppress(OSError):
+                if folder.is_dir() and not (folder / RESOLVED_FILE).exists():
+                    replace_synced(folder / RESOLVED_FILE, orjson.dumps({"time": _now(), "step": step}) + b"\n")
+            yield own
+
+    def _known(self) -> dict[str, Closed]:
+        if self._open is None:  # rows came, so there is a run log
+            self._open = {}
+            for name, record in stored_incidents(self._runlog).items():
+                with suppress(KeyError, TypeError, ValueError):
+                    if not (self._folder / name / RESOLVED_FILE).exists():
+                        group, severity = str(record["group"]), int(record["severity"])
+                        self._open[name] = Closed(name, group, severity, int(record["latest_step"]))
+        return self._open
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,9 @@ class Rule(_Model):
     required: bool = Field(default=False, description="Whether `watch --once` exits with 3 where it is not fed.")
     runbook: Name | None = Field(default=None, description="Of the shipped runbooks; by default that of its name.")
     action: str = Field(default="", description="What to do at first, one sentence.")
+    actions: Texts = Field(
+        default=(), description="What the run does by itself, in order; only what the loop handed over to `Actions`."
+    )
     group: Name | None = Field(default=None, description="Alerts of a group are one incident; the name by default.")
     cool_down: Steps = Field(default=1_000, description="Steps within which a further alert joins the incident.")
     silence: Silence | None = None
@@ -203,6 +206,7 @@ class Destination(_Model):
         default=None, description="webhook: signs with HMAC-SHA256, as `${NAME}`.", json_schema_extra=_OF_ENVIRONMENT
     )
     command: Texts = Field(default=(), description="command: program and arguments; facts are in its environment.")
+    resolved: bool = Field(default=False, description="Whether a message follows when an incident is over.")
     timeout: Annotated[float, Field(gt=0, le=120)] = Field(default=10.0, description="Seconds of an attempt.")
 
     @model_validator(mode="after")

@@ -30,6 +30,7 @@ import numpy as np
 from dataaudit import __version__
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
+from dataaudit.live.actions import StopRun
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.flops import ModelFlops, Utilisation
@@ -98,7 +99,8 @@ class TrainingMonitor:
         profile_every: Steps between two steps that torch's profiler looks at: how much of them is communication and
             how much computing. A profiled step is slower and waits for the device, so none is unless it is asked for.
         flops: What the model computes for a token: ``mfu`` and ``hfu`` of each 16 steps follow.
-        alerts: Judges what is logged, in a thread of its own: :class:`dataaudit.live.Alerts`.
+        alerts: Judges what is logged, in a thread of its own: :class:`dataaudit.live.Alerts`. Actions that were handed
+            to it are done at the end of :meth:`step`.
 
     Raises:
         ConfigError: The folder holds a log and neither ``state`` nor ``resume`` is given, or cannot be written.
@@ -151,7 +153,12 @@ class TrainingMonitor:
         self._watch = OptimizerWatch(optimizer, scaler, scheduler)
         self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
         self._utilisation = Utilisation(flops)
-        rates = RateWatch(None if state is None else state["rates"], self._watch.state()["schedule"])
+        self._actions = None if alerts is None else alerts.actions
+        self._rate_factor = 1.0
+        """By what actions multiplied the learning rate of the newest step."""
+        rates = RateWatch(
+            None if state is None else state["rates"], self._watch.state()["schedule"], lambda: self._rate_factor
+        )
         first, on = self.steps + 1, state is not None or resume
         process, first_step = (self.rank, self.ranks), first if on else None
         block_rows = begin_run(self.folder, corpus, self._digests, process, block_rows, order, first_step)
@@ -159,6 +166,8 @@ class TrainingMonitor:
             writer = RankWriter(self.folder, self.rank, first, block_rows)
         except OSError as error:
             raise ConfigError(f"the run log {self.folder} cannot be written: {error.strerror or error}") from None
+        if self._actions is not None:
+            self._actions.joins(self.rank, self.ranks, self)
         if alerts is not None:
             alerts.joins(self.rank, writer.attempt)
             writer.observers.append(alerts.take)
@@ -183,7 +192,7 @@ class TrainingMonitor:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and not self._closed:
-            self.add_event(self.steps, "failed", {"error": kind.__name__})
+            self.add_event(self.steps, "stopped" if issubclass(kind, StopRun) else "failed", {"error": kind.__name__})
         self.close()
 
     @property
@@ -274,6 +283,7 @@ class TrainingMonitor:
                 too many targets lie in stretches that did not fit.
             ConfigError: A value of the first step is no number (later it is left out and counted), or the monitor is
                 closed.
+            StopRun: A rule asked for it, and the loop handed over ``Stop(raises=True)``.
         """
         if self._closed:
             raise ConfigError("the monitor is closed")
@@ -290,6 +300,8 @@ class TrainingMonitor:
         numbers |= self._end_step(values)
         ended, times = self._clock.end_step()
         times |= self._utilisation.end_step(self.steps, times.get("step_time"))
+        if self._actions is not None:
+            self._rate_factor = self._actions.rate_factor
         self._thread.put(Step(self.steps, ended, self._batches, own, numbers | times))
         self._batches = []
         self._profiled.begin(self.steps + 1)
@@ -299,6 +311,8 @@ class TrainingMonitor:
             self._score_flagged()
         if self._thread.targets > _MERGED_AFTER and self._merged_share() > MOST_MERGED:
             raise TagsError(self._merged_words(), "Give the dataset more places for them: `stretches=`.")
+        if self._actions is not None and self._actions.between_steps(self.steps):
+            self._clock.begin()
 
     def _end_step(self, given: Mapping[str, Any]) -> dict[str, float | AsyncCopy]:
         """Return further numbers of a step; what is wrong with it becomes an event."""
@@ -406,7 +420,11 @@ class TrainingMonitor:
             "corpus": self.corpus.state(),
             "digests": dict(self._digests),
             "detector": self._thread.detector.state(),
-            "rates": {"rates": list(self._thread.rates.rates), **self._watch.state()},
+            "rates": {
+                "rates": list(self._thread.rates.rates),
+                "factor": self._rate_factor,
+                **self._watch.state(),
+            },
         }
 
     def close(self) -> None:

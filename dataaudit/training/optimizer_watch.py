@@ -8,7 +8,7 @@ waits for a device. That gradients were unscaled before their norm was taken is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,16 +198,22 @@ class RateWatch:
     """Checks whether the learning rate goes on where the checkpoint left it.
 
     The rate of the first step after a checkpoint is explained when the schedule that was handed over stands where the
-    checkpoint's stood; without one, when it differs from the last rate by no more than three times what neighbouring
-    steps among the last :data:`RECENT` differed by.
+    checkpoint's stood. Without one it is when it differs from the last rate, times the factors that actions have set
+    since, by no more than three times what neighbouring steps among the last :data:`RECENT` differed by.
     """
 
-    def __init__(self, state: Mapping[str, Any] | None = None, schedule: int | None = None) -> None:
+    def __init__(
+        self,
+        state: Mapping[str, Any] | None = None,
+        schedule: int | None = None,
+        factor: Callable[[], float] = lambda: 1.0,
+    ) -> None:
         self.rates: list[float] = [] if state is None else [float(item) for item in state["rates"]]
         self._before = list(self.rates)
         self._schedule = None if state is None else state["schedule"]
         self._now = schedule
         self._open = bool(self._before)
+        self._factor, self._factor_before = factor, 1.0 if state is None else float(state["factor"])
 
     def see(self, rate: float) -> dict[str, Any] | None:
         """Take the rate of a step; return the detail of an event where it jumps."""
@@ -217,7 +223,8 @@ class RateWatch:
         return jump
 
     def _jump(self, rate: float) -> dict[str, Any] | None:
-        before = self._before[-1]
+        times = self._factor() / self._factor_before  # an action lowered it, or does no longer
+        before = self._before[-1] * times
         usual = float(np.abs(np.diff(self._before)).max(initial=0.0))
         known = self._schedule is not None and self._now is not None
         smooth = abs(rate - before) <= _TIMES * usual + _SAME * max(abs(before), abs(rate))

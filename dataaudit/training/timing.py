@@ -69,6 +69,10 @@ class StepClock:
         """Mark that a batch is handed over, after its forward pass."""
         self._batch = self._since = time.perf_counter()
 
+    def begin(self) -> None:
+        """Begin the time of a step now: what was done between steps is no part of it."""
+        self._end = self._since = self._batch = time.perf_counter()
+
     def end_step(self) -> tuple[float, dict[str, float]]:
         """Return when the step ended, seconds since 1970, and its numbers; the first step has none."""
         now = time.perf_counter()

@@ -315,6 +315,10 @@ class Alarms:
             *self._report(step),
         ]
 
+    def explain_rate(self, times: float) -> None:
+        """Take that the learning rate changes by these times, and that this is no alarm."""
+        self._schedule.explain(times)
+
     def state(self) -> dict[str, Any]:
         """Return all that it knows but its settings, in plain types, for a checkpoint."""
         return {

@@ -86,6 +86,10 @@ class Schedule:
         self._rise = 0.0
         return {"value": rate, "before": before, "times": ratio}
 
+    def explain(self, times: float) -> None:
+        """Take that the rate changes by these times, and that this is no alarm."""
+        self._known = [*self._known[-15:], times]
+
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""
         return {"before": self._before, "rise": self._rise, "peak": self._peak, "known": list(self._known)}

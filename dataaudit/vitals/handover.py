@@ -60,7 +60,7 @@ class Handover:
         sources: Sources,
         config: VitalsConfig,
         alarms: Alarms,
-        escalate: Callable[[int], None],
+        escalate: Callable[[int], object],
     ) -> None:
         columns = self.columns = [column for _, own in measurements for column in own]
         ends = itertools.accumulate(len(own) for _, own in measurements)

@@ -291,10 +291,19 @@ class Vitals:
             self._failed("curvature", guarded.origin)
         return guarded.error is None
 
-    def escalate(self, steps: int) -> None:
-        """Measure everything in each of the next steps; as many pass after it before the next escalation."""
+    def escalate(self, steps: int) -> bool:
+        """Measure everything in each of the next steps; as many pass after it before the next escalation.
+
+        Returns:
+            Whether it began.
+        """
         if (decided := self._cadence.escalate(self.steps + self._open, steps)) is not None:
             self._reporter.event(self.steps, "cadence", decided)
+        return decided is not None
+
+    def explain_rate(self, times: float) -> None:
+        """Take that the loop changes its learning rate by these times, beside the schedule: that is no alarm."""
+        self.alarms.explain_rate(times)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs: which step it is, and what alarms know. It waits for what is on its way."""

@@ -239,6 +239,65 @@ def test_no_secret_shows_anywhere(serve, tmp_path, monkeypatch, caplog):
     assert (pager["payload"]["severity"], pager["payload"]["source"]) == ("error", "runs/7b")
 
 
+def test_the_end_of_an_incident_goes_to_pagerduty_and_to_who_asks_for_it(serve, tmp_path, monkeypatch):
+    """Behind its beginning, though that is tried again; by the same key."""
+    server = serve((500, {}), (202, {}))
+    monkeypatch.setenv("KEY", SECRET)
+    monkeypatch.setenv("HOOK", server.address)
+    given = [
+        {"name": "pager", "to": "pagerduty", "key": "${KEY}", "url": "${HOOK}"},
+        {"name": "quiet", "to": "webhook", "url": "${HOOK}"},
+        {"name": "asks", "to": "webhook", "url": "${HOOK}", "resolved": True},
+    ]
+    for own in given:
+        server.came.clear()
+        server.answers = [(500, {}), (202, {})]
+        box = outbox(Destination.model_validate(own), first=0.2)
+        (tmp_path / own["name"]).mkdir()
+        box.put(message(tmp_path / own["name"], 1))
+        box.put(message(tmp_path / own["name"], 1, news="resolved"))
+        wait_until(lambda box=box: not box.waiting)
+        box.close(1)
+        bodies = [json.loads(each[3]) for each in server.came]
+        if own["to"] == "pagerduty":
+            assert [each["event_action"] for each in bodies] == ["trigger", "trigger", "resolve"]
+            assert {each["dedup_key"] for each in bodies} == {"7b/step00000040-numerics"}
+        else:
+            news = ["opened", "opened", "resolved"] if own["name"] == "asks" else ["opened", "opened"]
+            assert [each["news"] for each in bodies] == news
+
+
+def test_an_incident_that_is_over_is_resolved_once_by_whichever_start_of_the_run(tmp_path):
+    """When no rule of it fires and its cool-down is over; what a start before left open, too."""
+    rules = [
+        {"name": "high", "metric": "loss", "threshold": {"above": 5}, "cool_down": 5, "group": "loss"},
+        {"name": "flags", "event": "flagged", "cool_down": 5},
+    ]
+    sent = []
+
+    def attempt(first, steps, highs, flags):
+        alerts = Alerts(tmp_path, file_of(*rules))
+        alerts.response.boxes.put = lambda given: sent.append((given.facts["news"], given.facts["incident"]))
+        run = Run(tmp_path, alerts=alerts, first=first)
+        for step in range(first, steps + 1):
+            run.end_step(loss=9.0 if step in highs else 3.0)
+            if step in flags:
+                run.happen("flagged")
+        run.close()
+        alerts.close()
+        assert not alerts.failures
+
+    attempt(1, 40, range(10, 21), {12})
+    opened = [("opened", "step00000010-loss"), ("opened", "step00000012-flags")]
+    assert sent == [*opened, ("resolved", "step00000012-flags"), ("resolved", "step00000010-loss")]
+    sent.clear()
+    attempt(41, 52, {50, 51, 52}, ())
+    attempt(45, 70, (), ())
+    opened = [own for own in sent if own[0] == "opened"]
+    assert [own for own in sent if own[0] == "resolved"] == [("resolved", opened[0][1])]
+    assert (tmp_path / "alerts" / opened[0][1] / "resolved.json").exists()
+
+
 def test_a_variable_that_is_not_there_is_an_error_at_the_start(tmp_path):
     """Not at three in the morning."""
     file = file_of({"event": "x"}, deliver=[{"name": "s", "to": "slack", "url": "${NOT_THERE}"}])
