@@ -30,7 +30,7 @@ import numpy as np
 from dataaudit import __version__
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
-from dataaudit.live.actions import StopRun
+from dataaudit.live.actions import Actions, StopRun
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.flops import ModelFlops, Utilisation
@@ -153,7 +153,7 @@ class TrainingMonitor:
         self._watch = OptimizerWatch(optimizer, scaler, scheduler)
         self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
         self._utilisation = Utilisation(flops)
-        self._actions = None if alerts is None else alerts.actions
+        self._actions: Actions | None = getattr(alerts, "actions", None)
         self._rate_factor = 1.0
         """By what actions multiplied the learning rate of the newest step."""
         rates = RateWatch(

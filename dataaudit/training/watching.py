@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dataaudit.base.errors import CatchErrors, ConfigError
+from dataaudit.live.actions import Actions
 from dataaudit.live.alerts import Alerts
 from dataaudit.live.checklist import SCALES, WANTED, Checklist, Scale, unfed_text
 from dataaudit.live.feed import Feed
@@ -54,7 +55,7 @@ class _Once:
     """Takes all rows of this process's log; after some steps logs once which musts are not fed, and rests."""
 
     def __init__(self, alerts: Alerts, scale: Scale, corpus: Corpus, digests: Mapping[str, str]) -> None:
-        self._alerts, self._scale = alerts, scale
+        self._alerts, self._scale, self.actions = alerts, scale, alerts.actions
         self._feed = Feed(WANTED, steps=1, batches=1)
         self._feed.sources = corpus.sources
         self._checklist = Checklist(self._feed, 1, corpus.table, digests)
@@ -97,7 +98,7 @@ class WatchedRun:
         vitals: Measures the model; None where it cannot be measured, which was logged with the reason.
         alerts: Judges the log by rules.
         checkpoints: What :func:`watch_run` was given.
-        actions: What :func:`watch_run` was given.
+        actions: What :func:`watch_run` was given, which the monitor does between steps.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class WatchedRun:
         once: _Once,
         *,
         checkpoints: Any | None = None,
-        actions: Any | None = None,
+        actions: Actions | None = None,
     ) -> None:
         self.monitor, self.vitals, self.alerts = monitor, vitals, alerts
         self.checkpoints, self.actions = checkpoints, actions
@@ -141,8 +142,8 @@ class WatchedRun:
         stack.__exit__(kind, error, trace)
 
     def loader(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield the batches of a loader, and keep how long the loop waits for each."""
-        return self.monitor.loader(batches)
+        """Yield the batches of a loader but those that actions skip, and keep how long the loop waits for each."""
+        return self.monitor.loader(batches if self.actions is None else self.actions.loader(batches))
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -177,7 +178,8 @@ class WatchedRun:
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs, for ``watch_run(..., state=)``."""
         vitals = None if self.vitals is None else self.vitals.state_dict()
-        return {"monitor": self.monitor.state_dict(), "vitals": vitals}
+        actions = None if self.actions is None else self.actions.state_dict()
+        return {"monitor": self.monitor.state_dict(), "vitals": vitals, "actions": actions}
 
     def _read_beats(self) -> None:
         """Log who is missing, and how often the run restarts; of the first rank."""
@@ -200,7 +202,7 @@ def watch_run(
     vitals: VitalsConfig | None = None,
     state: Mapping[str, Any] | None = None,
     checkpoints: Any | None = None,
-    actions: Any | None = None,
+    actions: Actions | None = None,
     **monitor: Any,
 ) -> WatchedRun:
     """Set up all that watches a run: its log, vitals, alerts and heartbeats; return an object with what a loop calls.
@@ -219,7 +221,7 @@ def watch_run(
         vitals: Settings in place of those of the preset.
         state: Of a checkpoint, as :meth:`WatchedRun.state_dict` returned it.
         checkpoints: Kept as :attr:`WatchedRun.checkpoints`.
-        actions: Kept as :attr:`WatchedRun.actions`.
+        actions: What rules may have done between steps, :class:`dataaudit.live.Actions`.
         monitor: Further arguments of :class:`TrainingMonitor`: ``scaler``, ``scheduler``, ``planned_tokens``,
             ``shift``, ``order``, ``flops``, ``profile_every``, ...
 
@@ -238,7 +240,9 @@ def watch_run(
     rank, _ = process_of(monitor.get("rank"), monitor.get("ranks"))
     state = state or {}
     with ExitStack() as stack:
-        alerts = stack.enter_context(Alerts(Path(folder), rules, deliver=deliver, rank=rank))
+        alerts = stack.enter_context(Alerts(Path(folder), rules, deliver=deliver, rank=rank, actions=actions))
+        if actions is not None and state.get("actions") is not None:
+            actions.load_state_dict(state["actions"])
         once = _Once(alerts, preset, corpus, monitor.get("digests") or {})
         own = TrainingMonitor(folder, corpus, optimizer=optimizer, alerts=once, state=state.get("monitor"), **monitor)
         stack.enter_context(own)
