@@ -46,9 +46,9 @@ class ProbeBatch:
 
     def __init__(self, input_ids: Any, labels: Any | None = None) -> None:
         self.input_ids = _frozen(input_ids)
-        if labels is None and self.input_ids.ndim == 2:
+        if labels is None:
             labels = np.full_like(self.input_ids, IGNORED)
-            labels[:, :-1] = self.input_ids[:, 1:]
+            labels[..., :-1] = self.input_ids[..., 1:]
         self.labels = _frozen(labels)
         if self.input_ids.ndim != 2 or self.labels.shape != self.input_ids.shape or not (self.labels != IGNORED).any():
             shapes = f"{list(self.input_ids.shape)} and {list(self.labels.shape)}"
@@ -85,7 +85,7 @@ class ProbeBatch:
 
 
 def _frozen(given: Any) -> np.ndarray:
-    array = np.array(given.cpu() if hasattr(given, "cpu") else given, dtype=np.int64)
+    array = np.array(given.cpu().numpy() if hasattr(given, "cpu") else given, dtype=np.int64)
     array.setflags(write=False)
     return array
 

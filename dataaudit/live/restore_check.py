@@ -77,11 +77,8 @@ class RestoreCheck:
                 if call.error is not None:
                     log.seek(0)
                     tail = log.read()[-4096:].decode("utf-8", "replace").strip().splitlines()
-                    ended = (
-                        f"no answer in {self._seconds:,.0f} s"
-                        if call.kind == "TimeoutExpired"
-                        else f"exit code {process.returncode}"
-                    )
+                    late = call.kind == "TimeoutExpired"
+                    ended = f"{self._seconds:,.0f} s are over" if late else f"exit code {process.returncode}"
                     last = without_secrets(clean(tail[-1], 200)) if tail else ""
                     outcome = {"ok": False, "why": f"the restoring process gave no answer ({ended}): {last}"}
         return {**outcome, "seconds": round(time.monotonic() - begun, 3)}
