@@ -331,10 +331,14 @@ class Checkpoints:
         outcome: dict[str, Any] = {"ok": not wrong, "what": READ_BACK, "why": "; ".join(map(str, wrong[:3]))}
         if not wrong and self._check is not None:
             outcome = {"what": RESTORED, **self._check.run(checkpoint.folder, self._probe)}
-        document = {**outcome, "checkpoint": checkpoint.id, "at": now()}
         with self._lock:
-            if checkpoint.folder.is_dir():
-                write_whole(checkpoint.folder / TEST, sealed(document))
+            with CatchErrors() as call:
+                if checkpoint.folder.is_dir():
+                    document = {**outcome, "checkpoint": checkpoint.id, "at": now()}
+                    write_whole(checkpoint.folder / TEST, sealed(document))
+            if call.error is not None:  # so it is not the last good one
+                why = f"its outcome could not be written: {getattr(call.error, 'strerror', None) or call.origin}"
+                outcome |= {"ok": False, "why": why}
             self._retain()
         where = {"folder": checkpoint.folder.name, "step": checkpoint.step, "what": outcome["what"]}
         self._report(checkpoint.step, {"checkpoint_ok": float(outcome["ok"])}, {**where, "why": outcome["why"]})

@@ -38,7 +38,7 @@ def _generators():
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A checkpoint that passed its test in another process, with its numbers; a second whose file lost a byte of RNG."""
+    """A checkpoint that passed its test in another process, with its numbers; a second with a byte of RNG altered."""
     folder, sink = tmp_path_factory.mktemp("run") / "c", MemorySink()
     own = loop.parts()
     loop.train(own, 5)
@@ -221,7 +221,7 @@ def test_functions_have_names_that_another_process_imports(tmp_path):
     (tmp_path / "train.py").write_text("def build(path):\n    return {}\n")
     assert find(f"{tmp_path}/train.py:build")(tmp_path) == {}
     for wrong in (lambda path: {}, "train.build", ":build"):
-        with pytest.raises(ConfigError, match="module:function|imported by another"):
+        with pytest.raises(ConfigError, match=r"module:function|imported by another"):
             named(wrong)
     with pytest.raises(ConfigError, match="has no function nothing"):
         find("restored_loop:nothing")
