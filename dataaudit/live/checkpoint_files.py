@@ -1,4 +1,4 @@
-"""Checkpoints on disk: their records, what is damaged, which is the latest and which the last good one.
+"""Checkpoints on disk: their records, what is damaged, which is the latest, and which is the last good.
 
 ::
 
@@ -87,8 +87,13 @@ class Checkpoint:
         """Whether it passed its test, and no file was cut or lost since; digests are not compared."""
         return bool(self.test.get("ok")) and not any(True for _ in self.damage(digests=False))
 
-    def damage(self, *, digests: bool = True) -> Iterator[Damage]:
-        """Yield what is not as it was saved; without digests only sizes and names are compared."""
+    def damage(self, *, digests: bool = True, share: tuple[int, int] = (0, 1)) -> Iterator[Damage]:
+        """Yield what is not as it was saved; without digests only sizes and names are compared.
+
+        Args:
+            digests: Whether bytes are read.
+            share: Which of how many shares of the files are read.
+        """
         with CatchErrors() as call:
             here = dict(files_of(self.folder))
         if call.error is not None:
@@ -105,7 +110,7 @@ class Checkpoint:
                 )
         if digests:
             whole = [name for name in sorted(self.files) if here.get(name) == self.files[name][0]]
-            for name, (_, own) in hash_files(self.folder, whole).items():
+            for name, (_, own) in hash_files(self.folder, whole[share[0] :: share[1]]).items():
                 if own != self.files[name][1]:
                     then = self.files[name][1][:_SHOWN_DIGITS]
                     why = f"other bytes: sha256 {own[:_SHOWN_DIGITS]}..., saved as {then}..."
@@ -134,7 +139,7 @@ def files_of(folder: Path) -> Iterator[tuple[str, int]]:
 def hash_files(folder: Path, names: list[str], *, sync: bool = False) -> dict[str, tuple[int, str]]:
     """Return bytes and sha256 of files, which are forced to disk on request."""
 
-    def one(name: str) -> tuple[int, str]:
+    def hashed(name: str) -> tuple[int, str]:
         with open(folder / name, "rb", opener=open_safely) as file:
             if sync:
                 sync_file(file)
@@ -142,7 +147,7 @@ def hash_files(folder: Path, names: list[str], *, sync: bool = False) -> dict[st
             return file.tell(), digest.hexdigest()
 
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:
-        return dict(zip(names, pool.map(one, names), strict=True))
+        return dict(zip(names, pool.map(hashed, names), strict=True))
 
 
 def sealed(document: Mapping[str, Any]) -> bytes:

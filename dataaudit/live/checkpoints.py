@@ -109,7 +109,7 @@ class Checkpoints:
         test_every: Checkpoints between two tests, from 1; those between are neither tested nor good.
         test_seconds: After which a test has failed.
         test_devices: ``CUDA_VISIBLE_DEVICES`` of the test: none by default, so that it takes no memory of the run's.
-        test_ranks: Ranks whose state is restored, one after the other; of the others only sharded parts are compared.
+        test_ranks: Ranks whose state is restored, in turn; of the others only sharded parts are compared.
         probe: Its loss is computed as a checkpoint is saved, and again when it is restored.
         keep: Newest checkpoints that are kept; so are two good ones, and those that are protected.
         sinks: Where ``checkpoint_ok``, ``checkpoint_time`` and ``checkpoint_size`` go: a monitor, a run log, alerts.
@@ -150,7 +150,7 @@ class Checkpoints:
         self._launch = launch or launch_key()
         if self.ranks > 1 and self._launch == ALONE:
             raise ConfigError(
-                "checkpoints: nothing tells this start of the ranks from another",
+                "checkpoints: nothing distinguishes this start of the ranks from others",
                 "Give all ranks the same `launch=`, another at each start; torchrun and SLURM have their own.",
             )
         self._check = (
@@ -160,6 +160,8 @@ class Checkpoints:
         self._reporter, self._sinks = Reporter(sinks), tuple(sinks)
         self._reproducibility, self._rank_seconds = reproducibility, rank_seconds
         self._newest, self._saves, self._cleaned, self._due = 0, 0, False, ""
+        self._saved: Checkpoint | None = None
+        self._meetings = 0
         self._tries: dict[int, int] = {}
         self._lock = threading.RLock()
         self._publishing, self._testing = _Worker("dataaudit-publish"), _Worker("dataaudit-restore")
@@ -199,30 +201,33 @@ class Checkpoints:
         """
         with self.saving(step, state=state) as path:
             write(path)
-        latest = self.latest if self.ranks == 1 else None
-        return latest if latest is not None and latest.step == step else None
+        return self._saved
 
     @contextmanager
     def saving(self, step: int, *, state: Mapping[str, Any] | None = None) -> Iterator[Path]:
         """Yield the folder to write into; after the block it is published. Arguments as those of :meth:`save`."""
-        begun, self._newest = time.monotonic(), max(self._newest, step)
-        draft, memory = self.folder, {}
-        try:
+        begun, step, self._saved = time.monotonic(), int(step), None
+        self._newest = max(self._newest, step)
+        draft, memory = Path(os.devnull), {}  # where the folder cannot be made, what the block writes fails
+        with CatchErrors() as begin:
             draft = self._draft(step)
             memory = self._in_memory(state or {})
             if self._reproducibility is None:
                 corpus = next((own for sink in self._sinks if (own := getattr(sink, "corpus", None)) is not None), None)
                 self._reproducibility = reproducibility_manifest(model=(state or {}).get("model"), corpus=corpus)
+        try:
             yield draft / DATA
+            if begin.error is not None:
+                raise begin.error
             write_synced(draft / f"ranks/{self.rank:05d}.json", orjson.dumps(memory, option=orjson.OPT_SORT_KEYS))
             if self.ranks == 1:
-                self._publish(step, draft)
+                self._saved = self._publish(step, draft)
         except BaseException as error:
             if isinstance(error, Exception):
-                self._failed(step, draft, error)
-            if draft != self.folder and self.ranks == 1:
+                self._failed(step, draft, begin.error or error)
+            if begin.error is None and self.ranks == 1:
                 shutil.rmtree(draft, ignore_errors=True)
-            if not isinstance(error, Exception) or not self.list():
+            if not isinstance(error, Exception) or self._is_empty():
                 raise
             return
         finally:
@@ -261,8 +266,9 @@ class Checkpoints:
     ) -> Checkpoint | None:
         """Compare the digests of a checkpoint, load it, and return it; None where there is none yet.
 
-        ``last_good`` that is damaged is reported, and the good one before it is taken. Where none was tested, as after
-        a kill, the newest are tested now.
+        ``last_good`` that is damaged is reported, and the good checkpoint before it is taken. Where none was tested, as
+        after a kill, the newest are tested now. Of several ranks all call it, each reads a share of the files, and all
+        take the same.
 
         Args:
             load: Reads from the folder that ``write`` wrote into.
@@ -284,17 +290,14 @@ class Checkpoints:
             chosen = checkpoints[-1:] if at == "latest" else [own for own in checkpoints if own.step == at][-1:]
         damage = list(records)
         for own in chosen:
-            wrong = list(own.damage())
-            if not wrong and at == "last_good" and not own.test.get("ok"):
-                own = self.test(own)  # noqa: PLW2901
-                wrong = [] if own.test.get("ok") else [Damage(own.folder.name, TEST, str(own.test["why"]))]
+            wrong = self._wrong(own, tests=at == "last_good" and not own.test.get("ok"))
             if not wrong:
                 for newer in checkpoints[checkpoints.index(chosen[0]) + 1 :] if at == "last_good" else ():
                     why = newer.test.get("why") or "it was not tested"
                     _LOG.warning("checkpoint of step %d is not good: %s", newer.step, why)
                 if load is not None:
                     load(own.path)
-                return own
+                return self._again(own)
             self._damaged(own, wrong)
             damage += wrong
         if not chosen and isinstance(at, int):
@@ -315,7 +318,7 @@ class Checkpoints:
             sync_folder(own.folder)
         except OSError as error:
             raise ConfigError(f"checkpoint {own.folder}: it cannot be protected: {error.strerror or error}") from None
-        return read_back if isinstance(read_back := read_checkpoint(own.folder), Checkpoint) else own
+        return self._again(own)
 
     def unprotect(self, at: int | Literal["last_good", "latest"]) -> None:
         """Let a checkpoint be deleted again.
@@ -336,7 +339,7 @@ class Checkpoints:
                 if checkpoint.folder.is_dir():
                     document = {**outcome, "checkpoint": checkpoint.id, "at": now()}
                     write_whole(checkpoint.folder / TEST, sealed(document))
-            if call.error is not None:  # so it is not the last good one
+            if call.error is not None:  # so it is not the last good
                 why = f"its outcome could not be written: {getattr(call.error, 'strerror', None) or call.origin}"
                 outcome |= {"ok": False, "why": why}
             self._retain()
@@ -344,8 +347,7 @@ class Checkpoints:
         self._report(checkpoint.step, {"checkpoint_ok": float(outcome["ok"])}, {**where, "why": outcome["why"]})
         if not outcome["ok"]:
             _LOG.warning("checkpoint of step %d failed its test: %s", checkpoint.step, outcome["why"])
-        again = read_checkpoint(checkpoint.folder)
-        return again if isinstance(again, Checkpoint) else checkpoint
+        return self._again(checkpoint)
 
     def wait(self, seconds: float = _CLOSE_SECONDS) -> bool:
         """Wait until all that was saved is published and tested, and return whether it is."""
@@ -355,6 +357,30 @@ class Checkpoints:
         """Wait for the tests that are under way; what is not tested stays, and is not good."""
         if not self.wait(seconds):
             _LOG.warning("checkpoints: the newest was not tested after %.0f s", seconds)
+
+    @staticmethod
+    def _again(own: Checkpoint) -> Checkpoint:
+        return again if isinstance(again := read_checkpoint(own.folder), Checkpoint) else own
+
+    def _is_empty(self) -> bool:
+        """Return whether there surely is no checkpoint."""
+        with suppress(ConfigError):
+            return not self.list()
+        return False
+
+    def _wrong(self, own: Checkpoint, *, tests: bool) -> Sequence[Damage]:
+        """Return what is wrong with a checkpoint; ranks compare a share of the files each, and come to one list."""
+        wrong = list(own.damage(share=(self.rank, self.ranks)))
+        if tests and self.rank == 0 and not wrong and not (tested := self.test(own)).test.get("ok"):
+            wrong = [Damage(own.folder.name, TEST, str(tested.test["why"]))]
+        if self.ranks == 1:
+            return wrong
+        self._meetings += 1
+        meeting = self.folder / f".step-{own.step:08d}.{self._launch}-restore{self._meetings}{_SAVING}"
+        write_whole(meeting / f"{self.rank:05d}.json", orjson.dumps([[*item] for item in wrong]))
+        self._await_ranks(meeting)
+        lists = [orjson.loads(path.read_bytes()) for path in sorted(meeting.glob("*.json"))]
+        return sorted({Damage(*item) for each in lists for item in each})
 
     def _at(self, at: int | Literal["last_good", "latest"]) -> Checkpoint:
         if at == "last_good":
@@ -368,6 +394,8 @@ class Checkpoints:
 
     def _draft(self, step: int) -> Path:
         """Make the folder that a checkpoint is written into; ranks share it."""
+        if step < 0:
+            raise ConfigError(f"checkpoints: expected a step from 0, found {step}")
         if not self._cleaned:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._clean()
@@ -402,11 +430,11 @@ class Checkpoints:
     def _gather(self, step: int, draft: Path) -> None:
         """Hash this rank's share of the files once all ranks have written; rank 0 publishes when all are hashed."""
         with CatchErrors() as call:
-            self._await_ranks(draft, "ranks")
+            self._await_ranks(draft / "ranks")
             names = [name for name, _ in files_of(draft)][self.rank :: self.ranks]
             write_whole(draft / f"hashed/{self.rank:05d}.json", orjson.dumps(hash_files(draft, names, sync=True)))
             if self.rank == 0:
-                self._await_ranks(draft, "hashed")
+                self._await_ranks(draft / "hashed")
                 self._publish(step, draft)
         if call.error is not None and self.rank == 0:
             self._failed(step, draft, call.error)
@@ -414,18 +442,18 @@ class Checkpoints:
         elif call.error is not None:
             _LOG.warning("checkpoint of step %d: rank %d has no part in it (%s)", step, self.rank, call.origin)
 
-    def _await_ranks(self, draft: Path, folder: str) -> None:
+    def _await_ranks(self, folder: Path) -> None:
         ends, pause = time.monotonic() + self._rank_seconds, _POLL_SECONDS[0]
         wanted = {f"{rank:05d}.json" for rank in range(self.ranks)}
-        while missing := wanted - set(os.listdir(draft / folder)):
+        while missing := wanted - set(os.listdir(folder)):
             if time.monotonic() > ends:
                 ranks = ", ".join(str(int(name[:5])) for name in sorted(missing)[:16])
                 raise TimeoutError(f"no part of rank {ranks} came within {self._rank_seconds:,.0f} s")
             time.sleep(pause)
             pause = min(2 * pause, _POLL_SECONDS[1])
 
-    def _publish(self, step: int, draft: Path) -> None:
-        """Write the record of a draft, and rename it."""
+    def _publish(self, step: int, draft: Path) -> Checkpoint:
+        """Write the record of a draft, rename it, and return it; its test is to come."""
         begun = time.monotonic()
         about = orjson.dumps(dict(self._reproducibility or {}), option=orjson.OPT_INDENT_2)
         write_synced(draft / "reproducibility.json", about + b"\n")
@@ -467,10 +495,11 @@ class Checkpoints:
         _LOG.info("checkpoint of step %d: %s in %.1f s", step, size(own.size_bytes), time.monotonic() - begun)
         if self._check is None or orjson.loads((target / "ranks/00000.json").read_bytes()):
             self._due = own.id
-            self._testing.put(lambda: self.test(own) if self._due == own.id else None)  # a newer one came meanwhile
+            self._testing.put(lambda: self.test(own) if self._due == own.id else None)  # a newer came meanwhile
+        return own
 
     def _retain(self) -> None:
-        """Delete checkpoints beyond those that are kept; one is renamed first, so that none is ever there in part."""
+        """Delete checkpoints beyond those that are kept; a rename comes first, so that none is ever there in part."""
         if self.rank:
             return
         every = self.list()[::-1]
@@ -502,13 +531,16 @@ class Checkpoints:
         words = self._name_damage(own.folder.name, own.step, wrong)
         what = own.test.get("what", READ_BACK)
         with CatchErrors():
+            if self.rank:
+                return
             document = {"ok": False, "what": what, "why": words, "checkpoint": own.id, "at": now()}
             write_whole(own.folder / TEST, sealed(document))
 
     def _name_damage(self, folder: str, step: int, wrong: Sequence[Damage]) -> str:
         words = "; ".join(map(str, wrong[:_SHOWN_DAMAGE]))
         _LOG.warning("a checkpoint is damaged: %s", words)
-        self._report(step, {"checkpoint_ok": 0.0}, {"folder": folder, "what": "restored", "why": words})
+        if self.rank == 0:
+            self._report(step, {"checkpoint_ok": 0.0}, {"folder": folder, "what": "restored", "why": words})
         return words
 
     def _report(self, step: int, values: Mapping[str, float], event: Mapping[str, Any] | None = None) -> None:

@@ -43,7 +43,7 @@ def read(path):
 
 def save(folder, *steps, **options):
     """Save some steps, and wait until each is tested."""
-    with Checkpoints(folder, **options) as checkpoints:
+    with Checkpoints(folder, reproducibility={"made": "by a test"}, **options) as checkpoints:
         for step in steps:
             checkpoints.save(step, write(step))
             checkpoints.wait()

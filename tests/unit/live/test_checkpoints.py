@@ -22,7 +22,7 @@ from dataaudit.cli import main
 from dataaudit.live import Checkpoints
 from dataaudit.live import checkpoints as module
 from dataaudit.live.checkpoint_files import survey
-from dataaudit.vitals.sinks import MemorySink
+from dataaudit.vitals.sinks import MemorySink, RunLogSink
 
 TESTS = Path(__file__).parents[2]
 KILLS = 30
@@ -298,7 +298,7 @@ def test_a_full_disk_at_any_file_costs_that_checkpoint_alone(folder, monkeypatch
     assert every > 10
     for fails in range(1, every + 1):
         counted |= {"number": 0, "fails": fails}
-        checkpoints = Checkpoints(folder, sinks=[sink := MemorySink()])
+        checkpoints = Checkpoints(folder, sinks=[sink := MemorySink()], reproducibility={})
         checkpoints.save(31, write(31))
         checkpoints.wait()
         counted["fails"] = 0
@@ -373,7 +373,9 @@ def test_ranks_publish_when_all_parts_are_there(tmp_path):
     made.append(saved_by(tmp_path, 1, 3, sinks=[sinks[1]]))
     for own in made:
         assert own.wait(60)
-    assert read(made[0].restore().path) == {f"{rank}.bin": bytes([rank]) * 1_000 for rank in range(3)}
+    assert read(Checkpoints(tmp_path, rank=0, ranks=1).restore().path) == {
+        f"{rank}.bin": bytes([rank]) * 1_000 for rank in range(3)
+    }
     assert made[0].latest.ranks == 3
     assert {name for name in made[0].latest.files if name.startswith("ranks/")} == {
         f"ranks/0000{at}.json" for at in range(3)
@@ -384,6 +386,46 @@ def test_ranks_publish_when_all_parts_are_there(tmp_path):
         {"checkpoint_time"},
         {"checkpoint_time"},
     ]
+
+
+def test_ranks_restore_the_same_checkpoint_whoever_sees_the_damage(tmp_path):
+    """Each reads a share of the files; only the share of rank 1 has the damage."""
+    for step in (5, 6):
+        for own in [saved_by(tmp_path, rank, 3, step=step, launch=f"a{step}") for rank in range(3)]:
+            assert own.wait(60)
+    flip(tmp_path / "step-00000006/data/1.bin")
+    taken, sinks = {}, [MemorySink() for _ in range(3)]
+
+    def restored(rank):
+        checkpoints = Checkpoints(tmp_path, rank=rank, ranks=3, launch="b", sinks=[sinks[rank]], rank_seconds=60.0)
+        checkpoints.restore(lambda path: taken.update({rank: read(path)}))
+
+    threads = [threading.Thread(target=restored, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    whole = {f"{rank}.bin": bytes([rank]) * 1_000 for rank in range(3)}
+    assert taken == {0: whole, 1: whole, 2: whole}
+    assert Checkpoints(tmp_path, rank=0, ranks=1).last_good.step == 5
+    assert [len(sink.events) for sink in sinks] == [1, 0, 0]
+    assert "step-00000006: data/1.bin: other bytes" in sinks[0].events[0][2]["why"]
+
+
+def test_a_folder_that_cannot_be_made_stops_no_run(folder, monkeypatch):
+    """Neither as a function nor as a block; the reason is that of the folder."""
+
+    def mkdir(*_, **__):
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    checkpoints = Checkpoints(folder, sinks=[sink := MemorySink()])
+    assert checkpoints.save(30, write(30)) is None
+    with checkpoints.saving(31) as path:
+        os.makedirs(path)
+    assert [event[2]["why"].split(";")[0] for event in sink.events] == ["OSError: Disk quota exceeded"] * 2
+    assert checkpoints.save(-1, write(1)) is None
+    assert "expected a step from 0" in sink.events[-1][2]["why"]
 
 
 def test_a_rank_that_does_not_come_is_named(tmp_path):
@@ -429,19 +471,27 @@ def test_a_link_that_crosses_file_systems_is_copied(tmp_path, monkeypatch):
 
 
 def test_the_shipped_rules_fire(tmp_path):
-    """`checkpoint_failed` at severity 0, `checkpoint_size` at a jump."""
+    """`checkpoint_failed` at severity 0, `checkpoint_size` at a jump; in the process, and from its log."""
     from dataaudit.live.alerts import Alerts
     from dataaudit.live.rules import load_alerts
+    from dataaudit.live.watch import Watch
 
-    with Alerts(tmp_path / "run", load_alerts(None)) as alerts:
-        checkpoints = Checkpoints(tmp_path / "c", sinks=[alerts])
+    run = tmp_path / "run"
+    with Alerts(run, load_alerts(None)) as alerts, RunLogSink(run, alerts=alerts) as log:
+        checkpoints = Checkpoints(tmp_path / "c", sinks=[log])
         for step in (10, 20, 30):
+            log.add_step(step, 3.0)
             checkpoints.save(
                 step, lambda path, step=step: (path / "a").write_bytes(b"x" * (1_000 + (step == 30) * 200))
             )
             checkpoints.wait()
-        states = {own.rule: own.state for own in alerts.states()}
         checkpoints.save(40, lambda _: 1 / 0)
-    fired = {alert.rule.name: alert.step for incident in alerts.response.incidents.all for alert in incident.alerts}
-    assert fired == {"checkpoint_size": 30, "checkpoint_failed": 40}
-    assert states["checkpoint_failed"] in {"ok", "not_evaluated"}
+        log.add_step(40, 3.0)
+    watch = Watch(run, load_alerts(None))
+    watch.look()
+    for incidents in (alerts.response.incidents, watch.response.incidents):
+        fired = {alert.rule.name: alert.step for incident in incidents.all for alert in incident.alerts}
+        assert {name: step for name, step in fired.items() if "checkpoint" in name} == {
+            "checkpoint_size": 30, "checkpoint_failed": 40
+        }  # fmt: skip
+    watch.close()
