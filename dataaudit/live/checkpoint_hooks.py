@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,11 @@ class TrainerCheckpoints(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
     Args:
         checkpoints: Where they are taken over to; of the same rank.
+        copy: As of :meth:`Checkpoints.adopt`: for an output folder whose steps are written again.
     """
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self.checkpoints = checkpoints
+    def __init__(self, checkpoints: Checkpoints, *, copy: bool = False) -> None:
+        self.checkpoints, self._copy = checkpoints, copy
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Take over what was just written."""
@@ -37,7 +39,7 @@ class TrainerCheckpoints(TrainerCallback):  # type: ignore[misc,unused-ignore]
         memory = {own: given[name] for name, own in names.items() if given.get(name) is not None}
         memory = {name: getattr(own, "optimizer", own) if name == "optimizer" else own for name, own in memory.items()}
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        self.checkpoints.adopt(folder, state.global_step, state=memory)
+        self.checkpoints.adopt(folder, state.global_step, state=memory, copy=self._copy)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Wait for the tests that are under way."""
@@ -58,10 +60,12 @@ def checkpoint_io(checkpoints: Checkpoints) -> Any:
         raise MissingExtra("a plugin for Lightning needs it: pip install lightning") from None
 
     class AdoptingIO(TorchCheckpointIO):  # type: ignore[misc,unused-ignore]
-        """Writes as Lightning does; then the file has a second name."""
+        """Writes as Lightning does, to a path on this machine; then the file has a second name."""
 
         def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
-            super().save_checkpoint(checkpoint, path, storage_options)
+            beside = f"{path}.saving"  # a file that is written again, such as last.ckpt, leaves the link to it alone
+            super().save_checkpoint(checkpoint, beside, storage_options)
+            os.replace(beside, path)
             names = {"state_dict": "model", "optimizer_states": "optimizers", "lr_schedulers": "schedulers"}
             memory = {own: checkpoint[name] for name, own in names.items() if name in checkpoint}
             checkpoints.adopt(path, int(checkpoint["global_step"]), state=memory)

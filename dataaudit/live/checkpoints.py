@@ -236,12 +236,18 @@ class Checkpoints:
             self._publishing.put(lambda: self._gather(step, draft))
 
     def adopt(
-        self, path: str | os.PathLike[str], step: int, *, state: Mapping[str, Any] | None = None
+        self, path: str | os.PathLike[str], step: int, *, state: Mapping[str, Any] | None = None, copy: bool = False
     ) -> Checkpoint | None:
         """Take over a checkpoint that a trainer wrote on its own: a file or a folder.
 
         Files get a second name by hard links, which need no room and stay when the trainer deletes its own; on another
-        file system they are copied. Arguments as those of :meth:`save`.
+        file system they are copied. Other arguments as those of :meth:`save`.
+
+        Args:
+            path: The file or folder.
+            step: Of the checkpoint.
+            state: What is in memory.
+            copy: For a trainer that writes into the same file again: a link would change with it.
         """
         source = Path(path)
 
@@ -252,9 +258,10 @@ class Checkpoints:
             for file in files:
                 own = target / (file.relative_to(source) if source.is_dir() else file.name)
                 own.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    os.link(os.path.realpath(file), own)
-                except OSError:
+                with CatchErrors() as link:
+                    if not copy:
+                        os.link(os.path.realpath(file), own)
+                if copy or link.error is not None:
                     shutil.copyfile(file, own)
 
         if self.ranks > 1 and self.rank > 0:

@@ -88,7 +88,9 @@ def test_checkpoints_of_lightning_are_taken_over(tmp_path):
 
     rows = torch.utils.data.TensorDataset(torch.randn(8, 4))
     checkpoints = untested(tmp_path / "c", build_lightning)
-    saver = lightning.callbacks.ModelCheckpoint(tmp_path / "out", every_n_train_steps=2, save_top_k=1, monitor=None)
+    saver = lightning.callbacks.ModelCheckpoint(
+        tmp_path / "out", "last", every_n_train_steps=2, enable_version_counter=False
+    )
     options = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     plugins = [checkpoint_io(checkpoints)]
     trainer = lightning.Trainer(max_steps=4, callbacks=[saver], plugins=plugins, default_root_dir=tmp_path, **options)

@@ -457,6 +457,18 @@ def test_a_checkpoint_of_a_trainer_survives_the_trainers_own_deletion(tmp_path):
     assert checkpoints.adopt(tmp_path / "no.ckpt", 9) is None
 
 
+def test_a_copy_stays_when_the_trainer_writes_into_its_file_again(tmp_path):
+    """A link changes with it, and that is damage."""
+    theirs, checkpoints = tmp_path / "last.ckpt", Checkpoints(tmp_path / "c", reproducibility={})
+    theirs.write_bytes(b"first")
+    for step, copy in ((1, True), (2, False)):
+        checkpoints.adopt(theirs, step, copy=copy)
+        checkpoints.wait()
+    theirs.write_bytes(b"again")
+    assert checkpoints.restore().step == 1
+    assert read(checkpoints.last_good.path) == {"last.ckpt": b"first"}
+
+
 def test_a_link_that_crosses_file_systems_is_copied(tmp_path, monkeypatch):
     theirs = tmp_path / "their.ckpt"
     theirs.write_bytes(b"x" * 10)

@@ -346,6 +346,24 @@ def test_the_restoring_process_ends_with_the_run(tmp_path):
     assert Checkpoints(folder).latest.step == 1
 
 
+def test_a_run_that_saves_has_the_bits_of_the_run_that_does_not(tmp_path):
+    """With digests of memory and the probe at each save."""
+    made = []
+    for saves in (True, False):
+        np.random.seed(0)  # noqa: NPY002 - the loop's own
+        own = loop.parts()
+        checkpoints = Checkpoints(tmp_path, restore_test=loop.build, probe=Probe(loop.batch()), reproducibility={})
+        checkpoints._testing.put = lambda _: None
+
+        def after(step, own=own, checkpoints=checkpoints, saves=saves):
+            if saves:
+                checkpoints.save(step, lambda path: save_state(path, own), state=own)
+
+        made.append((loop.train(own, 4, after), digests(leaves(own))))
+    assert made[0] == made[1]
+    assert len(checkpoints.list()) == 4
+
+
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path):
     """Losses to the bit, by the helper for a plain state."""
     own = loop.parts()
