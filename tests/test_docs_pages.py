@@ -394,6 +394,7 @@ PYTHON = {
     "docs/howto/quarantine.md": "tests/unit/decide/quarantine/test_quarantine_docs.py",
     "docs/howto/queries.md": "tests/test_queries.py",
     "docs/live/actions.md": "tests/unit/live/test_actions_in_training.py",
+    "docs/live/checkpoints.md": "tests/unit/live/test_checkpoints_page.py",
     "docs/live/heartbeats.md": "tests/unit/live/test_live_page.py",
     "docs/mechanism.md": "it shards a model over ranks, as tests/unit/vitals/test_sharded.py does",
     "docs/live/alerts.md": "part of a loop, which tests/unit/live/test_in_training.py runs",

@@ -14,6 +14,7 @@
     |   +-- QuarantineDamaged      lines of it cannot be read, so what they hold is not known (3)
     |   +-- ReleasedHeldBack       a manifest releases what the list holds back           (1)
     +-- CorpusRefused              a corpus may not be trained on, or not with this checkpoint   (1)
+    +-- CheckpointDamaged          a checkpoint is not what was saved                   (1)
     +-- RunLogError                a run log is absent, damaged or of an unknown schema
     +-- TagsError                  a batch has no tags, or tags that do not fit it
     +-- ClusterError               the Dask cluster cannot do the work                   (3)
@@ -134,6 +135,12 @@ class ReleasedHeldBack(QuarantineError):
 
 class CorpusRefused(DataAuditError):
     """A corpus may not be trained on: it did not pass, was changed, is too old, or its files are not those audited."""
+
+    exit_code = ExitCode.BUDGET_EXCEEDED
+
+
+class CheckpointDamaged(DataAuditError):
+    """A checkpoint is not what was saved, or none that is good is whole; the message names the files."""
 
     exit_code = ExitCode.BUDGET_EXCEEDED
 

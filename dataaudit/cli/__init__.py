@@ -8,7 +8,7 @@ from dataaudit import __version__
 from dataaudit.cli.building import build, sign
 from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
-from dataaudit.cli.live import alerts, triage_log, watch
+from dataaudit.cli.live import alerts, checkpoints, triage_log, watch
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, ending
@@ -57,6 +57,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     triage_log,
     watch,
     alerts,
+    checkpoints,
     tokenize,
     map_,
     doctor,

@@ -1,4 +1,4 @@
-"""The commands about live runs: watch, alerts and triage-log."""
+"""The commands about live runs: watch, alerts, checkpoints and triage-log."""
 
 from __future__ import annotations
 
@@ -148,6 +148,36 @@ def resume(runlog: Path, who: str, *, stop: bool, as_json: bool) -> None:
     answer = answered(runlog, who, stop=stop)
     line = f"{t.clean(str(runlog))}: {'stops' if stop else 'goes on'} behind step {answer['step']:,}\n"
     print_text(t.as_json(answer) if as_json else line)
+
+
+@click.command(
+    short_help="List checkpoints, compare their digests, and name the last good one.",
+    epilog=ending(
+        "dataaudit checkpoints runs/7b/checkpoints",
+        "dataaudit checkpoints runs/7b/checkpoints --quick --json | jq .last_good",
+        codes={
+            0: "no damage, and a checkpoint is good",
+            1: "damage, or a restore that failed",
+            3: "no damage, and no checkpoint was tested yet",
+            4: "there is no checkpoint",
+        },
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="FOLDER")
+@click.option("--quick", is_flag=True, help="Compare sizes alone; no file is read.")
+@JSON
+def checkpoints(folder: Path, *, quick: bool, as_json: bool) -> None:
+    """Say which checkpoints a folder holds, which is the last good one, and which files are not what was saved.
+
+    FOLDER is that of `Checkpoints(folder)`. Good is what passed its test after it was saved, and is not damaged since:
+    it was restored in a process of its own, or read back where the run has no such test. Nothing is changed.
+    """
+    from dataaudit.base import text as t
+    from dataaudit.live.checkpoint_files import survey
+
+    result = survey(folder, digests=not quick)
+    print_text(t.as_json(result.document()) if as_json else result.text())
+    sys.exit(result.exit_code)
 
 
 @click.command(

@@ -1,7 +1,8 @@
-"""The live run: alerts with evidence, heartbeats of ranks, error events of logs, how often a run restarts.
+"""The live run: alerts with evidence, checkpoints that restore, heartbeats, error events of logs, restarts.
 
-Needs no torch, and nothing here stops, slows or changes a run. ``dataaudit watch`` judges a run from another process,
-``dataaudit triage-log`` says what failed first in a run's logs.
+Needs no torch but where a checkpoint's state is compared, and nothing here stops, slows or changes a run. ``dataaudit
+watch`` judges a run from another process, ``dataaudit triage-log`` says what failed first in a run's logs, ``dataaudit
+checkpoints`` which checkpoint is good.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ if TYPE_CHECKING:
     from dataaudit.live.actions import Action, Actions, StopRun
     from dataaudit.live.agreement import Agreement, Asked
     from dataaudit.live.alerts import Alerts
+    from dataaudit.live.checkpoint_files import Checkpoint
+    from dataaudit.live.checkpoints import Checkpoints
     from dataaudit.live.heartbeats import Heartbeat, HeartbeatReport, Heartbeats, RankState
     from dataaudit.live.log_triage import Triage, failing_nodes, triage
+    from dataaudit.live.probe_batch import Probe, ProbeBatch
     from dataaudit.live.proposals import PrepareRollback, ProposeCanary, ProposeQuarantine
+    from dataaudit.live.reproducibility import reproducibility_manifest
     from dataaudit.live.rules import load_alerts
     from dataaudit.live.run_rates import live_values, metrics_ingest_lag, restart_rate
+    from dataaudit.live.state_digests import load_state, save_state
 
 __all__ = [
     "Action",
@@ -35,12 +41,16 @@ __all__ = [
     "Alerts",
     "Asked",
     "Call",
+    "Checkpoint",
+    "Checkpoints",
     "Heartbeat",
     "HeartbeatReport",
     "Heartbeats",
     "LowerRate",
     "Pause",
     "PrepareRollback",
+    "Probe",
+    "ProbeBatch",
     "ProposeCanary",
     "ProposeQuarantine",
     "ProtectLastGood",
@@ -54,8 +64,11 @@ __all__ = [
     "failing_nodes",
     "live_values",
     "load_alerts",
+    "load_state",
     "metrics_ingest_lag",
+    "reproducibility_manifest",
     "restart_rate",
+    "save_state",
     "triage",
 ]
 
@@ -75,7 +88,12 @@ _HOMES = {
     **dict.fromkeys(_KINDS, "action_kinds"),
     **dict.fromkeys(("PrepareRollback", "ProposeCanary", "ProposeQuarantine"), "proposals"),
     "Alerts": "alerts",
+    "Checkpoint": "checkpoint_files",
+    "Checkpoints": "checkpoints",
     "load_alerts": "rules",
+    "reproducibility_manifest": "reproducibility",
+    **dict.fromkeys(("Probe", "ProbeBatch"), "probe_batch"),
+    **dict.fromkeys(("load_state", "save_state"), "state_digests"),
     **dict.fromkeys(("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"), "heartbeats"),
     **dict.fromkeys(("Triage", "failing_nodes", "triage"), "log_triage"),
     **dict.fromkeys(("live_values", "metrics_ingest_lag", "restart_rate"), "run_rates"),

@@ -35,7 +35,7 @@ from dataaudit.base.text import clean, plural
 
 _NAME: Final = re.compile(r"(\d{5,})-(\d{4,})-([0-9a-f]{8})\.beat")
 _LAUNCH = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_RESTART_COUNT")
-_ALONE: Final = "00000000"
+ALONE: Final = "00000000"
 """Of a process that no launcher has started."""
 _FIELDS: Final = ("rank", "ranks", "node", "pid", "every", "beats", "starts", "step", "since", "pace", "where", "end")
 _STARTS = 64
@@ -144,12 +144,12 @@ class Heartbeat:
 
     def _begin(self) -> None:
         """Choose the attempt by a listing, take over its starts, and delete this rank's file of the one before."""
-        launch = _launch()
+        launch = launch_key()
         self._folder.mkdir(parents=True, exist_ok=True)
         names = _listing(self._folder)
         if self._attempt is None:
-            same = [attempt for _, attempt, key in names if key == launch != _ALONE]
-            others = [] if same or launch == _ALONE else [attempt + 1 for _, attempt, _ in names]
+            same = [attempt for _, attempt, key in names if key == launch != ALONE]
+            others = [] if same or launch == ALONE else [attempt + 1 for _, attempt, _ in names]
             self._attempt = max([0, *same, *others, *(attempt + 1 for rank, attempt, _ in names if rank == self._rank)])
         own = [_path(self._folder, *name) for name in sorted(names) if name[0] == self._rank]
         for path in own:
@@ -347,10 +347,10 @@ class Heartbeats:
                 path.unlink()
 
 
-def _launch() -> str:
+def launch_key() -> str:
     """Return what the processes of a launch have in common, and no other launch; empty without a launcher."""
     names = [os.environ.get(name, "") for name in _LAUNCH]
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:8] if any(names) else _ALONE
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:8] if any(names) else ALONE
 
 
 def _path(folder: Path, rank: int, attempt: int, launch: str) -> Path:

@@ -1,24 +1,22 @@
 """How a run log begins, and how a run goes on from a checkpoint: the arguments, its state, and ``run.json``.
 
-The states of the random generators that a training loop draws from, and running something without touching them.
+Running something without touching the random generators that a training loop draws from.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import os
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from dataaudit import __version__
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import nearest
+from dataaudit.live.state_digests import random_state, set_random_state
 from dataaudit.runlog.format import RUN_FILE, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import create_run, supersede_ranks
@@ -131,26 +129,6 @@ def begin_run(
         )
         create_run(folder, run, corpus.table)
     return block_rows
-
-
-def random_state() -> dict[str, Any]:
-    """Return the states of Python's, NumPy's and torch's generators, of every device: what a checkpoint keeps."""
-    import torch
-
-    numpy = np.random.get_state()  # noqa: NPY002 - the loop's own
-    state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
-    return state | ({"cuda": torch.cuda.get_rng_state_all()} if torch.cuda.is_available() else {})
-
-
-def set_random_state(state: Mapping[str, Any]) -> None:
-    """Put states of :func:`random_state` back."""
-    import torch
-
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])  # noqa: NPY002 - the loop's own
-    torch.set_rng_state(state["torch"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state_all(state["cuda"])
 
 
 @contextmanager

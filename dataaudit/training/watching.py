@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dataaudit.base.errors import CatchErrors, ConfigError
-from dataaudit.live.actions import Actions
 from dataaudit.live.alerts import Alerts
 from dataaudit.live.checklist import SCALES, WANTED, Checklist, Scale, unfed_text
 from dataaudit.live.feed import Feed
@@ -36,6 +35,8 @@ from dataaudit.training.run_start import process_of
 if TYPE_CHECKING:
     import torch
 
+    from dataaudit.live.actions import Actions
+    from dataaudit.live.checkpoints import Checkpoints
     from dataaudit.vitals import Vitals, VitalsConfig
 
 T = TypeVar("T")
@@ -108,7 +109,7 @@ class WatchedRun:
         alerts: Alerts,
         once: _Once,
         *,
-        checkpoints: Any | None = None,
+        checkpoints: Checkpoints | None = None,
         actions: Actions | None = None,
     ) -> None:
         self.monitor, self.vitals, self.alerts = monitor, vitals, alerts
@@ -201,7 +202,7 @@ def watch_run(
     deliver: Sequence[Callable[[dict[str, Any]], object]] = (),
     vitals: VitalsConfig | None = None,
     state: Mapping[str, Any] | None = None,
-    checkpoints: Any | None = None,
+    checkpoints: Checkpoints | None = None,
     actions: Actions | None = None,
     **monitor: Any,
 ) -> WatchedRun:
@@ -220,7 +221,7 @@ def watch_run(
         deliver: Functions that are called with the facts of an alert.
         vitals: Settings in place of those of the preset.
         state: Of a checkpoint, as :meth:`WatchedRun.state_dict` returned it.
-        checkpoints: Kept as :attr:`WatchedRun.checkpoints`.
+        checkpoints: :class:`dataaudit.live.Checkpoints` that the loop saves and closes; their numbers go into the log.
         actions: What rules may have done between steps, :class:`dataaudit.live.Actions`.
         monitor: Further arguments of :class:`TrainingMonitor`: ``scaler``, ``scheduler``, ``planned_tokens``,
             ``shift``, ``order``, ``flops``, ``profile_every``, ...
@@ -246,6 +247,8 @@ def watch_run(
         once = _Once(alerts, preset, corpus, monitor.get("digests") or {})
         own = TrainingMonitor(folder, corpus, optimizer=optimizer, alerts=once, state=state.get("monitor"), **monitor)
         stack.enter_context(own)
+        if checkpoints is not None:
+            checkpoints.report_to(own)
         config = vitals or VitalsConfig(preset=preset, measure=FAMILIES[preset])
         measured = _vitals(lambda: Vitals(model, optimizer, replace(config, first_step=own.steps + 1), [own]))
         if measured is not None and state.get("vitals") is not None:

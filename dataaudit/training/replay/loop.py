@@ -27,11 +27,12 @@ from torch.nn import functional
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.statistics import Floats, Ints
+from dataaudit.live.state_digests import random_state, set_random_state
 from dataaudit.manifest.load import load_manifest
 from dataaudit.training.documents import Documents
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.replay.protocol import Batch, Candidates, Trained, candidates_of
-from dataaudit.training.run_start import random_state, set_random_state, untouched
+from dataaudit.training.run_start import untouched
 from dataaudit.training.segment_losses import IGNORED
 
 _SCORED_ROWS = 16

@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 
 from dataaudit.base.errors import ConfigError, MissingExtra
 from dataaudit.base.extras import EXTRAS, absent, install_line, require
+from dataaudit.live import Checkpoints
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import RankWriter, create_run
@@ -87,6 +88,7 @@ READS = [
     ["triage-log", str(ROOT / "tests/live_logs/recorded/hang")],
     ["alerts", "draft", "--out", "alerts.yaml"],
     ["watch", "../runlog", "--alert", "--once", "--no-send"],
+    ["checkpoints", "../checkpoints"],
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
     ["../notebook.py"],
@@ -164,6 +166,8 @@ def test_the_base_installation_reads_manifests_as_a_full_one_does(signed):
     (signed / "notebook.py").write_text(NOTEBOOK)
     shutil.copytree(DEMO, signed / "manifest")
     write_log(signed / "runlog")
+    with Checkpoints(signed / "checkpoints", reproducibility={}) as checkpoints:
+        checkpoints.save(1, lambda path: (path / "model.bin").write_bytes(b"weights"))
     documents = [{"start": 0, "stop": 100, "shard": 0, "row": 0, "source": 0}]
     said = {"manifest": load_manifest(Path(DEMO)).id, "dtype": "uint16", "tokens": "100"}
     write_map(signed / "tokens.bin", [pa.Table.from_pylist(documents, schema=SCHEMA)], said)

@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn import functional
 from training_world import CONFIG, row_of
 
+from dataaudit.live.state_digests import random_state, set_random_state
 from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
 from dataaudit.training.replay.loop import LoopReplay
 from dataaudit.training.replay.protocol import Trained
-from dataaudit.training.run_start import random_state, set_random_state
 
 CONTEXT, ROWS, WIDTH = 64, 8, 32
 DOCUMENTS = 24

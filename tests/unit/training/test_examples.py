@@ -12,12 +12,12 @@ import pytest
 from made_tokens import END
 from reconstructed import Tokenized, call
 
+from dataaudit.live.state_digests import random_state, set_random_state
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.reader import load_run
 from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
 from dataaudit.training.attribution.trained_on import trained_on
 from dataaudit.training.pages.run_blocks import data_points
-from dataaudit.training.run_start import random_state, set_random_state
 
 ROOT = Path(__file__).parents[3]
 MOST_LINES = 60

@@ -15,11 +15,11 @@ import torch
 
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.decide.quarantine.list import Standing, fold, read, today
+from dataaudit.live.state_digests import random_state
 from dataaudit.training.attribution.attribute import attribute, write_attribution
 from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.pages.blocks import render_text
 from dataaudit.training.replay.replaying import recorded_of, replayed
-from dataaudit.training.run_start import random_state
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 BAD = 30

@@ -11,6 +11,7 @@ import pytest
 from made_corpus import MadeCorpus
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.live import Actions, Checkpoints, SkipBatches, save_state
 from dataaudit.live.checklist import check_log
 from dataaudit.runlog.reader import load_run
 from dataaudit.training import Documents, PackedDocuments, byte_encoder, watch_run, watching
@@ -183,7 +184,7 @@ def test_a_model_that_vitals_do_not_know_is_watched_without_them(rows, tmp_path,
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with (
         caplog.at_level(logging.WARNING, "dataaudit"),
-        watch_run(model, optimizer, rows[1], folder=tmp_path / "run", actions="mine") as run,
+        watch_run(model, optimizer, rows[1], folder=tmp_path / "run") as run,
     ):
         batch = rows[0][0]
         for _ in range(3):
@@ -193,10 +194,38 @@ def test_a_model_that_vitals_do_not_know_is_watched_without_them(rows, tmp_path,
                 optimizer.step()
                 run.log(1.0, my_number=3.0)
     assert run.vitals is None
-    assert run.actions == "mine"
     assert "the run goes on without vitals" in caplog.text
     assert {"max_attn_logit", "update_to_weight"} <= {row.metric for row in check_log(tmp_path / "run").unfed}
     assert "my_number" in load_run(tmp_path / "run").table("values")["metric"].to_pylist()
+
+
+def test_checkpoints_and_actions_are_of_the_same_run(rows, tmp_path):
+    """Numbers of checkpoints are in the log, the loader leaves out batches, and a state keeps what actions did."""
+    folder = tmp_path / "run"
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    actions = Actions(folder, SkipBatches(1))
+    with (
+        Checkpoints(tmp_path / "checkpoints") as checkpoints,
+        watch_run(model, optimizer, rows[1], folder=folder, checkpoints=checkpoints, actions=actions) as run,
+    ):
+        seen = 0
+        for row in run.loader([rows[0][at] for at in range(4)]):
+            with run.step():
+                run.batch(row["tags"][None])
+                run.log(1.0)
+            if not seen:
+                actions.do("skip_batches", "a test")
+            seen += 1
+        checkpoints.save(run.monitor.steps, lambda path: save_state(path, {"model": model}), state={"model": model})
+        state = run.state_dict()
+    values = load_run(folder).table("values")
+    assert {"checkpoint_ok", "checkpoint_size", "checkpoint_time"} <= set(values["metric"].to_pylist())
+    assert seen == 3
+    assert "action" in load_run(folder).table("events")["kind"].to_pylist()
+    again = Actions(folder, SkipBatches(1))
+    with watch_run(model, optimizer, rows[1], folder=folder, state=state, actions=again):
+        assert again.state_dict() == state["actions"]
 
 
 def test_an_error_of_the_loop_passes_and_is_in_the_log(rows, tmp_path):
