@@ -1,4 +1,4 @@
-"""The live run: alerts with evidence, heartbeats of ranks, error events of logs, how often a run restarts.
+"""The live run: alerts, heartbeats of ranks, error events of logs, restarts, and sinks that hand numbers to trackers.
 
 Needs no torch, and nothing here stops, slows or changes a run. ``dataaudit watch`` judges a run from another process,
 ``dataaudit triage-log`` says what failed first in a run's logs.
@@ -14,14 +14,26 @@ if TYPE_CHECKING:
     from dataaudit.live.log_triage import Triage, failing_nodes, triage
     from dataaudit.live.rules import load_alerts
     from dataaudit.live.run_rates import live_values, metrics_ingest_lag, restart_rate
+    from dataaudit.live.sinks.files import JSONLinesSink
+    from dataaudit.live.sinks.mlflow import MLflowSink
+    from dataaudit.live.sinks.prometheus import PrometheusSink
+    from dataaudit.live.sinks.tensorboard import TensorBoardSink
+    from dataaudit.live.sinks.tracker import TrackerSink
+    from dataaudit.live.sinks.wandb import WandbSink
 
 __all__ = [
     "Alerts",
     "Heartbeat",
     "HeartbeatReport",
     "Heartbeats",
+    "JSONLinesSink",
+    "MLflowSink",
+    "PrometheusSink",
     "RankState",
+    "TensorBoardSink",
+    "TrackerSink",
     "Triage",
+    "WandbSink",
     "failing_nodes",
     "live_values",
     "load_alerts",
@@ -35,6 +47,12 @@ _HOMES = {
     "load_alerts": "rules",
     **dict.fromkeys(("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"), "heartbeats"),
     **dict.fromkeys(("Triage", "failing_nodes", "triage"), "log_triage"),
+    "JSONLinesSink": "sinks.files",
+    "MLflowSink": "sinks.mlflow",
+    "PrometheusSink": "sinks.prometheus",
+    "TensorBoardSink": "sinks.tensorboard",
+    "TrackerSink": "sinks.tracker",
+    "WandbSink": "sinks.wandb",
     **dict.fromkeys(("live_values", "metrics_ingest_lag", "restart_rate"), "run_rates"),
 }
 
