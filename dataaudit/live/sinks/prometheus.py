@@ -16,6 +16,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.extras import require
 from dataaudit.live.sinks.series import Histogram
 from dataaudit.live.sinks.tracker import TrackerSink
+from dataaudit.live.sinks.worker import DROPPED_FIRST
 from dataaudit.vitals.metric import Key
 
 LOOPBACK = "127.0.0.1"
@@ -120,7 +121,8 @@ class PrometheusSink(TrackerSink):
 
         with self._lock:
             numbers, histograms = dict(self._numbers), list(self._histograms.values())
-            events, lost, step = dict(self._events), dict(self.lost), self._step
+            events, step = dict(self._events), self._step
+            lost = {what: self.lost[what] for what in DROPPED_FIRST}
         families: dict[str, Any] = {}
         for key, value in numbers.items():
             name, own = _family(key.metric, key.stat)

@@ -40,8 +40,8 @@ class AuditCallback(Callback):
         corpus: What was opened.
         options: Further ones of :class:`dataaudit.training.TrainingMonitor`: ``resume``, ``allow``, ``digests``,
             ``block_rows``, ``shift``, ``order`` (``rows`` by default where the loader shuffles its data set),
-            ``planned_tokens``, ``tokenizer``, ``alerts``, ``sinks`` (by default sinks for the trainer's loggers; ``()``:
-            none). Optimizers, scaler and schedule are the trainer's.
+            ``planned_tokens``, ``tokenizer``, ``alerts``, ``sinks`` (by default sinks for the
+            trainer's loggers; ``()``: none). Optimizers, scaler and schedule are the trainer's.
     """
 
     def __init__(self, folder: str | os.PathLike[str], corpus: Corpus, **options: Any) -> None:
