@@ -98,6 +98,6 @@ class MLflowSink(TrackerSink):
 def _named(name: str) -> str:
     """Return a name that MLflow takes, another one for each; what it does not take becomes ``_`` and a digest."""
     plain = _OTHER.sub("_", os.path.normpath(name))
-    if plain == name and len(name) <= _LONGEST_NAME:
+    if plain == name and len(name) <= _LONGEST_NAME and not name.startswith(("/", "..")):
         return name
     return f"{plain.lstrip('./')[: _LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"

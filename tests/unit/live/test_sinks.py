@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataaudit.live import JSONLinesSink, TrackerSink
+from dataaudit.live import Alerts, JSONLinesSink, TrackerSink
 from dataaudit.live.sinks.forwarding import LOSS_EDGES, Forwarding
 from dataaudit.live.sinks.series import BINS, Series, moments
 from dataaudit.runlog.reader import load_run
@@ -290,6 +290,15 @@ def segments(step, loss, source):
 def step_row(step):
     row = {"step": [step], "time": [float(step)], "micro_batches": [2], "targets": [100], "scored": [70]}
     return row | {"loss_sum": [140.0], "user_loss": [2.5], "merged": [0]}
+
+
+def test_alerts_reach_the_sinks_of_a_run(tmp_path):
+    with Alerts(tmp_path / "run", sinks=[sink := MemorySink()]) as alerts:
+        alerts.add_event(7, "nan_inf", {"what": "grad_global_norm"})
+        alerts.add_histogram(7, "train_loss_raw", "segments", EDGES, np.array([3, 4]))
+    ((step, kind, detail),) = sink.events
+    assert (step, kind, detail["severity"], detail["news"]) == (7, "alert", 0, "opened")
+    assert "grad_global_norm" in detail["alerts"][0]["seen"]
 
 
 def test_a_sink_that_raises_ends_no_run_and_is_counted(caplog):
