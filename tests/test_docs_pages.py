@@ -394,6 +394,7 @@ PYTHON = {
     "docs/howto/quarantine.md": "tests/unit/decide/quarantine/test_quarantine_docs.py",
     "docs/howto/queries.md": "tests/test_queries.py",
     "docs/live/heartbeats.md": "tests/unit/live/test_live_page.py",
+    "docs/live/trackers.md": "tests/unit/live/test_trackers.py",
     "docs/mechanism.md": "it shards a model over ranks, as tests/unit/vitals/test_sharded.py does",
     "docs/live/alerts.md": "part of a loop, which tests/unit/live/test_in_training.py runs",
     "docs/reference/api.md": "tests/test_api_page.py",

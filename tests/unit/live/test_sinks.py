@@ -263,7 +263,9 @@ def test_rows_of_a_log_reach_sinks_by_the_names_of_metrics():
             loss = np.ma.masked_invalid(np.array(losses, np.float32))
             own.take("stretches", segments(step, loss, source))
         own.take("values", whole(step, grad_global_norm=0.25 * step))
-        own.take("lengths", {"step": [step] * 2, "source": [0, 1], "length": [1, 3], "stretches": [3, 1], "begun": [0, 0]})
+        own.take(
+            "lengths", {"step": [step] * 2, "source": [0, 1], "length": [1, 3], "stretches": [3, 1], "begun": [0, 0]}
+        )
         own.take("steps", step_row(step))
     at = {(metric, stat): value for step, metric, _, _, stat, value in sink.values if step == 2}
     assert at["train_loss_raw", "value"] == 2.5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -114,7 +115,7 @@ class Server:
     def query(self, text):
         """Return the series of an expression: labels and the newest value."""
         address = f"http://127.0.0.1:{self.own}/api/v1/query?{urllib.parse.urlencode({'query': text})}"
-        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - of this machine
+        with urllib.request.urlopen(address, timeout=10) as answer:
             found = json.loads(answer.read())["data"]["result"]
         return [(item["metric"], float(item["value"][1])) for item in found]
 
@@ -390,6 +391,34 @@ def test_a_tracking_server_that_is_not_there_costs_values_and_no_time():
     sink.close()
     assert time.monotonic() - began < 5
     assert sink.lost == {"events": 1}
+
+
+def test_the_python_of_the_page_runs(packed, tmp_path, monkeypatch, capsys):
+    """docs/live/trackers.md: each sink gets a run's numbers, and so does the sink of one's own."""
+    from dataaudit.training.monitor import TrainingMonitor
+    from dataaudit.vitals import Vitals
+
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/live/trackers.md").read_text("utf-8")
+    wiring, own = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    sys.path.insert(0, str(ROOT / "tests/unit/vitals"))
+    import vitals_models as made
+
+    sys.path.pop(0)
+    model = made.model_of("llama")
+    names = {"corpus": packed[1], "model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+    names |= {"TrainingMonitor": TrainingMonitor, "Vitals": Vitals}
+    exec(wiring.replace("port=9464", "port=0"), names)  # noqa: S102 - our own page
+    names["monitor"].validation(1.5)
+    names["vitals"].close()
+    names["monitor"].close()
+    for sink in names["sinks"]:
+        sink.close()
+        assert (sink.written["values"], dict(sink.lost)) == (1, {}), sink.NAME
+    exec(own, names)  # noqa: S102 - our own page
+    with names["Printed"]() as sink:
+        sink.add_values({"metric": ["a"], "step": [1], "layer": [-1], "head": [-1], "stat": ["value"], "value": [2.0]})
+    assert "1 {'a': 2.0}" in capsys.readouterr().out
 
 
 def test_names_that_mlflow_does_not_take_become_others_each():

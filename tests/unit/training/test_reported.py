@@ -92,7 +92,9 @@ def of_wandb(seen):
 def wandb_rows(monkeypatch):
     """The rows that a run of W&B is given; its file is read in tests/unit/live/test_trackers.py."""
     seen, own = [], wandb.Run.log
-    monkeypatch.setattr(wandb.Run, "log", lambda self, row, *more, **how: (seen.append(row), own(self, row, *more, **how)))
+    monkeypatch.setattr(
+        wandb.Run, "log", lambda self, row, *more, **how: (seen.append(row), own(self, row, *more, **how))
+    )
     return seen
 
 
@@ -112,9 +114,7 @@ def trainer_of(folder, rows, report_to):
 
 
 def test_what_report_to_names_gets_our_numbers_beside_the_trainers_own(rows, corpus, tmp_path, wandb_rows):
-    trainer = audit_trainer(
-        trainer_of(tmp_path, rows, ["tensorboard", "wandb", "mlflow"]), tmp_path / "run", corpus
-    )
+    trainer = audit_trainer(trainer_of(tmp_path, rows, ["tensorboard", "wandb", "mlflow"]), tmp_path / "run", corpus)
     trainer.train()
     expected = losses(tmp_path / "run")
     assert len(expected) == STEPS
