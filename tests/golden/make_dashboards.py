@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "dataaudit/live/dashboards"
 OF = 'run=~"$run",rank=~"$rank"'
 LAYERS, HEADS = 'stat=~".*layers_(min|mean|max)"', 'stat=~".*heads_(min|mean|max)"'
-WHERE = "{{run}} {{stat}}"
+WHERE, SEGMENTS = "{{run}} {{stat}}", "dataaudit_train_loss_raw_segments_bucket"
 
 
 def gauge(metric, more="", legend=WHERE, unit="short"):
@@ -30,7 +30,7 @@ DASHBOARDS = {
                 gauge("loss_by_source", unit="none"),
                 (
                     "train_loss_raw of segments, 95th percentile of 5 minutes",
-                    f"histogram_quantile(0.95, sum by (run, le) (rate(dataaudit_train_loss_raw_segments_bucket{{{OF}}}[5m])))",
+                    f"histogram_quantile(0.95, sum by (run, le) (rate({SEGMENTS}{{{OF}}}[5m])))",
                     "{{run}}",
                     "none",
                 ),

@@ -135,4 +135,5 @@ def bounded(edges: np.ndarray) -> np.ndarray:
     """Return edges with an infinite first or last moved to its neighbour."""
     finite = edges[np.isfinite(edges)]
     low, high = (float(finite[0]), float(finite[-1])) if len(finite) else (0.0, 0.0)
-    return np.clip(edges, low, high)
+    clipped: np.ndarray = np.clip(edges, low, high)
+    return clipped

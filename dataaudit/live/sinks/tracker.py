@@ -150,7 +150,7 @@ class TrackerSink:
                 with CatchErrors() as call:
                     taken = self._series.take(item.given)
                 if call.error is not None:  # no rows of values
-                    self._worker.fail(call, "values", item.count)
+                    self._worker.fail(call, "values", item.amount)
                     continue
                 for step, own in taken.items():
                     numbers.setdefault(step, {}).update(own.numbers)

@@ -29,7 +29,7 @@ class Item(NamedTuple):
     given: Any
 
     @property
-    def count(self) -> int:
+    def amount(self) -> int:
         """How many values, histograms or events it is."""
         return self.size if self.what == "values" else 1
 
@@ -82,7 +82,7 @@ class Worker:
         with self._changed:
             item = Item(self._number, what, size, given)
             if self._closed:
-                self.lost[what] += item.count
+                self.lost[what] += item.amount
                 return
             self._number += 1
             self._waiting[what].append(item)
@@ -90,7 +90,7 @@ class Worker:
             while self._size > self._most:
                 oldest = next(queue for queue in self._waiting.values() if queue).popleft()
                 self._size -= oldest.size
-                self.lost[oldest.what] += oldest.count
+                self.lost[oldest.what] += oldest.amount
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"dataaudit-{self._name}", daemon=True)
                 self._thread.start()
@@ -134,7 +134,7 @@ class Worker:
             queue.clear()
         self._size = 0
         for item in items:
-            self._under_way[item.what] += item.count
+            self._under_way[item.what] += item.amount
         return items
 
     def _run(self) -> None:

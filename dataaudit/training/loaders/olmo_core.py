@@ -30,9 +30,9 @@ from dataaudit.vitals.vitals import Vitals
 def mapping_of(model: Any) -> Mapping:
     """Return where the parts of a ``Transformer`` of OLMo-core are."""
     block = next(iter(model.blocks.values()))
-    names = {name: own for name, own in (("attention", "attention"), ("mlp", "feed_forward")) if hasattr(block, own)}
+    attention, mlp = (name if hasattr(block, name) else None for name in ("attention", "feed_forward"))
     heads = getattr(getattr(block, "attention", None), "n_heads", 0)
-    return Mapping(layers="blocks", embedding="embeddings", heads=heads, **names)
+    return Mapping(layers="blocks", attention=attention, heads=heads, mlp=mlp, embedding="embeddings")
 
 
 class WatchCallback(Callback):

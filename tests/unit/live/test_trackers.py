@@ -336,7 +336,7 @@ def test_the_port_is_of_this_machine_alone_and_a_sink_without_a_way_out_is_refus
         while not sink.port:
             time.sleep(0.02)
         assert sink._server.server_address[0] == "127.0.0.1"
-    with pytest.raises(ConfigError, match="needs a `port` on 127.0.0.1, or a `file`"):
+    with pytest.raises(ConfigError, match=r"needs a `port` on 127.0.0.1, or a `file`"):
         PrometheusSink()
     with pytest.raises(ConfigError, match=r"files that end with .prom, found own.txt"):
         PrometheusSink(file=tmp_path / "own.txt")

@@ -1,4 +1,4 @@
-"""What a framework logs to gets our numbers, too: `report_to` of the Trainer, Lightning's loggers, Accelerate's trackers.
+"""What a framework logs to gets our numbers: the Trainer's `report_to`, loggers of Lightning, Accelerate's trackers.
 
 `make test-trackers` installs the trackers and Lightning, and counts a test that is skipped as failed.
 """
