@@ -43,6 +43,7 @@ class TrackerSink:
         most_waiting: Values, bins of histograms and events that may wait.
         close_seconds: How long :meth:`close` waits for the tracker.
         every: Seconds between two writes.
+        histogram_seconds: Seconds between two histograms of the layers, or heads, of a statistic.
         prefix: Of the names of series.
     """
 
@@ -57,10 +58,11 @@ class TrackerSink:
         most_waiting: int = 200_000,
         close_seconds: float = 10.0,
         every: float = 1.0,
+        histogram_seconds: float = 10.0,
         prefix: str = "",
     ) -> None:
         self.prefix = prefix
-        self._series = Series(by_layer, by_head, most_series)
+        self._series = Series(by_layer, by_head, most_series, histogram_seconds)
         self._worker = Worker(self.NAME, self, most=most_waiting, every=every, close_seconds=close_seconds)
 
     def __enter__(self) -> Self:
