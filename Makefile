@@ -94,7 +94,7 @@ TESTS_OF_trl := tests/unit/training/test_trl.py
 TESTS_OF_lightning := tests/unit/training/test_lightning.py
 TESTS_OF_trackers := tests/unit/live/test_trackers.py tests/unit/training/test_reported.py
 PACKAGES_OF_ai2-olmo-core := ai2-olmo-core tensorboard
-PACKAGES_OF_trackers := tensorboard wandb mlflow-skinny sqlalchemy alembic sqlparse prometheus-client lightning \
+PACKAGES_OF_trackers := tensorboard wandb mlflow-skinny sqlalchemy alembic sqlparse prometheus-client lightning trl \
   grafana-foundation-sdk
 SKIPS_OF_trackers := --no-skips
 PREPARE_trackers := command -v prometheus || (cd $(VENV)-trackers && apt-get -q download prometheus && dpkg -x prometheus_*.deb .)

@@ -13,6 +13,7 @@ import pytest
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
+from dataaudit.training.loaders.hub import tagged_dataset
 from dataaudit.training.packing import PackedDocuments
 
 torch = pytest.importorskip("torch", reason="the trainer's tensors are torch's")
@@ -144,6 +145,31 @@ def test_a_tracker_that_cannot_be_had_ends_no_run(rows, corpus, tmp_path, monkey
     audit_trainer(trainer_of(tmp_path, rows, ["tensorboard"]), tmp_path / "run", corpus).train()
     assert len(losses(tmp_path / "run")) == STEPS
     assert "gets none of our numbers: TensorBoardSink needs packages" in caplog.text
+
+
+def test_what_report_to_names_gets_our_numbers_of_trls_trainer_too(corpus, tmp_path):
+    trl = pytest.importorskip("trl", reason="its trainer is what is tested")
+    import tokenizers
+
+    words = tokenizers.models.WordLevel({f"t{each}": each for each in range(256)}, unk_token="t1")
+    own = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(words), eos_token="t0", pad_token="t1"
+    )
+    given = {
+        "max_steps": STEPS,
+        "per_device_train_batch_size": 2,
+        "max_length": CONTEXT,
+        "gradient_checkpointing": False,
+    }
+    given |= {"use_cpu": True, "bf16": False, "save_strategy": "no", "report_to": ["tensorboard"]}
+    arguments = trl.SFTConfig(tmp_path / "out", remove_unused_columns=False, **given)
+    records = tagged_dataset(Documents(corpus, "train", byte_encoder(end=0)))
+    audit_trainer(
+        trl.SFTTrainer(model(), arguments, train_dataset=records, processing_class=own), tmp_path / "run", corpus
+    ).train()
+    expected = losses(tmp_path / "run")
+    assert len(expected) == STEPS
+    assert of_tensorboard(tmp_path / "tb/dataaudit") == expected
 
 
 class Module(lightning.LightningModule):
