@@ -81,22 +81,30 @@ test-all: $(VENV)/.judges
 
 # Each framework whose files we write, whose orders we read or whose loop we follow, in an environment of its own that
 # sees ours: its own writers, readers, data sets and trainers.
-FRAMEWORKS := mosaicml-streaming litdata megatron-core ai2-olmo-core torchtitan trl lightning
+# `trackers` is the environment of sinks: TensorBoard, W&B, MLflow, Grafana's schema, and Debian's Prometheus, unpacked.
+FRAMEWORKS := mosaicml-streaming litdata megatron-core ai2-olmo-core torchtitan trl lightning trackers
 ORDERS := tests/unit/training/test_orders.py::TestTheLibrariesThemselves
 TESTS_OF_mosaicml-streaming := tests/unit/training/test_stored.py
 TESTS_OF_litdata := tests/unit/training/test_stored.py
 TESTS_OF_megatron-core := $(ORDERS) tests/unit/engine/test_token_files.py::test_megatrons_own_reader_and_writer_agree \
   tests/unit/training/test_examples.py::test_the_example_of_megatron_files_trains_by_our_reader_or_is_replayed
-TESTS_OF_ai2-olmo-core := $(ORDERS)
+TESTS_OF_ai2-olmo-core := $(ORDERS) tests/unit/training/test_olmo_core.py
 TESTS_OF_torchtitan := $(ORDERS) tests/unit/training/test_torchtitan.py
 TESTS_OF_trl := tests/unit/training/test_trl.py
 TESTS_OF_lightning := tests/unit/training/test_lightning.py
+TESTS_OF_trackers := tests/unit/live/test_trackers.py tests/unit/training/test_reported.py
+PACKAGES_OF_ai2-olmo-core := ai2-olmo-core tensorboard
+PACKAGES_OF_trackers := tensorboard wandb mlflow-skinny sqlalchemy alembic sqlparse prometheus-client lightning trl \
+  grafana-foundation-sdk
+SKIPS_OF_trackers := --no-skips
+PREPARE_trackers := command -v prometheus || (cd $(VENV)-trackers && apt-get -q download prometheus && dpkg -x prometheus_*.deb .)
 .PHONY: $(addprefix test-,$(FRAMEWORKS))
 $(addprefix test-,$(FRAMEWORKS)): test-%: $(VENV)/.judges
 	rm -rf $(VENV)-$*; $(PYTHON) -m venv $(VENV)-$*
 	$(BIN)/python -c 'import os, sysconfig; print(os.getcwd(), sysconfig.get_path("purelib"), sep="\n")' > "$$($(VENV)-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
-	$(VENV)-$*/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $*
-	$(VENV)-$*/bin/python -m pytest -q $(TESTS_OF_$*)
+	$(VENV)-$*/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(or $(PACKAGES_OF_$*),$*)
+	$(PREPARE_$*)
+	PATH="$$PATH:$(abspath $(VENV)-$*)/usr/bin" $(VENV)-$*/bin/python -m pytest -q $(SKIPS_OF_$*) $(TESTS_OF_$*)
 
 # Wheel and sdist, into dist/: built, looked through, and used in a fresh environment of every Python that is here.
 dist-check: | $(VENV)/bin/python

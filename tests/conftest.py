@@ -29,6 +29,18 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
+def pytest_addoption(parser):
+    """An option for environments that are made for some tests: one that is skipped there is a fault."""
+    parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails the run")
+
+
+def pytest_sessionfinish(session):
+    """With --no-skips, fail a run that skipped tests, or files of them."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.option.no_skips and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_configure(config):
     """Choose all tests of files that a command names; compile the kernels before processes share the tests."""
     if config.args_source is config.ArgsSource.ARGS:

@@ -17,7 +17,7 @@ OF_TORCH = {
     "dataaudit.training.replay.loop",
     "LoopReplay",
 }
-LIBRARIES = {f"dataaudit.training.loaders.{one}": one for one in ("lightning", "torchtitan")}
+LIBRARIES = {f"dataaudit.training.loaders.{one}": one for one in ("lightning", "torchtitan", "olmo_core")}
 """Modules that subclass a library's own, which has an environment of its own: the tests there import them."""
 NAMED = sorted(
     {

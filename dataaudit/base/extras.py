@@ -64,6 +64,10 @@ EXTRAS: Mapping[str, Extra] = {
     "pii": Extra(
         purpose="the judge of personal data", modules=("presidio_analyzer", "spacy", "tldextract"), needs=("build",)
     ),
+    "tensorboard": Extra(purpose="numbers of a run for TensorBoard", modules=("tensorboard",)),
+    "wandb": Extra(purpose="numbers of a run for W&B", modules=("wandb",)),
+    "mlflow": Extra(purpose="numbers of a run for MLflow", modules=("alembic", "mlflow", "sqlalchemy", "sqlparse")),
+    "prometheus": Extra(purpose="numbers of a run for Prometheus", modules=("prometheus_client",)),
     "train": Extra(purpose="tensors of a training loop; attribute --picture", modules=("matplotlib", "torch")),
 }
 """Every extra that a command or option can ask for; ``all`` only joins those without torch."""

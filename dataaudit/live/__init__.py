@@ -1,4 +1,4 @@
-"""The live run: alerts with evidence, checkpoints that restore, heartbeats, error events of logs, restarts.
+"""The live run: alerts with evidence, actions, checkpoints that restore, heartbeats, errors in logs, trackers.
 
 Needs no torch but where a checkpoint's state is compared, and nothing here stops, slows or changes a run. ``dataaudit
 watch`` judges a run from another process, ``dataaudit triage-log`` says what failed first in a run's logs, ``dataaudit
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from dataaudit.live.reproducibility import reproducibility_manifest
     from dataaudit.live.rules import load_alerts
     from dataaudit.live.run_rates import live_values, metrics_ingest_lag, restart_rate
+    from dataaudit.live.sinks.files import JSONLinesSink
+    from dataaudit.live.sinks.mlflow import MLflowSink
+    from dataaudit.live.sinks.prometheus import PrometheusSink
+    from dataaudit.live.sinks.tensorboard import TensorBoardSink
+    from dataaudit.live.sinks.tracker import TrackerSink
+    from dataaudit.live.sinks.wandb import WandbSink
     from dataaudit.live.state_digests import load_state, save_state
 
 __all__ = [
@@ -46,11 +52,14 @@ __all__ = [
     "Heartbeat",
     "HeartbeatReport",
     "Heartbeats",
+    "JSONLinesSink",
     "LowerRate",
+    "MLflowSink",
     "Pause",
     "PrepareRollback",
     "Probe",
     "ProbeBatch",
+    "PrometheusSink",
     "ProposeCanary",
     "ProposeQuarantine",
     "ProtectLastGood",
@@ -60,7 +69,10 @@ __all__ = [
     "SkipBatches",
     "Stop",
     "StopRun",
+    "TensorBoardSink",
+    "TrackerSink",
     "Triage",
+    "WandbSink",
     "failing_nodes",
     "live_values",
     "load_alerts",
@@ -96,6 +108,12 @@ _HOMES = {
     **dict.fromkeys(("load_state", "save_state"), "state_digests"),
     **dict.fromkeys(("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"), "heartbeats"),
     **dict.fromkeys(("Triage", "failing_nodes", "triage"), "log_triage"),
+    "JSONLinesSink": "sinks.files",
+    "MLflowSink": "sinks.mlflow",
+    "PrometheusSink": "sinks.prometheus",
+    "TensorBoardSink": "sinks.tensorboard",
+    "TrackerSink": "sinks.tracker",
+    "WandbSink": "sinks.wandb",
     **dict.fromkeys(("live_values", "metrics_ingest_lag", "restart_rate"), "run_rates"),
 }
 

@@ -19,11 +19,12 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
+import numpy as np
 import orjson
 
 from dataaudit.base.errors import CatchErrors, ConfigError
@@ -47,6 +48,7 @@ from dataaudit.live.judging import Alert, Judge, State
 from dataaudit.live.rules import AlertsFile, load_alerts
 from dataaudit.runlog.following import Follower
 from dataaudit.runlog.writer import Columns, event
+from dataaudit.vitals.sinks import Reporter, Sink
 
 _WAITING_ITEMS = 8_192
 _TICK_SECONDS = 1.0
@@ -234,6 +236,17 @@ def _time(now: float) -> Any:
     return dt.datetime.fromtimestamp(now, dt.UTC)
 
 
+def _trackers(sinks: Sequence[Sink]) -> Iterator[Callable[[dict[str, Any]], object]]:
+    """Yield a function that hands the facts of a message to sinks, if there are any."""
+    reporter = Reporter(sinks)
+
+    def trackers(facts: dict[str, Any]) -> None:
+        reporter.event(facts["step"], "alert", facts)
+
+    if sinks:
+        yield trackers
+
+
 def boxes_of(file: AlertsFile, functions: Sequence[Callable[[dict[str, Any]], object]] = ()) -> Boxes:
     """Return the outboxes of a file, and of functions.
 
@@ -259,6 +272,7 @@ class Alerts:
         folder: Of the run log; evidence lies in ``alerts`` below it.
         rules: An ``alerts.yaml``, or what it holds; the shipped rules by default.
         deliver: Functions that are called with the facts of a message, beside the destinations of the file.
+        sinks: Get an event ``alert`` with the facts of each message: the trackers of the run.
         rank: Of this process, where it is only a sink.
         actions: What a rule may have done, where its ``actions:`` name it; without it nothing is.
 
@@ -272,6 +286,7 @@ class Alerts:
         rules: str | os.PathLike[str] | AlertsFile | None = None,
         *,
         deliver: Sequence[Callable[[dict[str, Any]], object]] = (),
+        sinks: Sequence[Sink] = (),
         rank: int = 0,
         actions: Actions | None = None,
     ) -> None:
@@ -284,7 +299,8 @@ class Alerts:
         self._rank, self._attempt = rank, 0
         self._tail = LogTail()
         logging.getLogger().addHandler(self._tail)
-        self.response = Response(Path(folder), file, boxes_of(file, deliver), tail=self._tail, actions=actions)
+        boxes = boxes_of(file, [*deliver, *_trackers(sinks)])
+        self.response = Response(Path(folder), file, boxes, tail=self._tail, actions=actions)
         self._queue: queue.Queue[tuple[str, Columns, float] | None] = queue.Queue(_WAITING_ITEMS)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="dataaudit-alerts", daemon=True)
@@ -313,6 +329,9 @@ class Alerts:
     def add_values(self, columns: Columns) -> None:
         """Take rows of the table of values, as vitals hand them over."""
         self.take("values", columns)
+
+    def add_histogram(self, step: int, metric: str, stat: str, edges: np.ndarray, counts: np.ndarray) -> None:
+        """Take a histogram, which no rule judges."""
 
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Take an event."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -31,6 +31,7 @@ from dataaudit import __version__
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
 from dataaudit.live.actions import Actions, StopRun
+from dataaudit.live.sinks.forwarding import Forwarding
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.flops import ModelFlops, Utilisation
@@ -49,6 +50,7 @@ from dataaudit.training.segment_losses import (
     token_losses,
 )
 from dataaudit.training.timing import Profiled, StepClock, device_number
+from dataaudit.vitals.sinks import Sink, histogram_columns
 
 if TYPE_CHECKING:
     import torch
@@ -101,6 +103,7 @@ class TrainingMonitor:
         flops: What the model computes for a token: ``mfu`` and ``hfu`` of each 16 steps follow.
         alerts: Judges what is logged, in a thread of its own: :class:`dataaudit.live.Alerts`. Actions that were handed
             to it are done at the end of :meth:`step`.
+        sinks: Get all that is logged, from the log's thread: trackers of :mod:`dataaudit.live`, the caller's to close.
 
     Raises:
         ConfigError: The folder holds a log and neither ``state`` nor ``resume`` is given, or cannot be written.
@@ -131,6 +134,7 @@ class TrainingMonitor:
         profile_every: int = 0,
         flops: ModelFlops | None = None,
         alerts: Observer | None = None,
+        sinks: Sequence[Sink] = (),
     ) -> None:
         check_arguments(planned_tokens, profile_every, block_rows, order)
         self.corpus = corpus
@@ -171,6 +175,8 @@ class TrainingMonitor:
         if alerts is not None:
             alerts.joins(self.rank, writer.attempt)
             writer.observers.append(alerts.take)
+        if sinks:
+            writer.observers.append(Forwarding(sinks, corpus.sources, self.rank, writer.attempt).take)
         self._thread = LogThread(
             writer,
             detector,
@@ -405,6 +411,10 @@ class TrainingMonitor:
     def add_values(self, columns: Columns) -> None:
         """Take rows of the table of values, as :class:`dataaudit.vitals.Vitals` hands them over."""
         self._thread.put(Rows("values", columns))
+
+    def add_histogram(self, step: int, metric: str, stat: str, edges: np.ndarray, counts: np.ndarray) -> None:
+        """Take a histogram: a row of the table of values for each bin."""
+        self.add_values(histogram_columns(step, metric, stat, edges, counts))
 
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Take an event of a step."""

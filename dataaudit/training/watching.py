@@ -224,7 +224,7 @@ def watch_run(
         checkpoints: :class:`dataaudit.live.Checkpoints` that the loop saves and closes; their numbers go into the log.
         actions: What rules may have done between steps, :class:`dataaudit.live.Actions`.
         monitor: Further arguments of :class:`TrainingMonitor`: ``scaler``, ``scheduler``, ``planned_tokens``,
-            ``shift``, ``order``, ``flops``, ``profile_every``, ...
+            ``shift``, ``order``, ``flops``, ``profile_every``, ``sinks``, ...
 
     Raises:
         ConfigError: The preset is none, the folder holds a log and no ``state`` is given, rules are wrong, or the
@@ -241,7 +241,9 @@ def watch_run(
     rank, _ = process_of(monitor.get("rank"), monitor.get("ranks"))
     state = state or {}
     with ExitStack() as stack:
-        alerts = stack.enter_context(Alerts(Path(folder), rules, deliver=deliver, rank=rank, actions=actions))
+        alerts = stack.enter_context(
+            Alerts(Path(folder), rules, deliver=deliver, sinks=monitor.get("sinks", ()), rank=rank, actions=actions)
+        )
         if actions is not None and state.get("actions") is not None:
             actions.load_state_dict(state["actions"])
         once = _Once(alerts, preset, corpus, monitor.get("digests") or {})

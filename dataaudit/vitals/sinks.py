@@ -32,13 +32,29 @@ _LOG = logging.getLogger("dataaudit")
 
 
 class Sink(Protocol):
-    """Takes values and events; it must not keep a loop waiting."""
+    """Takes scalars, histograms and events; it must not keep a loop waiting. All sinks of a run have this form."""
 
     def add_values(self, columns: Columns) -> None:
-        """Take rows of the table of values of a run log."""
+        """Take scalars: rows of the table of values of a run log.
+
+        Args:
+            columns: ``step``, ``metric``, ``layer`` (-1: the whole model), ``head`` (-1: the whole layer), ``stat``,
+                ``value`` (float64); arrays or lists of equal length.
+        """
+
+    def add_histogram(self, step: int, metric: str, stat: str, edges: np.ndarray, counts: np.ndarray) -> None:
+        """Take how often values lie between edges.
+
+        Args:
+            step: Of the run.
+            metric: Name of what is counted.
+            stat: Of what it is.
+            edges: float64[bins + 1], ascending, in the metric's unit; the first and the last may be infinite.
+            counts: int64[bins]
+        """
 
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
-        """Take an event."""
+        """Take an event; its detail is of plain types."""
 
 
 class Observer(Protocol):
@@ -76,11 +92,19 @@ class Reporter:
             "stat": [column.stat for column in columns],
             "value": values.astype(np.float64),
         }
-        self._tell(lambda sink: sink.add_values(rows))
+        self.rows(rows)
 
     def event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Write an event."""
         self._tell(lambda sink: sink.add_event(step, kind, detail))
+
+    def histogram(self, step: int, metric: str, stat: str, edges: np.ndarray, counts: np.ndarray) -> None:
+        """Write a histogram."""
+        self._tell(lambda sink: sink.add_histogram(step, metric, stat, edges, counts))
+
+    def rows(self, columns: Columns) -> None:
+        """Write rows of the table of values as they are."""
+        self._tell(lambda sink: sink.add_values(columns))
 
     def once(self, step: int, kind: str, what: str, why: str) -> None:
         """Write, the first time, that something has no value, and why."""
@@ -100,9 +124,22 @@ class Reporter:
                 write(sink)
             if call.error is not None:
                 if not self.lost:
-                    message = "vitals: a sink failed (%s); training goes on, and what it did not take is lost"
+                    message = "a sink failed (%s); training goes on, and what it did not take is lost"
                     _LOG.warning(message, call.origin)
                 self.lost += 1
+
+
+def histogram_columns(step: int, metric: str, stat: str, edges: np.ndarray, counts: np.ndarray) -> Columns:
+    """Return a histogram as rows of the table of values: how many lie up to each upper edge, ``STAT_le_EDGE``."""
+    number = len(counts)
+    return {
+        "step": np.full(number, step),
+        "metric": [metric] * number,
+        "layer": np.full(number, -1),
+        "head": np.full(number, -1),
+        "stat": [f"{stat}_le_{edge:g}" for edge in edges[1:].tolist()],
+        "value": np.cumsum(counts).astype(np.float64),
+    }
 
 
 class MemorySink:
@@ -111,6 +148,8 @@ class MemorySink:
     def __init__(self) -> None:
         self.values: list[tuple[int, str, int, int, str, float]] = []
         """(step, metric, layer, head, stat, value)"""
+        self.histograms: list[tuple[int, str, str, list[float], list[int]]] = []
+        """(step, metric, stat, edges, counts)"""
         self.events: list[tuple[int, str, dict[str, Any]]] = []
         """(step, kind, detail)"""
 
@@ -118,6 +157,10 @@ class MemorySink:
         """Take rows of the table of values."""
         names = ("step", "metric", "layer", "head", "stat", "value")
         self.values += zip(*(np.asarray(columns[name]).tolist() for name in names), strict=True)
+
+    def add_histogram(self, step: int, metric: str, stat: str, edges: np.ndarray, counts: np.ndarray) -> None:
+        """Take a histogram."""
+        self.histograms.append((step, metric, stat, edges.tolist(), counts.tolist()))
 
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Take an event."""
@@ -184,6 +227,10 @@ class RunLogSink:
     def add_values(self, columns: Columns) -> None:
         """Take rows of the table of values."""
         self._put("values", columns)
+
+    def add_histogram(self, step: int, metric: str, stat: str, edges: np.ndarray, counts: np.ndarray) -> None:
+        """Take a histogram: a row for each bin."""
+        self._put("values", histogram_columns(step, metric, stat, edges, counts))
 
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Take an event."""

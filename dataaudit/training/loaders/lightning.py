@@ -22,9 +22,11 @@ from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DistributedSampler
 
 from dataaudit.base.errors import CatchErrors, TagsError
+from dataaudit.live.sinks.tracker import TrackerSink
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS
 from dataaudit.training.loaders.ranks import Passes, agree, length_of, shuffles
+from dataaudit.training.loaders.trackers import trackers_of_lightning
 from dataaudit.training.monitor import TrainingMonitor
 
 _LOSS = "val_loss"
@@ -38,13 +40,15 @@ class AuditCallback(Callback):
         corpus: What was opened.
         options: Further ones of :class:`dataaudit.training.TrainingMonitor`: ``resume``, ``allow``, ``digests``,
             ``block_rows``, ``shift``, ``order`` (``rows`` by default where the loader shuffles its data set),
-            ``planned_tokens``, ``tokenizer``. Optimizers, scaler and schedule are the trainer's.
+            ``planned_tokens``, ``tokenizer``, ``alerts``, ``sinks`` (by default sinks for the
+            trainer's loggers; ``()``: none). Optimizers, scaler and schedule are the trainer's.
     """
 
     def __init__(self, folder: str | os.PathLike[str], corpus: Corpus, **options: Any) -> None:
         self.folder, self.corpus, self.options = Path(folder), corpus, options
         self.monitor: TrainingMonitor | None = None
         """Of the call of ``fit`` that is under way: gradient norms and your own numbers go to it."""
+        self._sinks: list[TrackerSink] = []
         self._passes = Passes(0, 1)
         self._state: dict[str, Any] | None = None
         self._ended: dict[str, Any] = {}
@@ -68,7 +72,8 @@ class AuditCallback(Callback):
         followed = {"optimizer": trainer.optimizers, "scaler": getattr(trainer.precision_plugin, "scaler", None)}
         if trainer.lr_scheduler_configs:
             followed["scheduler"] = trainer.lr_scheduler_configs[0].scheduler
-        given = {"order": "rows" if shuffles(loader) else "", **followed, **self.options}
+        self._sinks = [] if "sinks" in self.options else trackers_of_lightning(trainer)
+        given = {"order": "rows" if shuffles(loader) else "", **followed, "sinks": self._sinks, **self.options}
         if state is not None:
             given["state"] = state
         own = self._passes
@@ -140,4 +145,6 @@ class AuditCallback(Callback):
         if self.monitor is not None:
             self._ended, self._state = self.monitor.state_dict(), None
             self.monitor.close()
+            for sink in self._sinks:
+                sink.close()
             self.monitor = None

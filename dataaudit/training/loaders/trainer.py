@@ -34,10 +34,12 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
 from dataaudit.base.files import write_whole
+from dataaudit.live.sinks.tracker import TrackerSink
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS, TaggedCollator
 from dataaudit.training.loaders.ranks import Passes, agree, length_of, shuffles
 from dataaudit.training.loaders.token_tags import PER_TOKEN, PLACE
+from dataaudit.training.loaders.trackers import trackers_of_trainer
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.vitals.hooks import Hook, nothing
 
@@ -104,8 +106,9 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
         options: Further ones of :class:`dataaudit.training.TrainingMonitor`: ``resume``, ``allow``, ``digests``,
             ``block_rows``, ``shift`` (``inner`` by default, as transformers' models do), ``order`` (``rows`` by
             default where the trainer shuffles its data set, as it does unless it is told otherwise),
-            ``planned_tokens``, ``tokenizer``, ``profile_every``, ``flops``. Optimizer, scaler, schedule and losses on
-            held-out data are the trainer's.
+            ``planned_tokens``, ``tokenizer``, ``profile_every``, ``flops``, ``alerts``, ``sinks`` (by default sinks for
+            the trackers that ``report_to`` names; ``()``: none). Optimizer, scaler, schedule and losses on held-out
+            data are the trainer's.
 
     Returns:
         The same trainer.
@@ -149,6 +152,8 @@ class _Audit(Passes):
         self.output: Path | None = None
         """Folder of the trainer's checkpoints."""
         self.monitor: TrainingMonitor | None = None
+        self.sinks: list[TrackerSink] = []
+        """For what ``report_to`` names; they end with the log."""
         self.logs = 0
         """Calls of ``train`` that began a log of their own."""
         self.log = folder
@@ -169,11 +174,12 @@ class _Audit(Passes):
         """Return where the state of a rank, of this one by default, lies in a checkpoint."""
         return checkpoint / _STATE_FILE.format(rank=self.rank if rank is None else rank)
 
-    def begin(self, order: Literal["", "rows"], trainer: dict[str, Any]) -> None:
+    def begin(self, order: Literal["", "rows"], trainer: dict[str, Any], trackers: list[TrackerSink]) -> None:
         """Start the log, or go on with it; where the trainer began again within a call of ``train``, begin it again."""
         agree(self.corpus)
-        options = {"order": order, **trainer, **self.options}
         done, logs = self.end(), max(1, self.logs)
+        self.sinks = trackers
+        options = {"order": order, **trainer, "sinks": trackers, **self.options}
         if self.checkpoint is not None:
             options["state"] = self._state(self.checkpoint)
         elif done is not None:
@@ -211,6 +217,8 @@ class _Audit(Passes):
         if monitor is None:
             return None
         monitor.close()
+        for sink in self.sinks:
+            sink.close()
         return monitor.steps
 
     def take(self, outputs: Any, labels: Any) -> None:
@@ -371,7 +379,8 @@ class _Callback(TrainerCallback):
         audit, trainer = self._audit, self._trainer()
         order: Literal["", "rows"] = "rows" if shuffles(train_dataloader) and not args.ignore_data_skip else ""
         scaler = getattr(getattr(trainer, "accelerator", None), "scaler", None)
-        audit.begin(order, _trained_by(given.get("optimizer"), given.get("lr_scheduler"), scaler))
+        trackers = [] if "sinks" in audit.options else trackers_of_trainer(trainer)
+        audit.begin(order, _trained_by(given.get("optimizer"), given.get("lr_scheduler"), scaler), trackers)
         dealt = audit.ranks > 1 and not args.accelerator_config.split_batches
         audit.rows = length_of(getattr(trainer, "train_dataset", None)) if dealt else None
         self._began = float(state.epoch or 0) if audit.checkpoint is not None else 0.0

@@ -198,6 +198,7 @@ def test_the_lines_of_the_page_log_what_torchtitans_trainer_trains_on(corpus, tm
     monkeypatch.setattr(trainer, "train_step", step)
     monkeypatch.chdir(tmp_path)
     names = {"corpus": corpus}
+    pytest.importorskip("tensorboard", reason="torchtitan brings it, and the page names its sink")
     exec(block_of("docs/howto/training-loaders.md", "class AuditedTrainer"), names)  # noqa: S102
     assert text.DATASETS["audited"].loader("").column_names == ["text", "shard", "row", "source"]
     audited = names["AuditedTrainer"](None)
@@ -205,5 +206,8 @@ def test_the_lines_of_the_page_log_what_torchtitans_trainer_trains_on(corpus, tm
     for _ in range(STEPS):
         audited.train_step(stream)
     audited.monitor.close()
+    audited.sinks[0].close()
+    (events,) = (tmp_path / "tb/10").iterdir()
+    assert events.stat().st_size > 1_000
     steps = load_run(tmp_path / "runs/10").table("steps").to_pylist()
     assert [one["targets"] for one in steps] == [2 * ROWS * CONTEXT] * STEPS

@@ -1,0 +1,96 @@
+"""OLMo-core's own trainer with our callback: nothing of the training changes, its log and trackers have the loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from reading import block_of
+
+from dataaudit.runlog.reader import load_run
+from dataaudit.vitals.sinks import MemorySink
+
+torch = pytest.importorskip("torch", reason="its tensors are torch's")
+olmo_train = pytest.importorskip("olmo_core.train", reason="its trainer is what is tested")
+from olmo_core.data import (  # noqa: E402 - after the skip
+    NumpyDataLoaderConfig,
+    NumpyFSLDatasetConfig,
+    TokenizerConfig,
+)
+from olmo_core.nn.transformer import TransformerConfig  # noqa: E402
+from olmo_core.optim import AdamWConfig  # noqa: E402
+from olmo_core.train import Duration, TrainerConfig  # noqa: E402
+from olmo_core.train.callbacks import Callback  # noqa: E402
+from olmo_core.train.train_module import TransformerTrainModuleConfig  # noqa: E402
+
+from dataaudit.training.loaders.olmo_core import WatchCallback  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those of other people's libraries
+CONTEXT, STEPS = 32, 4
+
+
+class Losses(Callback):
+    """Keeps the losses that the trainer itself has."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def post_step(self):
+        self.seen.append(float(self.trainer.get_metric("train/CE loss")))
+
+
+def train(folder, *callbacks):
+    """Train a tiny model by OLMo-core's trainer; return losses and weights to the bit."""
+    folder.mkdir()
+    tokens = np.random.default_rng(0).integers(3, 256, 4096).astype(np.uint16)
+    tokens.tofile(folder / "tokens.npy")
+    own = TokenizerConfig(vocab_size=256, eos_token_id=0, pad_token_id=1)
+    given = {"paths": [str(folder / "tokens.npy")], "sequence_length": CONTEXT, "tokenizer": own}
+    dataset = NumpyFSLDatasetConfig(**given, work_dir=str(folder / "work")).build()
+    loader = NumpyDataLoaderConfig(global_batch_size=4 * CONTEXT, seed=0, num_workers=0).build(dataset)
+    torch.manual_seed(0)
+    model = TransformerConfig.llama_like(d_model=32, vocab_size=256, n_layers=2, n_heads=2).build()
+    module = TransformerTrainModuleConfig(
+        rank_microbatch_size=2 * CONTEXT, max_sequence_length=CONTEXT, optim=AdamWConfig(lr=1e-3)
+    ).build(model, device=torch.device("cpu"))
+    config = TrainerConfig(save_folder=str(folder / "out"), max_duration=Duration.steps(STEPS), device="cpu")
+    config.metrics_collect_interval = 1
+    trainer = config.build(module, loader)
+    losses = Losses()
+    for number, callback in enumerate((losses, *callbacks)):
+        trainer.add_callback(f"own{number}", callback)
+    trainer.fit()
+    return losses.seen, [item.detach().numpy().tobytes() for item in module.model.parameters()]
+
+
+def test_it_trains_as_without_us_and_log_and_sinks_have_the_loss(tmp_path):
+    sink = MemorySink()
+    without = train(tmp_path / "without")
+    found = train(tmp_path / "with", WatchCallback(tmp_path / "run", sinks=[sink], name="own"))
+    assert found == without
+    assert len(found[0]) == STEPS
+    log = load_run(tmp_path / "run")
+    steps = log.table("steps").to_pylist()
+    assert [row["user_loss"] for row in steps] == found[0]
+    assert [value for _, metric, *_, value in sink.values if metric == "train_loss_raw"] == found[0]
+    metrics = {row["metric"] for row in log.table("values").to_pylist()}
+    assert {"grad_norm", "residual_rms", "update_to_weight", "max_attn_logit"} <= metrics
+
+
+def test_the_lines_of_the_page_watch_a_run(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard", reason="the page names its sink")
+    monkeypatch.chdir(tmp_path)
+    lines = block_of("docs/howto/training-loaders.md", "WatchCallback(")
+    names = {"trainer": Added()}
+    exec(lines.replace("trainer.fit()", ""), names)  # noqa: S102 - our own page
+    train(tmp_path / "with", names["trainer"].callback)
+    names["sink"].close()
+    assert names["sink"].written["values"] > STEPS
+    assert load_run(tmp_path / "runs/11").table("steps").num_rows == STEPS
+
+
+class Added:
+    """Takes a callback in place of a trainer, which is made after it."""
+
+    def add_callback(self, _, callback):
+        self.callback = callback
