@@ -35,6 +35,7 @@ from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.handover import Handover
 from dataaudit.vitals.hooks import Mark
+from dataaudit.vitals.masters import Masters, optimizers_of
 from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metric import Column, Key
 from dataaudit.vitals.metrics import MEASUREMENTS, METRICS
@@ -47,7 +48,7 @@ from dataaudit.vitals.sharding import Sharding
 from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import in_words, summary_of
-from dataaudit.vitals.weights import FROZEN_AFTER, Weights, optimizers_of
+from dataaudit.vitals.weights import FROZEN_AFTER, Weights
 
 _WATCHED = "_dataaudit_vitals"
 _CHECKS_PARAMETERS = 16
@@ -59,7 +60,8 @@ class Vitals:
 
     Args:
         model: Not compiled yet; compile it afterwards.
-        optimizer: What updates it: one, or several (Muon and AdamW); None: weights and updates are not measured.
+        optimizer: What updates it: one, or several (Muon and AdamW), or a wrapper that holds it as ``optimizer`` and
+            moves float32 masters of the weights; None: weights and updates are not measured.
         config: What is measured, how often and how closely.
         sinks: Where values go: a :class:`dataaudit.training.TrainingMonitor`, a sink of :mod:`dataaudit.vitals.sinks`.
 
@@ -125,6 +127,7 @@ class Vitals:
             weights=self._weights,
             micro_batches=self._micro_batches,
             optimizers=optimizers,
+            masters=Masters(optimizer),
             sharding=self._sharding,
         )
         self._measurements = [kind(self._sources) for kind in MEASUREMENTS]
@@ -459,7 +462,7 @@ class Vitals:
             self._failed(type(item).__name__, trouble)
         if guarded.error is None:
             return numbers
-        return [self._hooks.activations.new_full((len(item.columns()),), torch.nan)]
+        return [item.nothing]
 
     def _add_context(self, row: torch.Tensor) -> None:
         """Write what the host needs beside the numbers: :attr:`Handover.parts` names it."""

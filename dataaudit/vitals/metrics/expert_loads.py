@@ -78,7 +78,6 @@ class ExpertLoads(Measurement):
         self._ranks, self._reported = self._sums_of_ranks(sources), False
 
     def columns(self) -> list[Column]:
-        """Return a column for each statistic and router, then one for each expert."""
         routers = self.sources.hooks.routers.found
         return [
             *(
@@ -132,7 +131,6 @@ class ExpertLoads(Measurement):
         values[at:] = np.concatenate([loads for _, loads in windows])
 
     def why_not(self) -> str | None:
-        """Return that there is no router."""
         return self.sources.hooks.routers.why_none()
 
     def gaps(self) -> dict[str, str]:
@@ -140,7 +138,6 @@ class ExpertLoads(Measurement):
         return {"moe_dead_experts": self._ranks.why} if self._ranks is not None and self._ranks.why else {}
 
     def close(self) -> None:
-        """End the sums over ranks."""
         if self._ranks is not None:
             self._ranks.close()
 

@@ -31,7 +31,6 @@ class GradientNoise(Measurement):
     )
 
     def columns(self) -> list[Column]:
-        """Return a column for each statistic."""
         return [Column(metric, -1, -1, stat) for metric, stat in STATS]
 
     def values(self) -> list[torch.Tensor]:
@@ -41,7 +40,6 @@ class GradientNoise(Measurement):
         return [self.sources.hooks.activations.new_full((len(STATS),), float("nan")) if noise is None else noise]
 
     def why_not(self) -> str | None:
-        """Return why gradients of micro-batches cannot be told apart."""
         from dataaudit.vitals.micro_batches import why_not
 
         return why_not(self.sources.sharding)
@@ -62,11 +60,9 @@ class GradientNoise(Measurement):
         return found | ({"direction_consistency": batches.reduced} if batches is not None and batches.reduced else {})
 
     def state(self) -> dict[str, Any]:
-        """Return the averages of the noise scale."""
         batches = self.sources.micro_batches
         return {"noise": None if batches is None else batches.scale.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         if self.sources.micro_batches is not None and state["noise"] is not None:
             self.sources.micro_batches.scale.load_state_dict(state["noise"])

@@ -58,7 +58,6 @@ class GradientSpikes(Measurement):
         self._nothing = sources.hooks.activations.new_full((1,), math.nan)
 
     def columns(self) -> list[Column]:
-        """Return one column."""
         return [Column("gradient_spike_score", -1, -1, "ratio")]
 
     def values(self) -> list[torch.Tensor]:
@@ -70,15 +69,12 @@ class GradientSpikes(Measurement):
         values[0] = self._score.see(context.gradient_norm, context.loss_scale)
 
     def why_not(self) -> str | None:
-        """Return why the gradient's norm is not known."""
         from dataaudit.vitals.micro_batches import why_not
 
         return why_not(self.sources.sharding) if self.sources.optimizers else "no optimizer was given"
 
     def state(self) -> dict[str, Any]:
-        """Return what the score remembers."""
         return {"spikes": [self._score.norms, self._score.average, self._score.scale]}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self._score.norms, self._score.average, self._score.scale = state["spikes"]

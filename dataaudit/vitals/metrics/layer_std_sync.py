@@ -54,7 +54,6 @@ class LayerStdSync(Measurement):
         self._step = 0
 
     def columns(self) -> list[Column]:
-        """Return one column."""
         return [Column("layer_std_sync", -1, -1, "correlation")]
 
     def values(self) -> list[torch.Tensor]:
@@ -80,19 +79,16 @@ class LayerStdSync(Measurement):
             self._rounds = []
 
     def why_not(self) -> str | None:
-        """Return why standard deviations of several layers are not measured."""
         if not self.sources.optimizers:
             return "no optimizer was given"
         return None if len(self._layers) > 1 else "fewer than two layers train"
 
     def state(self) -> dict[str, Any]:
-        """Return the rounds of the window that is open, -1 where a layer is not measured yet."""
         return {
             "sync": {"step": self._step, "rounds": [np.nan_to_num(item, nan=-1.0).tolist() for item in self._rounds]}
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self._step = int(state["sync"]["step"])
         rounds = [np.array(item, np.float64) for item in state["sync"]["rounds"]]
         self._rounds = [np.where(item < 0, np.nan, item) for item in rounds]

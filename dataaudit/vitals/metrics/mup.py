@@ -57,7 +57,6 @@ class MuPCheck(Measurement):
         self._nothing = sources.hooks.activations.new_full((len(_STATS),), math.nan)
 
     def columns(self) -> list[Column]:
-        """Return columns of the whole model."""
         return [Column(metric, -1, -1, stat) for metric, stat in _STATS]
 
     def values(self) -> list[torch.Tensor]:
@@ -91,7 +90,6 @@ class MuPCheck(Measurement):
         values[4:] = growth, _exponent(growth, declared.growth, deeper)
 
     def why_not(self) -> str | None:
-        """Return that no base is declared, or what of the model is not known."""
         if self.sources.config.mup is None:
             return "no base is declared: VitalsConfig(mup=MuP(width=..., depth=...))"
         if not self._width:
@@ -99,11 +97,9 @@ class MuPCheck(Measurement):
         return None if self._scales else "no matrix of a layer says what goes in and out"
 
     def state(self) -> dict[str, Any]:
-        """Return the newest ratios."""
         return {"mup": [[at, float(ratio)] for at, ratio in self._ratios.items()]}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self._ratios = {int(at): float(ratio) for at, ratio in state["mup"]}
 
 

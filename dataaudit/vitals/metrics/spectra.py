@@ -111,7 +111,6 @@ class Spectra(Measurement):
         self._failed = ""
 
     def columns(self) -> list[Column]:
-        """Return a column for each number and matrix, for which of its matrices a tensor showed, and for each layer."""
         own = self._matrices
         return [
             *(Column(name, item.layer, -1, item.name) for name in self.NAMES for item in own),
@@ -217,7 +216,6 @@ class Spectra(Measurement):
         return found
 
     def why_not(self) -> str | None:
-        """Return why no matrix can be measured."""
         if self._numbers.device.type == "mps":
             return "the device has no float64"
         return None if self._matrices else "; ".join(self._left_out) or "no weight is a matrix"
@@ -228,14 +226,12 @@ class Spectra(Measurement):
         return dict.fromkeys(self.NAMES[3:], why) if why and self._matrices else {}
 
     def state(self) -> dict[str, Any]:
-        """Return turns, the vectors as text, and the newest numbers."""
         vectors = [base64.b64encode(item.cpu().numpy().tobytes()).decode() for item in self._vectors]
         newest = np.nan_to_num(self._newest, nan=_NONE).tolist()
         turns = [self._turns, self._grams, self._rest, self._reported]
         return {"spectra": {"turns": turns, "vectors": vectors, "newest": newest}}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         import torch
 
         own = state["spectra"]
@@ -246,6 +242,5 @@ class Spectra(Measurement):
         self._newest = np.where(newest == _NONE, np.nan, newest)
 
     def close(self) -> None:
-        """End the thread."""
         if self._work is not None:
             self._work.close()

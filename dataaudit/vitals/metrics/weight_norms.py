@@ -53,7 +53,6 @@ class WeightNorms(Measurement):
     )
 
     def columns(self) -> list[Column]:
-        """Return a column for each statistic and layer; what lies outside of layers is ``others``."""
         layers = [layer for layer, _ in self.sources.weights.groups]
         return [Column(metric, layer, -1, _stat(stat, layer)) for metric, stat in STATS for layer in layers]
 
@@ -62,15 +61,14 @@ class WeightNorms(Measurement):
         return [self.sources.weights.finish().flatten()]
 
     def why_not(self) -> str | None:
-        """Return that no optimizer was given."""
-        return None if self.sources.optimizers else "no optimizer was given"
+        if not self.sources.optimizers:
+            return "no optimizer was given"
+        return None if self.sources.weights.groups else "the optimizer moves masters, and no weight of the model itself"
 
     def state(self) -> dict[str, Any]:
-        """Return which parameters were zero when training began."""
         return {"zeros": self.sources.weights.zeros}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self.sources.weights.mark_zeros(state["zeros"])
 
 
