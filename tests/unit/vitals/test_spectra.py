@@ -295,8 +295,8 @@ def test_odd_weights_are_taken_right_or_left_out_with_a_reason(monkeypatch):
     sink, _ = looked(model, range(1, 30), mapping=made.MAPPING)
     said = {detail["what"]: detail for _, kind, detail in sink.events if kind == "no_value"}
     assert said["spectra"]["why"] == "it has 4 dimensions"
-    assert said["singular_entropy, ht_sr_alpha, ht_sr_distance"]["layers"] == [-1, 0, 1]
-    assert "embedding" in said["singular_entropy, ht_sr_alpha, ht_sr_distance"]["why"]
+    assert said["singular_entropy, ht_sr_alpha, ht_sr_distance, ht_sr_error"]["layers"] == [-1, 0, 1]
+    assert "embedding" in said["singular_entropy, ht_sr_alpha, ht_sr_distance, ht_sr_error"]["why"]
     assert {row[4] for row in sink.values if row[1] == "singular_entropy"} == {"conv", "least"}
     assert sum(detail["what"] == "spectra" for _, kind, detail in sink.events if kind == "no_value") == 1
 
