@@ -145,7 +145,7 @@ class Routers:
     def site(self, row: int, recorder: Recorder, number: int) -> RouterSite:
         """Return the site of a router."""
         own = self.found[row]
-        named = {"layer": own.layer, "part": "router", "router": own, "sources": self.sources}
+        named: dict[str, Any] = {"layer": own.layer, "part": "router", "router": own, "sources": self.sources}
         return RouterSite(recorder=recorder, number=number, index=row, **named)
 
     def see(self, site: RouterSite, output: object) -> None:

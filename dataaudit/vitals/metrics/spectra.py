@@ -10,7 +10,7 @@ import numpy as np
 
 from dataaudit.base.statistics import Floats
 from dataaudit.vitals.measurement import Arrived, Measurement, Sources
-from dataaudit.vitals.metric import ALL, Column, Metric, Threshold
+from dataaudit.vitals.metric import ALL, Column, Metric, Rule, Threshold
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ _WHOLE = (
 
 
 def _metric(name: str, stat: str, fold: float, title: str, flops: str) -> Metric:
-    rules = {"fold": ALL}
+    rules: dict[Rule, frozenset[str]] = {"fold": ALL}
     return Metric(name, _TRENDS, estimates=frozenset({stat}), rules=rules, fold=fold, chart=(stat, title), flops=flops)
 
 

@@ -299,19 +299,38 @@ def test_what_a_capacity_drops_is_known():
     assert "moe_drop_rate" in warned
 
 
-def test_a_capacity_of_a_forward_pass_and_one_that_is_not_known():
+def ceils(self, tokens):
+    return math.ceil(tokens)
+
+
+def cuts(self, tokens):
+    return int(tokens)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rounds", "room"),
+    [
+        ({"capacity": 10}, None, 10),
+        ({"capacity_factor": 0.52}, ceils, 10),  # 48 tokens, two choices each, five experts: 9.98
+        ({"moe_expert_capacity_factor": 0.52}, cuts, 9),
+        ({"capacity_factor": 0.1, "min_capacity": 8}, None, 8),
+        ({"capacity_factor": 0.52, "drop_tokens": False}, None, None),
+    ],
+)
+def test_what_is_beyond_a_capacity_or_a_factor_of_the_even_share_is_dropped(settings, rounds, room, monkeypatch):
     model = experts.model_of("mapped")
+    if rounds is not None:  # the code of a block says how it rounds
+        monkeypatch.setattr(experts.MoE, "room", rounds, raising=False)
     for block in model.blocks:
-        block.moe.capacity = 10
-    seen, _, _ = run(model, config_of("mapped"), 1)
+        vars(block.moe).update(settings)
+    seen, _, vitals = run(model, config_of("mapped"), 1)
+    if room is None:
+        assert vitals.summary()["metrics"]["moe_drop_rate"].startswith("not_applicable: no router has a capacity")
+        return
     for layer, own in experts.reference(model, "mapped", [made.batch_of(1)]).items():
-        over = sum(max(0, count - 10) for count in own["counts"]) / sum(own["counts"])
+        over = sum(max(0, count - room) for count in own["counts"]) / sum(own["counts"])
         assert seen["moe_drop_rate", "share", 1, layer, -1] == pytest.approx(over, rel=1e-6)
         assert over > 0
-    model = experts.model_of("mapped")
-    model.blocks[0].moe.capacity_factor = 1.25
-    with Vitals(model, None, config_of("mapped")) as vitals:
-        assert "follows from a factor" in vitals.summary()["metrics"]["moe_drop_rate"]
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mapped"])

@@ -95,12 +95,12 @@ def test_a_singular_value_lies_within_the_bound_and_the_estimate_is_never_above(
     assert max(tight) > 0.05  # from a cold vector it is wide
 
 
-def looked(model, steps, *, config=None, sink=None, before=None, state=None, work=None, **given):
+def looked(model, steps, *, config=None, sink=None, before=None, state=None, work=None, lr=1e-3, **given):
     """Train with spectra alone; return the sink, and the vitals' state."""
     sink = sink or MemorySink()
     mapping = made.MAPPING if isinstance(model, made.Mapped) else None
     names = {"interval": 1, "adapt": False, "measure": ("spectra",), "escalate": 0, "mapping": mapping, **given}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     with Vitals(model, optimizer, config or VitalsConfig(**names), [sink]) as vitals:
         own = next(item for item in vitals._measurements if isinstance(item, Spectra))
         if work is not None:
@@ -221,11 +221,7 @@ def test_a_checkpoint_goes_on_with_the_same_turns_and_vectors():
         with Vitals(model, optimizer, config, [parts]) as vitals:
             if state is not None:
                 vitals.load_state_dict(state)
-            for step in steps:
-                with vitals.step():
-                    made.loss_of(model, step).backward()
-                    optimizer.step()
-                    optimizer.zero_grad()
+            made.go(vitals, model, steps, optimizer)
             state = json.loads(json.dumps(vitals.state_dict()))
     assert whole.values == parts.values
     unseen = [[row for row in sink.events if row[1] == "no_value"] for sink in (whole, parts)]
@@ -267,6 +263,26 @@ def test_a_matrix_that_breaks_is_named(fault, metric, where):
     assert min(step for step, _ in alarms) > 241
     named = {(detail["layer"], detail["stat"]) for _, detail in alarms if detail["metric"] == metric}
     assert named == {where}
+
+
+@pytest.mark.parametrize("heavy", [True, False])
+def test_a_tail_is_called_heavy_by_the_upper_end_of_a_law_that_fits(heavy):
+    """An exponent of 1.4 is; squares of singular values in two groups have an exponent below 2 and no law."""
+    model, draw = made.model_of("mapped"), np.random.default_rng(1)
+    squares = (1 - draw.random(64)) ** (-1 / 0.4) if heavy else np.geomspace(1e-3, 1, 64) ** 0.5
+    left, _, right = torch.linalg.svd(model.blocks[0].attention.qkv.weight.detach(), full_matrices=False)
+    with torch.no_grad():
+        model.blocks[0].attention.qkv.weight.copy_(left * torch.from_numpy(squares**0.5).float() @ right)
+    sink, _ = looked(model, range(1, 40), lr=0.0)
+    raised = {
+        (detail["layer"], detail["stat"], detail["severity"]) for _, kind, detail in sink.events if kind == "warning"
+    }
+    assert raised == ({(0, "upper", 3)} if heavy else set())
+    found = {row[1:5]: row[5] for row in sink.values if row[0] > 20}
+    assert found["ht_sr_alpha", 0, -1, "attention.qkv"] < 2
+    if heavy:
+        alpha, error = (found[name, 0, -1, "attention.qkv"] for name in ("ht_sr_alpha", "ht_sr_error"))
+        assert found["ht_sr_alpha", 0, -1, "upper"] == pytest.approx(alpha + 2.5 * error)
 
 
 class Odd(made.Mapped):

@@ -176,29 +176,26 @@ def test_copies_take_as_much_memory_as_is_allowed(monkeypatch, mapped):
     assert list(rows_of(sink)) == [(4, 0), (7, 1), (10, 0)]
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_weights_in_bfloat16_are_compared_by_their_masters_or_not_at_all(apart):
-    def losses(optimizer_of, steps=5):
-        model, sink, weights = made.model_of("mapped").bfloat16(), MemorySink(), {}
-        optimizer = optimizer_of(model)
-        with Vitals(model, optimizer, settings(model), [sink]) as vitals:
-            state = vitals.summary()["metrics"]["qk_first_order_entropy"]
-            train(model, vitals, optimizer, range(1, steps + 1), lambda step: weights.setdefault(step, keep(optimizer)))
-        return state, rows_of(sink), weights
-
-    def keep(optimizer):
-        masters = getattr(optimizer, "param_groups_master", None)
-        return [item.clone() for item in masters[0]["params"]] if masters else None
-
-    state, found, _ = losses(lambda model: torch.optim.AdamW(model.parameters(), lr=1e-3))
-    assert state.startswith("not_applicable: weights below float32 without float32 masters")
-    assert not found
-    state, found, weights = losses(lambda model: explicit.Masters(model.parameters(), lr=1e-2, apart=apart))
-    assert state == "ok"
-    names = [name for name, _ in made.model_of("mapped").named_parameters()]
-    at = names.index("blocks.0.attention.qkv.weight")
-    moved = (weights[4][at] - weights[1][at])[: made.WIDTH]
-    power = found[4, 0]["delta_w_entropy", -1, "query_power"]
+@pytest.mark.parametrize("kind", [None, *explicit.KINDS])
+def test_weights_in_bfloat16_are_compared_by_their_masters_or_not_at_all(kind):
+    model, sink, weights = made.model_of("mapped").bfloat16(), MemorySink(), {}
+    if kind is None:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    else:
+        optimizer = explicit.KINDS[kind](model.parameters(), 1e-2, kind)
+    at = [name for name, _ in model.named_parameters()].index("blocks.0.attention.qkv.weight")
+    with Vitals(model, optimizer, settings(model, measure=("updates", "weights")), [sink]) as vitals:
+        states = vitals.summary()["metrics"]
+        if kind is None:
+            assert states["qk_first_order_entropy"].startswith("not_applicable: weights below float32 without float32")
+            return
+        assert states["qk_first_order_entropy"] == "ok"
+        wrapped = explicit.KINDS[kind] is explicit.Wrapper
+        assert (states["grad_norm"] != "ok") == wrapped  # what moves no weight of the model has no norms of them
+        train(model, vitals, optimizer, range(1, 6), lambda step: weights.update({step: optimizer.masters[at].clone()}))
+        assert not vitals.failures
+    moved = (weights[4] - weights[1])[: made.WIDTH]
+    power = rows_of(sink)[4, 0]["delta_w_entropy", -1, "query_power"]
     assert power == pytest.approx(moved.double().square().sum().item(), rel=1e-5)
 
 

@@ -223,9 +223,7 @@ def test_dead_units_are_counted_over_the_window():
             model.model.layers[layer].mlp.up_proj.weight[:dead] = 0
     sink = MemorySink()
     with Vitals(model, None, VitalsConfig(window=3, adapt=False), [sink]) as vitals:
-        for step in range(5):
-            with vitals.step():
-                made.loss_of(model, step)
+        made.go(vitals, model, range(5))
     assert [(row[0], row[2], row[5]) for row in sink.values if row[1] == "dead_neuron_count"] == [(3, 0, 3), (3, 1, 11)]
 
 
@@ -512,19 +510,13 @@ def test_a_checkpoint_goes_on_where_it_was():
     config = VitalsConfig(healthy=(1, 40), interval=4, adapt=False, escalate=0)
     whole, parts = MemorySink(), MemorySink()
     with Vitals(model, None, config, [whole]) as vitals:
-        for step in range(1, 61):
-            with vitals.step():
-                made.loss_of(model, step)
+        made.go(vitals, model, range(1, 61))
     with Vitals(model, None, config, [parts]) as vitals:
-        for step in range(1, 31):
-            with vitals.step():
-                made.loss_of(model, step)
+        made.go(vitals, model, range(1, 31))
         state = json.loads(json.dumps(vitals.state_dict()))
     with Vitals(model, None, config, [parts]) as vitals:
         vitals.load_state_dict(state)
-        for step in range(31, 61):
-            with vitals.step():
-                made.loss_of(model, step)
+        made.go(vitals, model, range(31, 61))
     assert whole.values == parts.values
     quiet = {"vitals", "coverage"}  # each of the two ends by saying how much is judged
     assert [one for one in whole.events if one[1] not in quiet] == [one for one in parts.events if one[1] not in quiet]
@@ -677,9 +669,7 @@ class Broken(MemorySink):
 def test_a_sink_that_fails_does_not_end_the_run(caplog):
     model, sink = model_of("llama"), MemorySink()
     vitals = Vitals(model, None, VitalsConfig(interval=1, adapt=False), [Broken(), sink])
-    for step in range(1, 4):
-        with vitals.step():
-            made.loss_of(model, step)
+    made.go(vitals, model, range(1, 4))
     vitals.close()
     assert {row[0] for row in sink.values} == {1, 2, 3}
     assert vitals.lost == 3

@@ -76,11 +76,7 @@ def test_what_was_zero_at_the_beginning_counts_as_vectors_and_still_does_after_a
 
     def train(vitals, steps):
         vitals.escalate(40)
-        for step in steps:
-            with vitals.step():
-                made.loss_of(model, step).backward()
-                optimizer.step()
-                optimizer.zero_grad()
+        made.go(vitals, model, steps, optimizer)
 
     sinks = MemorySink(), MemorySink()
     with Vitals(model, optimizer, settings(), [sinks[0]]) as vitals:

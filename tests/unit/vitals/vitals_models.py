@@ -178,6 +178,17 @@ def train(model, *, backend=None, watched=True, steps=3, micro_batches=2, config
     return [*kept, *(one.detach() for one in model.parameters()), torch.get_rng_state()], sink
 
 
+def go(vitals, model, steps, *optimizers):
+    """Take steps within vitals: forward passes, and training where there is an optimizer."""
+    for step in steps:
+        with vitals.step():
+            loss = loss_of(model, step)
+            for own in optimizers:
+                loss.backward()
+                own.step()
+                own.zero_grad()
+
+
 def same(one, two):
     """Tell whether everything has the same bits."""
     return len(one) == len(two) and all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
