@@ -21,14 +21,7 @@ from typing import Any
 import torch
 
 from dataaudit.base.errors import CatchErrors
-from dataaudit.vitals.attention import (
-    ROW_STATS,
-    Scores,
-    attention_rows,
-    head_statistics,
-    rows_of_logits,
-    sample_rows,
-)
+from dataaudit.vitals.attention import ROW_STATS, Scores, attention_rows, head_statistics, rows_of_logits, sample_rows
 from dataaudit.vitals.attention_pass import PASS_STATS, attention_pass, by_kernel, pass_statistics, why_no_pass
 from dataaudit.vitals.norms import norm
 

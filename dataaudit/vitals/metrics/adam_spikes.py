@@ -41,7 +41,7 @@ class AdamSpikes(Measurement):
 
         self._open = False
         self._groups = sources.weights.groups
-        self._counts = sources.hooks.activations.new_full((len(self._groups),), float("nan"))
+        self._counts = sources.empty(len(self._groups))
         adams = [item for item in sources.optimizers if is_adam(item)]
         owned = (each for own in adams for group in own.param_groups for each in group["params"])
         self._sharded = why_not(owned, "second moments are read where they lie whole")

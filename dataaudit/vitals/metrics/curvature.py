@@ -35,7 +35,7 @@ class Curvature(Measurement):
         from dataaudit.vitals.structure import parameters_of
 
         self._groups = parameters_of(sources.structure, sources.model)
-        self._nothing = sources.hooks.activations.new_full((3, 1 + len(self._groups)), float("nan"))
+        self._nothing = sources.empty(3, 1 + len(self._groups))
         self._numbers, self._last = self._nothing, float("-inf")
         self.sharded = why_not(sources.model.parameters(), "its vectors are drawn for whole parameters")
         self.why = self.sharded or "vitals.curvature(loss_of, batch) was not called"

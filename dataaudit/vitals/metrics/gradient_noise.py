@@ -37,7 +37,7 @@ class GradientNoise(Measurement):
         """Return a step's noise, NaN where micro-batches were not told apart."""
         batches = self.sources.micro_batches
         noise = None if batches is None else batches.finish()
-        return [self.sources.hooks.activations.new_full((len(STATS),), float("nan")) if noise is None else noise]
+        return [self.nothing if noise is None else noise]
 
     def why_not(self) -> str | None:
         from dataaudit.vitals.micro_batches import why_not

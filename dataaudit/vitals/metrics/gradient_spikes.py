@@ -11,7 +11,7 @@ from dataaudit.vitals.measurement import Arrived, Measurement, Sources
 from dataaudit.vitals.metric import Column, Metric, Threshold
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 class SpikeScore:
@@ -55,14 +55,9 @@ class GradientSpikes(Measurement):
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
         self._score = SpikeScore()
-        self._nothing = sources.hooks.activations.new_full((1,), math.nan)
 
     def columns(self) -> list[Column]:
         return [Column("gradient_spike_score", -1, -1, "ratio")]
-
-    def values(self) -> list[torch.Tensor]:
-        """Return nothing yet."""
-        return [self._nothing]
 
     def arrived(self, values: Floats, context: Arrived) -> None:
         """Write the score."""

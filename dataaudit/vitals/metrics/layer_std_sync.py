@@ -13,7 +13,7 @@ from dataaudit.vitals.measurement import Arrived, Measurement, Sources
 from dataaudit.vitals.metric import Column, Metric
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 WINDOW = 32
 """Rounds through all layers, whose paths are compared; the next window begins after the last of them."""
@@ -47,7 +47,6 @@ class LayerStdSync(Measurement):
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
         self._layers = [layer for layer, _ in sources.weights.groups if layer >= 0]
-        self._nothing = sources.hooks.activations.new_full((1,), math.nan)
         self._at: list[int] = []
         self._rounds: list[Floats] = []
         """float64[2, layers]: step and value of each layer, NaN in the round that is open."""
@@ -55,10 +54,6 @@ class LayerStdSync(Measurement):
 
     def columns(self) -> list[Column]:
         return [Column("layer_std_sync", -1, -1, "correlation")]
-
-    def values(self) -> list[torch.Tensor]:
-        """Return nothing yet."""
-        return [self._nothing]
 
     def arrived(self, values: Floats, context: Arrived) -> None:
         """Add the values of the step; write the correlation where the window is full."""

@@ -303,14 +303,3 @@ def test_spikes_are_of_the_parameters_that_an_adam_owns_and_an_update_outside_of
         adam.step()
         adam.step()
     assert not own.failures
-
-
-def test_series_are_judged_and_drawn():
-    from dataaudit.vitals.metrics import charts, declared, how_judged
-
-    ways = {"attn_sink_share": "entropy", "q_norm": "log", "k_norm": "log", "activation_kurtosis": "log"}
-    assert {name: how_judged(name, declared(name).chart[0]) for name in ways} == ways
-    assert how_judged("massive_activation", "ratio") == "a fixed rule holds for it"
-    assert how_judged("spam_spike_count", "all") == "share"
-    drawn = {name for heads in (False, True) for name, *_ in charts(of_heads=heads)}
-    assert {*ways, "massive_activation", "spam_spike_count", "curvature_trace_est"} <= drawn

@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch", reason="vitals are of torch")
 pytest.importorskip("transformers", minversion="5", reason="its models are of transformers 5")
 
 import expert_models as experts  # noqa: E402
-import test_no_waiting as waiting  # noqa: E402
 import vitals_models as made  # noqa: E402
 
 from dataaudit.base.errors import ConfigError  # noqa: E402
@@ -101,14 +100,6 @@ def test_every_family_is_as_a_slow_reference_says(family, backend):
     assert states["router_weight_similarity"] == states["moe_util_entropy"] == "ok"
 
 
-@pytest.mark.parametrize(("family", "backend"), [("qwen3_moe", None), ("mapped", None), ("mapped", "aot_eager")])
-def test_training_has_the_same_bits(family, backend):
-    plain, _ = made.train(experts.model_of(family), watched=False, backend=backend)
-    looked, sink = made.train(experts.model_of(family), backend=backend, config=config_of(family))
-    assert made.same(plain, looked)
-    assert any(row[1] == "moe_util_entropy" for row in sink.values)
-
-
 def test_measuring_moves_without_compiling_again():
     torch._dynamo.reset()
     model = experts.model_of("mapped")
@@ -141,33 +132,6 @@ def test_what_checkpointing_runs_again_is_not_counted_again(family):
         assert seen["moe_util_entropy", "normalised", 1, layer, -1] == pytest.approx(
             true[layer]["moe_util_entropy", "normalised"], rel=1e-5
         )
-
-
-@pytest.mark.parametrize("family", ["olmoe", "mapped"])
-def test_a_step_asks_for_no_value(family, monkeypatch):
-    monkeypatch.setitem(waiting.BODIES, "dataaudit::router", routers.see_router._init_fn)
-
-    def steps(*, watched):
-        model = experts.model_of(family)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        vitals = Vitals(model, optimizer, config_of(family, window=2, interval=3), [MemorySink()]) if watched else None
-        ids = torch.arange(2)
-        with waiting.Count() as count, count.host:
-            for step in range(1, 7):
-                if vitals is None:
-                    waiting.update(model, optimizer, step)
-                    continue
-                with vitals.step():
-                    vitals.log_sources(ids, 2)
-                    waiting.update(model, optimizer, step)
-        if vitals is not None:
-            vitals.close()
-        count.asked += count.host.copied
-        return count
-
-    plain, looked = steps(watched=False), steps(watched=True)
-    assert looked.asked == plain.asked
-    assert looked.ours["dataaudit::router"] == 6 * 2 * made.LAYERS
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="gradients are of torch")
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 from vitals_models import NoWaiting, leave  # noqa: E402
 
-from dataaudit.vitals.adam_proxy import gsnr_adam_proxy  # noqa: E402
+from dataaudit.vitals.adam_proxy import proxy_of_sums, sums_of_moments  # noqa: E402
 from dataaudit.vitals.micro_batches import (  # noqa: E402
     GradientNorms,
     NoiseScale,
@@ -158,7 +158,8 @@ def test_the_proxy_of_adam():
         optimizer.step()
         state = optimizer.state[weights]
         with NoWaiting():
-            found = gsnr_adam_proxy([state["exp_avg"]], [state["exp_avg_sq"]], state["step"], (0.9, 0.99))
+            sums = sums_of_moments([state["exp_avg"]], [state["exp_avg_sq"]])
+            found = proxy_of_sums(sums, state["step"], (0.9, 0.99))
         assert found.isnan() if step == 0 else abs(found.item() - 0.25) < 0.02, (step, found)
 
 
@@ -209,7 +210,7 @@ COMPILED = [
         (backend, kind)
         for backend in (None, "eager", "aot_eager", *thinned(["inductor"], few=[]))
         for kind in (None, "saved")
-    ),
+    )
 ]
 
 

@@ -157,17 +157,6 @@ def test_every_matrix_has_its_turn_and_its_numbers_are_true(family):
     assert {row[2] for row in whole} == set(range(made.LAYERS))
 
 
-def test_training_is_the_same_to_the_bit():
-    for family in ("mixtral", "mapped"):
-        config = VitalsConfig(
-            interval=2, adapt=False, measure=("spectra",), mapping=made.MAPPING if family == "mapped" else None
-        )
-        plain, _ = made.train(made.model_of(family), watched=False, steps=6)
-        watched, sink = made.train(made.model_of(family), steps=6, config=config)
-        assert made.same(plain, watched)
-        assert any(row[1] == "ht_sr_alpha" for row in sink.values)
-
-
 def test_results_that_come_late_are_of_a_later_step_and_one_gram_is_solved_at_a_time(monkeypatch):
     """A host with a thread, as beside a GPU, that needs 30 ms for a Gram: steps go on in between."""
     model, running, at_once, threads = made.model_of("llama"), [], [], set()
@@ -208,24 +197,6 @@ def test_a_failure_on_the_host_is_a_reason_and_not_the_end(monkeypatch):
     assert not any(row[1] == "singular_entropy" for row in sink.values)
     coverage = sink.events[-1][2]["metrics"]
     assert "LinAlgError" in coverage["singular_entropy"]["why"]
-
-
-def test_a_checkpoint_goes_on_with_the_same_turns_and_vectors():
-    whole, parts = MemorySink(), MemorySink()
-    looked(made.model_of("mixtral"), range(1, 61), sink=whole)
-    model = made.model_of("mixtral")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    config = VitalsConfig(interval=1, adapt=False, measure=("spectra",), escalate=0)
-    state = None
-    for steps in (range(1, 31), range(31, 61)):
-        with Vitals(model, optimizer, config, [parts]) as vitals:
-            if state is not None:
-                vitals.load_state_dict(state)
-            made.go(vitals, model, steps, optimizer)
-            state = json.loads(json.dumps(vitals.state_dict()))
-    assert whole.values == parts.values
-    unseen = [[row for row in sink.events if row[1] == "no_value"] for sink in (whole, parts)]
-    assert unseen[0] == unseen[1]
 
 
 def times_three(model):

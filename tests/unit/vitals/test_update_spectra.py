@@ -13,7 +13,6 @@ import vitals_models as made  # noqa: E402
 
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import MemorySink, Vitals, VitalsConfig, update_spectra  # noqa: E402
-from dataaudit.vitals.metrics import charts, how_judged  # noqa: E402
 from dataaudit.vitals.metrics import update_spectra as metric  # noqa: E402
 from dataaudit.vitals.projections import projections_of  # noqa: E402
 from dataaudit.vitals.structure import find  # noqa: E402
@@ -92,23 +91,6 @@ def test_a_small_update_beside_large_weights_is_as_exact():
     for order, values in zip(("first", "second"), found.reshape(2, 2), strict=True):
         for head in range(2):
             assert values[head] == pytest.approx(true[f"qk_{order}_order_entropy", head, "exp"], rel=1e-9)
-
-
-def test_training_is_the_same_to_the_bit():
-    for family, backend in (("llama", None), ("mapped", None), ("mapped", "aot_eager")):
-        config = settings(made.model_of(family))
-        plain, _ = made.train(made.model_of(family), backend=backend, watched=False, steps=5)
-        seen, sink = made.train(made.model_of(family), backend=backend, config=config, steps=5)
-        assert made.same(plain, seen)
-        assert rows_of(sink)
-
-
-def test_nothing_waits_for_a_device(mapped):
-    model, _, sink = mapped
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    with Vitals(model, optimizer, settings(model), [sink]) as vitals, made.NoWaiting():
-        train(model, vitals, optimizer, range(1, 6))
-    assert len(rows_of(sink)) == 2
 
 
 def test_gram_matrices_are_made_on_a_device_that_is_not_there():
@@ -325,10 +307,3 @@ def test_a_biased_error_in_updates_of_queries_lowers_the_entropies_and_an_unbias
     healthy, biased, unbiased = (np.array(mean(kind)) for kind in ("", "biased", "unbiased"))
     assert (biased < 0.5 * healthy).all()
     assert (unbiased > 0.9 * healthy).all()
-
-
-def test_the_page_draws_the_first_order_among_heads_and_entropies_alone_are_judged():
-    assert how_judged("qk_second_order_entropy", "exp") == how_judged("delta_w_entropy", "key") == "log"
-    assert how_judged("delta_w_entropy", "query_power") == "another statistic of the metric is judged"
-    assert "qk_first_order_entropy" in {name for name, _, _ in charts(of_heads=True)}
-    assert "delta_w_entropy" in {name for name, _, _ in charts(of_heads=False)}

@@ -159,7 +159,7 @@ def train(model, *, backend=None, watched=True, steps=3, micro_batches=2, config
     sink, vitals = MemorySink(), None
     if watched:
         mapping = MAPPING if isinstance(model, Mapped) else None
-        config = config or VitalsConfig(interval=2, micro_batches=2, mapping=mapping, adapt=False)
+        config = config or VitalsConfig(interval=2, micro_batches=2, mapping=mapping, adapt=False, delta=1)
         vitals = Vitals(model, optimizer, config, [sink])
     run = model if backend is None else torch.compile(model, backend=backend)
     kept = []
