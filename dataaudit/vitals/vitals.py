@@ -42,6 +42,7 @@ from dataaudit.vitals.metrics import MEASUREMENTS, METRICS
 from dataaudit.vitals.metrics.curvature import Curvature
 from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.model_hooks import ModelHooks
+from dataaudit.vitals.ranks import ranks
 from dataaudit.vitals.replicas import Tying, compared
 from dataaudit.vitals.routers import find_routers
 from dataaudit.vitals.sharding import Sharding
@@ -276,12 +277,10 @@ class Vitals:
         Raises:
             ConfigError: A step is open, or an argument is out of range.
         """
-        distributed = torch.distributed
-        ranks = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
         for wrong, why in (
             (self._open, "a step is open: call it before or after `with vitals.step():`"),
             (vectors < 2, f"vectors: expected 2 or more, found {vectors}"),
-            (ranks > 1 and minutes > 0, "minutes: clocks of several ranks differ, expected 0"),
+            (ranks() > 1 and minutes > 0, "minutes: clocks of several ranks differ, expected 0"),
         ):
             if wrong:
                 raise ConfigError(f"vitals: curvature: {why}")

@@ -10,11 +10,11 @@ SIZES = {
     "vocab_size": made.VOCAB,
     "hidden_size": made.WIDTH,
     "num_hidden_layers": made.LAYERS,
+    "use_cache": False,
     "num_attention_heads": made.HEADS,
     "pad_token_id": 0,
     "bos_token_id": 0,
     "eos_token_id": 0,
-    "use_cache": False,
 }
 OWN = {
     "phi3": ("Phi3", {"intermediate_size": 96, "num_key_value_heads": 2}),

@@ -1,7 +1,6 @@
 """Routers of experts: every family against a slow reference, and what goes wrong in them is named."""
 
 import math
-import socket
 import time
 
 import pytest
@@ -383,17 +382,7 @@ def worker(rank, port, queue):
 
 
 def test_windows_of_two_ranks_are_summed_and_one_alone_says_so():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    workers = [context.Process(target=worker, args=(rank, port, queue)) for rank in range(2)]
-    for own in workers:
-        own.start()
-    for own in workers:
-        own.join(180)
-    assert [own.exitcode for own in workers] == [0, 0]
+    queue = made.spawned(worker)
     found = {(scene, rank): rest for _ in range(2) for scene, rank, *rest in queue.get()}
     layers = zip(found["both", 0][1], found["both", 1][1], strict=True)
     total = [[a + b for a, b in zip(*pair, strict=True)] for pair in layers]

@@ -1,7 +1,6 @@
 """Noise of gradients from norms against explicit gradients in float64."""
 
 import math
-import socket
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +10,7 @@ from lanes import sample, thinned
 torch = pytest.importorskip("torch", reason="gradients are of torch")
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
-from vitals_models import NoWaiting, leave  # noqa: E402
+from vitals_models import NoWaiting, leave, spawned  # noqa: E402
 
 from dataaudit.vitals.adam_proxy import proxy_of_sums, sums_of_moments  # noqa: E402
 from dataaudit.vitals.micro_batches import (  # noqa: E402
@@ -287,17 +286,7 @@ def worker(rank, port, queue):
 
 
 def test_workers_norms_are_their_own_before_they_are_reduced():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    workers = [context.Process(target=worker, args=(rank, port, queue)) for rank in range(2)]
-    for one in workers:
-        one.start()
-    for one in workers:
-        one.join(120)
-    assert [one.exitcode for one in workers] == [0, 0]
+    queue = spawned(worker)
     found = [queue.get() for _ in range(2)]
     torch.manual_seed(0)
     model, batches = Tied(), made_batches(2)

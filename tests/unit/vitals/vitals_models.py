@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 
 import torch
@@ -100,20 +101,9 @@ def model_of(family, function="sdpa", again=False):
         return Multihead()
     import transformers
 
-    sizes = {
-        "vocab_size": VOCAB,
-        "hidden_size": WIDTH,
-        "intermediate_size": 96,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "use_cache": False,
-    }
+    sizes = {"vocab_size": VOCAB, "hidden_size": WIDTH, "intermediate_size": 96, "num_hidden_layers": LAYERS}
+    sizes |= {"num_attention_heads": HEADS, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64}
+    sizes |= {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
     special = {
         "llama": ("Llama", {}),
         "qwen3": ("Qwen3", {}),
@@ -192,6 +182,22 @@ def go(vitals, model, steps, *optimizers):
 def same(one, two):
     """Tell whether everything has the same bits."""
     return len(one) == len(two) and all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def spawned(worker, ranks=2):
+    """Run a worker as a process of each rank, given its rank, a free port and a queue; return the queue."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    workers = [context.Process(target=worker, args=(rank, port, queue)) for rank in range(ranks)]
+    for own in workers:
+        own.start()
+    for own in workers:
+        own.join(180)
+    assert [own.exitcode for own in workers] == [0] * ranks
+    return queue
 
 
 def leave():
