@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metric import Column, Metric, Threshold
@@ -74,6 +74,12 @@ class RouterWeights(OfRouters):
 
     def gaps(self) -> dict[str, str]:
         return {metric: _SHARDED for metric, _ in _ROWS} if self._sharded else {}
+
+    def state(self) -> dict[str, Any]:
+        return {"router_turn": self._turn}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._turn = int(state["router_turn"])
 
 
 class ExpertDrops(OfRouters):
