@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataaudit.vitals.measurement import Measurement
 from dataaudit.vitals.metric import Column, Metric
+from dataaudit.vitals.metrics.weight_norms import MOVES_MASTERS
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +43,8 @@ class GradientNoise(Measurement):
     def why_not(self) -> str | None:
         from dataaudit.vitals.micro_batches import why_not
 
-        return why_not(self.sources.sharding)
+        moves = self.sources.weights.groups or not self.sources.optimizers
+        return why_not(self.sources.sharding) or (None if moves else MOVES_MASTERS)
 
     def why_no(self, metric: str) -> str | None:
         """Return why a metric has no value under FSDP: of Adam, ``gsnr`` of layers has."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 _WHOLE_LAYERS = frozenset({"all", "others"})
+MOVES_MASTERS = "the optimizer moves masters, and no weight of the model itself"
 _RATIO = "rule of thumb: about 1e-3 is healthy"
 STATS = (
     ("layer_std", "all"),
@@ -63,7 +64,7 @@ class WeightNorms(Measurement):
     def why_not(self) -> str | None:
         if not self.sources.optimizers:
             return "no optimizer was given"
-        return None if self.sources.weights.groups else "the optimizer moves masters, and no weight of the model itself"
+        return None if self.sources.weights.groups else MOVES_MASTERS
 
     def state(self) -> dict[str, Any]:
         return {"zeros": self.sources.weights.zeros}
