@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from dataaudit.vitals import MemorySink, Vitals, VitalsConfig, routers
-from dataaudit.vitals.metrics.router_weights import rows_of
 from dataaudit.vitals.recorder import Recorder
 
 WIDTH = 256
@@ -42,8 +41,6 @@ def alone(experts: int, tokens: int, top_k: int) -> list[tuple[float, float]]:
         experts=experts,
         top_k=top_k,
         sigmoid=False,
-        capacity=0,
-        why="",
     )
     own, recorder = routers.Routers([router], torch.device("cpu")), Recorder(1, 8)
     site = own.site(0, recorder, 0)
@@ -53,7 +50,7 @@ def alone(experts: int, tokens: int, top_k: int) -> list[tuple[float, float]]:
     seen = best(lambda: routers.see_router(logits, chosen, own.sums, site.id))
     own.sources.use(torch.arange(8), 8)
     by_source = best(lambda: routers.see_router(logits, chosen, own.sums, site.id))
-    return [seen, by_source, best(lambda: rows_of(router.weight.detach()))]
+    return [seen, by_source, best(lambda: routers.numbers_of_rows(router.weight.detach()))]
 
 
 def model_of(experts: int, top_k: int) -> nn.Module:

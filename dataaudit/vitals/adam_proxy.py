@@ -9,19 +9,6 @@ import torch
 from dataaudit.vitals.norms import norm
 
 
-def gsnr_adam_proxy(
-    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], step: torch.Tensor, betas: tuple[float, float]
-) -> torch.Tensor:
-    """Return a proxy of the signal over the noise of a whole batch's gradient, from Adam's moments; a float64 scalar.
-
-    Were gradients of all steps drawn alike, m² would hold G² and a share r of the variance, v both in full:
-    (Σm² - r·Σv) / (Σv - Σm²), moments corrected for their start, r = (1-β₁)(1+β₁ᵗ) / ((1+β₁)(1-β₁ᵗ)). They are not so
-    drawn, and the two moments look back over different spans: it is a proxy, to be compared with itself. NaN at the
-    first step.
-    """
-    return proxy_of_sums(sums_of_moments(first, second), step, betas)
-
-
 def sums_of_moments(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return Σm² and Σv, float64[2]."""
     m = torch.stack([norm(item) for item in first]).double().square().sum()
@@ -29,7 +16,13 @@ def sums_of_moments(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor
 
 
 def proxy_of_sums(sums: torch.Tensor, step: torch.Tensor, betas: tuple[float, float]) -> torch.Tensor:
-    """Return :func:`gsnr_adam_proxy` of Σm² and Σv."""
+    """Return a proxy of the signal over the noise of a whole batch's gradient, of Σm² and Σv; a float64 scalar.
+
+    Were gradients of all steps drawn alike, m² would hold G² and a share r of the variance, v both in full:
+    (Σm² - r·Σv) / (Σv - Σm²), moments corrected for their start, r = (1-β₁)(1+β₁ᵗ) / ((1+β₁)(1-β₁ᵗ)). They are not so
+    drawn, and the two moments look back over different spans: it is a proxy, to be compared with itself. NaN at the
+    first step.
+    """
     steps = step.double()
     decayed = betas[0] ** steps
     share = (1 - betas[0]) * (1 + decayed) / ((1 + betas[0]) * (1 - decayed))

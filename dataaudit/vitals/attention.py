@@ -233,11 +233,5 @@ def seen_rows(
         item.masked_fill(none, torch.nan) for item in (lowest, highest, lse, lse_bound, entropy, bound)
     )
     return AttentionRows(
-        lowest_max=lowest,
-        highest_max=highest,
-        lse=lse,
-        lse_bound=lse_bound,
-        entropy=entropy,
-        bound=bound,
-        keys=keys,
+        lowest_max=lowest, highest_max=highest, lse=lse, lse_bound=lse_bound, entropy=entropy, bound=bound, keys=keys
     )

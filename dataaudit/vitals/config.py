@@ -25,6 +25,7 @@ class MuP:
         spectral: ``mup_spectral`` ``median`` of its run; None: no exponent of it is recorded.
         activation: ``mup_activation`` ``last`` of its run.
         growth: ``mup_activation`` ``growth`` of its run.
+        update: ``mup_update`` ``median`` of its run.
 
     Raises:
         ConfigError: A value is not positive.
@@ -35,11 +36,12 @@ class MuP:
     spectral: float | None = None
     activation: float | None = None
     growth: float | None = None
+    update: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("width", "depth"):
             _whole_number(f"mup: {name}", getattr(self, name), 1)
-        for name in ("spectral", "activation", "growth"):
+        for name in ("spectral", "activation", "growth", "update"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
                 raise ConfigError(f"vitals: mup: {name}: expected a positive number, found {_shown(value)}")

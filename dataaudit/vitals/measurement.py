@@ -7,6 +7,7 @@ method.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from dataaudit.vitals.masters import Masters
     from dataaudit.vitals.micro_batches import MicroBatches
     from dataaudit.vitals.model_hooks import ModelHooks
     from dataaudit.vitals.sharding import Sharding
@@ -37,6 +39,8 @@ class Sources:
     weights: Weights
     micro_batches: MicroBatches | None
     optimizers: Sequence[torch.optim.Optimizer]
+    masters: Masters
+    """Finds float32 masters of weights below that."""
     sharding: Sharding
     """Over which ranks parameters are spread; false where they are whole."""
     step: int = 0
@@ -44,6 +48,10 @@ class Sources:
     """Whether the step that is open is measured; in others nothing is read, so that the budget holds."""
     window_ends: bool = False
     """Whether a window of ``VitalsConfig.window`` steps ends with it."""
+
+    def empty(self, *shape: int) -> torch.Tensor:
+        """Return NaN, float32 on the device."""
+        return self.hooks.activations.new_full(shape, float("nan"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +83,16 @@ class Measurement:
         self.trouble = ""
         """What failed in a hook of its own: it is reported at the end of the step."""
 
+    @functools.cached_property
+    def nothing(self) -> torch.Tensor:
+        """NaN for each column: what is measured by :meth:`arrived` alone, or not now."""
+        return self.sources.empty(len(self.columns()))
+
+    @property
+    def asked(self) -> bool:
+        """Whether the open step is measured, and the family is asked for."""
+        return self.sources.measured and (not self.FAMILY or self.FAMILY in self.sources.config.measure)
+
     def columns(self) -> list[Column]:
         """Return what :meth:`values` returns, number by number."""
         raise NotImplementedError
@@ -84,7 +102,7 @@ class Measurement:
 
     def values(self) -> Sequence[torch.Tensor]:
         """Return a step's numbers on the device, float32, NaN where nothing was measured; nothing waits for it."""
-        raise NotImplementedError
+        return [self.nothing]
 
     def arrived(self, values: Floats, context: Arrived) -> None:
         """See, and change, the numbers of a step when they are on the host."""

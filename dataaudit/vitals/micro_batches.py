@@ -21,6 +21,7 @@ import torch
 
 from dataaudit.vitals.hooks import Hook, nothing
 from dataaudit.vitals.norms import norms_of
+from dataaudit.vitals.ranks import ranks
 from dataaudit.vitals.sharding import Sharding, gradient_of
 
 _STATE = ("weight", "squared_weight", "g2", "s", "g2_g2", "g2_s", "s_s")
@@ -267,12 +268,9 @@ def _student(freedom: torch.Tensor) -> torch.Tensor:
 
 def why_not(sharding: Sharding | None = None) -> str | None:
     """Return why gradients of micro-batches cannot be told apart; None where they can."""
-    distributed = torch.distributed
     if sharding:
         return None if sharding.reduced or sharding.covers_all else _OTHERS
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        return _AVERAGED
-    return None
+    return _AVERAGED if ranks() > 1 else None
 
 
 class MicroBatches:

@@ -417,14 +417,7 @@ def _multihead(own: AttentionHook, module: Any, args: tuple[Any, ...], named: di
     biases = (None, None) if bias is None else (bias[:width].detach(), bias[width : 2 * width].detach())
     mask = _multihead_mask(query, key, given.get("key_padding_mask"), given.get("attn_mask"), module.num_heads)
     see_projected_heads(
-        query.detach(),
-        key.detach(),
-        weights[0].detach(),
-        weights[1].detach(),
-        *biases,
-        mask,
-        own.slots,
-        own.site,
+        query.detach(), key.detach(), weights[0].detach(), weights[1].detach(), *biases, mask, own.slots, own.site
     )
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.vitals.metric import Column
+from dataaudit.vitals.ranks import ranks
 from dataaudit.vitals.sharding import Sharding, local
 
 _CHUNK = 1 << 22
@@ -73,13 +74,13 @@ def compared(
 ) -> dict[Column, torch.Tensor]:
     """Return how many ranks have other weights than most, and the spread of their losses on one batch."""
     distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+    if ranks() == 1:
         raise ConfigError("vitals: check_replicas compares ranks, and there is one process")
 
     def gather(value: torch.Tensor) -> torch.Tensor:
-        ranks = [torch.empty_like(value) for _ in range(distributed.get_world_size())]
-        distributed.all_gather(ranks, value)
-        return torch.stack(ranks)
+        every = [torch.empty_like(value) for _ in range(ranks())]
+        distributed.all_gather(every, value)
+        return torch.stack(every)
 
     numbers = {}
     with torch.no_grad():

@@ -10,6 +10,7 @@ passes count, not what checkpointing runs again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ from dataaudit.vitals.structure import Mapping, Structure, names_used
 _TOP_K = ("top_k", "topk", "num_experts_per_tok", "num_experts_per_token", "moe_k", "n_activated_experts")
 """What the number of experts a token is sent to is called, in a module or in its config."""
 _CAPACITY = ("expert_capacity", "capacity")
-_FACTOR = "capacity_factor"
+_FACTORS = ("capacity_factor", "expert_capacity_factor", "moe_expert_capacity_factor")
 SUMS = ("entropy", "tokens", "sent", "dropped")
 """Sums of a router beside those of each expert."""
 SOFTMAX, SIGMOID = "softmax over all experts", "sigmoids of all experts over their sum"
@@ -46,10 +47,25 @@ class Router:
     """Experts that a token is sent to; 0: what the router returns says it."""
     sigmoid: bool
     """Whether its scores are sigmoids, which are normalised here; else a softmax over all experts."""
-    capacity: int
-    """Tokens that an expert takes of a forward pass; 0: as many as there are."""
-    why: str
-    """Why it is not known what it drops; empty where it is."""
+    capacity: int = 0
+    """Choices that an expert takes of a forward pass; 0: all, or as the factor says."""
+    factor: float = 0.0
+    """Times an expert's even share of the choices that it takes; 0: there is none."""
+    least: int = 0
+    """Choices that it takes whatever the factor."""
+    rounds_up: bool = True
+
+    @property
+    def drops(self) -> bool:
+        """Whether experts have a capacity."""
+        return bool(self.capacity or self.factor)
+
+    def room(self, choices: int) -> int:
+        """Return how many of a pass's choices an expert takes; all where it has no capacity."""
+        if self.capacity or not self.factor:
+            return self.capacity or choices
+        share = self.factor * choices / self.experts
+        return max(self.least, math.ceil(share) if self.rounds_up else int(share))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -128,16 +144,9 @@ class Routers:
 
     def site(self, row: int, recorder: Recorder, number: int) -> RouterSite:
         """Return the site of a router."""
-        router = self.found[row]
-        return RouterSite(
-            recorder=recorder,
-            number=number,
-            index=row,
-            layer=router.layer,
-            part="router",
-            router=router,
-            sources=self.sources,
-        )
+        own = self.found[row]
+        named: dict[str, Any] = {"layer": own.layer, "part": "router", "router": own, "sources": self.sources}
+        return RouterSite(recorder=recorder, number=number, index=row, **named)
 
     def see(self, site: RouterSite, output: object) -> None:
         """Hand what a router returns to the operator."""
@@ -211,31 +220,29 @@ def _experts(module: nn.Module) -> tuple[int, set[int]]:
 
 
 def _router(layer: int, block: nn.Module, router: nn.Module, weight: nn.Parameter, mapping: Mapping | None) -> Router:
-    capacity, why = _number(router, block, _CAPACITY), ""
-    factor = any(getattr(item, _FACTOR, None) for item in (router, block, getattr(block, "config", None)))
-    if factor and not capacity:
-        why = "its capacity follows from a factor, and how that is rounded is not known"
     used = [names_used(type(item)) for item in (router, block) if not type(item).__module__.startswith("torch.nn.")]
-    kinds = [item & {"softmax", "sigmoid"} for item in used]
-    kind = next((item for item in kinds if item), {"softmax"})
+    kind = next((own for item in used if (own := item & {"softmax", "sigmoid"})), {"softmax"})
+    names = set().union(*used)
+    owners: list[Any] = [router, block]
+    owners += [getattr(item, "config", None) for item in owners]
+
+    def number(names: Sequence[str], of: Any = int) -> Any:
+        named = (getattr(owner, name, None) for owner in owners for name in names)
+        return next((item for item in named if isinstance(item, of) and item > 0), 0)
+
+    drops = all(getattr(item, "drop_tokens", True) for item in owners)
     return Router(
         layer=layer,
         module=router,
         weight=weight,
         experts=weight.shape[0],
-        top_k=(0 if mapping is None else mapping.top_k) or _number(router, block, _TOP_K),
+        top_k=(0 if mapping is None else mapping.top_k) or number(_TOP_K),
         sigmoid="softmax" not in kind,
-        capacity=capacity,
-        why=why,
+        capacity=number(_CAPACITY),
+        factor=float(number(_FACTORS, int | float)) if drops else 0.0,
+        least=number(("min_capacity",)),
+        rounds_up="ceil" in names or not names & {"int", "floor"},
     )
-
-
-def _number(router: nn.Module, block: nn.Module, names: Sequence[str]) -> int:
-    """Return a number above 0 that a router, its block or their config has by one of some names; 0: none has."""
-    owners: list[Any] = [router, block]
-    owners += [getattr(item, "config", None) for item in owners]
-    named = (getattr(owner, name, None) for owner in owners for name in names)
-    return next((item for item in named if isinstance(item, int) and item > 0), 0)
 
 
 def _read(output: object, experts: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
@@ -272,7 +279,7 @@ def _routed(logits: torch.Tensor, chosen: torch.Tensor | None, sums: torch.Tenso
         flat = chosen.flatten()
         new = torch.zeros(experts + 1, device=flat.device)
         new.scatter_add_(0, flat, torch.ones_like(flat, dtype=torch.float32))
-        kept = new[:experts].clamp_max(router.capacity) if router.capacity and not masked else new[:experts]
+        kept = new[:experts].clamp_max(router.room(sent)) if router.drops and not masked else new[:experts]
         counts.add_(new[:experts])
         rest[1].add_(tokens)
         rest[2].add_(sent)
@@ -283,6 +290,16 @@ def _routed(logits: torch.Tensor, chosen: torch.Tensor | None, sums: torch.Tenso
             probabilities.add_(shares.sum(0))
             rest[0].add_(torch.special.entr(shares).sum())
         site.sources.add(site.index, chosen if experts == widest else chosen.where(chosen < experts, widest))
+
+
+def numbers_of_rows(weight: torch.Tensor) -> torch.Tensor:
+    """Return the mean cosine and the conditioning of the rows of a matrix [E, d], float32[2]."""
+    rows, experts = weight.float(), len(weight)
+    units = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    mean = rows.mean(0)
+    far = torch.linalg.vector_norm(rows - mean, dim=1).amax()
+    cosine = (experts * units.mean(0).square().sum() - 1) / (experts - 1)
+    return torch.stack([cosine, far / torch.linalg.vector_norm(mean)])
 
 
 def _shares(scores: torch.Tensor, *, sigmoid: bool) -> torch.Tensor:

@@ -117,10 +117,7 @@ class RateLaw:
         upper = np.minimum(np.cumsum(cells[::-1])[::-1], 1.0)  # P(K >= first)
         passed = np.flatnonzero(upper <= alpha)
         lower = np.flatnonzero(np.cumsum(cells) <= alpha)
-        return (
-            int(first[lower[-1]]) + width if len(lower) else least,
-            int(first[passed[0]]) - 1 if len(passed) else n,
-        )
+        return (int(first[lower[-1]]) + width if len(lower) else least, int(first[passed[0]]) - 1 if len(passed) else n)
 
 
 def scatter(counts: np.ndarray, trials: np.ndarray, worth: float = 1.0) -> float:

@@ -196,13 +196,7 @@ class RunLogSink:
         if rank == 0 and first_step == 1:
             started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             run = RunFile(
-                manifest=None,
-                dataset=name,
-                sources=(),
-                block_rows=1,
-                ranks=ranks,
-                started=started,
-                program=__version__,
+                manifest=None, dataset=name, sources=(), block_rows=1, ranks=ranks, started=started, program=__version__
             )
             create_run(self.folder, run, None)
         try:

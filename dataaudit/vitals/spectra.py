@@ -11,9 +11,11 @@ a singular value lies within the bound of the estimate √θ.
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +36,8 @@ _NEAR = 1e-10
 """Share of the largest eigenvalue by which the shift of inverse iteration lies above it."""
 _TRANSPOSED = {"Conv1D"}
 """Modules of transformers whose weight is [in, out]."""
+_DOWN = ("down", "w2", "wo", "out")
+"""In names of tensors whose matrices return what the model's width is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,20 +65,22 @@ class Matrix:
         """Matrices that have a turn."""
         return max(1, self.parts)
 
-    def part(self, number: int) -> torch.Tensor:
+    def part(self, number: int, of: torch.Tensor | None = None) -> torch.Tensor:
         """Return a view of the matrix, or of that of a number, as it is stored; kernels of convolutions are rows."""
-        own = self.weight.detach()
+        own = (self.weight if of is None else of).detach()
         return own[number] if self.parts else own.flatten(1)
 
-    def tall(self, number: int) -> torch.Tensor:
-        """Return it with the longer side first."""
-        own = self.part(number)
+    def tall(self, number: int, of: torch.Tensor | None = None) -> torch.Tensor:
+        """Return it with the longer side first; of another tensor of its shape, where that is given."""
+        own = self.part(number, of)
         return own if own.shape[0] >= own.shape[1] else own.T
 
 
 def matrices_of(structure: Structure, model: nn.Module) -> tuple[list[Matrix], dict[str, list[int]]]:
     """Return matrices that train, each once, and the layers of those that cannot be read, by the reason."""
     modules = {layer.index: layer.module for layer in structure.layers}
+    embedding: Any = None if structure.embedding is None else getattr(structure.embedding[1], "weight", None)
+    width = 0 if embedding is None else int(embedding.shape[-1])
     found: list[Matrix] = []
     left_out: dict[str, list[int]] = {}
     for layer, own in parameters_of(structure, model):
@@ -92,7 +98,7 @@ def matrices_of(structure: Structure, model: nn.Module) -> tuple[list[Matrix], d
                 left_out.setdefault(why, []).append(layer)
                 continue
             parts = weight.shape[0] if is_tensor else 0
-            found.append(Matrix(layer=layer, name=name, weight=weight, parts=parts, fans=_fans(owner, weight)))
+            found.append(Matrix(layer=layer, name=name, weight=weight, parts=parts, fans=_fans(owner, weight, width)))
     return found, left_out
 
 
@@ -105,10 +111,41 @@ def _named(module: nn.Module) -> dict[int, tuple[str, nn.Module]]:
     }
 
 
-def _fans(owner: nn.Module, weight: nn.Parameter) -> tuple[int, int] | None:
+def _fans(owner: nn.Module, weight: nn.Parameter, width: int) -> tuple[int, int] | None:
+    """Return what goes out of a matrix and what goes in; None where that is not known.
+
+    Of experts in one tensor one side is the model's width. The tensors that return it have a name that says so, or are
+    the smaller, where the others hold gates as well, or come last.
+    """
     if isinstance(owner, nn.Linear | nn.MultiheadAttention):
         return weight.shape[0], weight.shape[1]
-    return (weight.shape[1], weight.shape[0]) if type(owner).__name__ in _TRANSPOSED else None
+    if type(owner).__name__ in _TRANSPOSED:
+        return weight.shape[1], weight.shape[0]
+    others = {
+        name: sum(item.shape[1:]) - width
+        for name, item in owner.named_parameters(recurse=False)
+        if item.dim() == 3 and width in item.shape[1:]
+    }
+    name = next((name for name, item in owner.named_parameters(recurse=False) if item is weight), "")
+    if name not in others:
+        return None
+    down = [own for own in others if any(part in own.lower() for part in _DOWN)]
+    if not down and len(others) > 1:
+        down = [own for own, size in others.items() if size < max(others.values())] or [[*others][-1]]
+    if not down:
+        return None
+    return (width, others[name]) if name in down else (others[name], width)
+
+
+def as_text(vectors: Sequence[torch.Tensor]) -> list[str]:
+    """Return vectors, float32, as JSON can say them."""
+    return [base64.b64encode(item.cpu().numpy().tobytes()).decode() for item in vectors]
+
+
+def from_text(vectors: Sequence[torch.Tensor], texts: Sequence[str]) -> None:
+    """Set vectors to what :func:`as_text` returned."""
+    for vector, text in zip(vectors, texts, strict=True):
+        vector.copy_(torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32).view(vector.shape))
 
 
 def first_vectors(matrix: Matrix) -> torch.Tensor:
@@ -156,19 +193,19 @@ def _pieces(tall: torch.Tensor) -> Iterator[torch.Tensor]:
         yield piece.double()
 
 
-def solved(gram: Floats, longer: int, vector: Floats) -> tuple[float, float, float, float, float, float]:
-    """Return numbers of a matrix from its Gram, and write its first right singular vector, float32[small].
+def solved(gram: Floats, longer: int, vector: Floats) -> tuple[float, ...]:
+    """Return seven numbers of a matrix from its Gram, and write its first right singular vector, float32[small].
 
     The largest singular value and its bound, stable rank, entropy of p = σ² / sum σ² over log of the small side, alpha
-    of the eigenvalues' power law and its distance, NaN where there are fewer than 20 above 1e-5. All are NaN where the
-    Gram is not finite.
+    of the eigenvalues' power law, its distance and its standard error, NaN where there are fewer than 20 above 1e-5.
+    All are NaN where the Gram is not finite.
     """
     if not np.isfinite(gram).all():
-        return (np.nan,) * 6
+        return (np.nan,) * 7
     values: Floats = np.linalg.eigvalsh(gram).clip(0.0)
     largest, total, side = float(values[-1]), float(values.sum()), len(values)
     if not largest:
-        return 0.0, 0.0, np.nan, np.nan, np.nan, np.nan
+        return (0.0, 0.0, *(np.nan,) * 5)
     shifted = gram - largest * (1 + _NEAR) * np.eye(side)
     start = gram @ np.sin(1.0 + 1.3 * np.arange(side))
     own = np.linalg.solve(shifted, start)
@@ -178,5 +215,5 @@ def solved(gram: Floats, longer: int, vector: Floats) -> tuple[float, float, flo
     law = fit_power_law(values)
     sigma = largest**0.5
     bound = (longer * np.finfo(np.float64).eps + np.finfo(np.float32).eps) * sigma
-    alpha, distance = (np.nan, np.nan) if law is None else (law.alpha, law.distance)
-    return sigma, bound, total / largest, entropy, alpha, distance
+    of_tail = (np.nan,) * 3 if law is None else (law.alpha, law.distance, law.error)
+    return sigma, bound, total / largest, entropy, *of_tail

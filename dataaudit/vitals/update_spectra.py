@@ -8,18 +8,14 @@ B = [W_k; D_k]: its squared singular values are the eigenvalues of F^T G_B F wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
+import torch
 
 from dataaudit.base.statistics import Floats
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import torch
-
-    from dataaudit.vitals.projections import Projection
+from dataaudit.vitals.projections import Projection
+from dataaudit.vitals.spectra import gram
 
 PIECE = 1 << 20
 """Elements of a temporary tensor at most, beside Gram matrices."""
@@ -27,23 +23,14 @@ PIECE = 1 << 20
 
 def gram_of_update(base: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
     """Return the Gram matrix of what a matrix [..., d] moved by, on its shorter side, float64."""
-    import torch
-
     moved = (now - base).flatten(0, -2)  # of neighbours: exact to a bit or so
-    moved = moved if moved.shape[0] <= moved.shape[1] else moved.mT
-    gram = torch.zeros(len(moved), len(moved), dtype=torch.float64, device=moved.device)
-    for piece in moved.split(max(1, PIECE // len(moved)), 1):
-        wide = piece.double()
-        gram.addmm_(wide, wide.mT)
-    return gram
+    return gram(moved if moved.shape[0] >= moved.shape[1] else moved.mT)
 
 
 def grams_of_heads(
     projection: Projection, base: Mapping[str, torch.Tensor], now: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
     """Return Gram matrices of [D; W] of each head, float64[heads, 2 d_head, 2 d_head], W at the base."""
-    import torch
-
     grams, some = [], max(1, PIECE // (projection.size * projection.width))
     for first in range(0, projection.heads, some):
         heads = slice(first, first + some)

@@ -35,19 +35,21 @@ from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.handover import Handover
 from dataaudit.vitals.hooks import Mark
+from dataaudit.vitals.masters import Masters, optimizers_of
 from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metric import Column, Key
 from dataaudit.vitals.metrics import MEASUREMENTS, METRICS
 from dataaudit.vitals.metrics.curvature import Curvature
 from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.model_hooks import ModelHooks
+from dataaudit.vitals.ranks import ranks
 from dataaudit.vitals.replicas import Tying, compared
 from dataaudit.vitals.routers import find_routers
 from dataaudit.vitals.sharding import Sharding
 from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import in_words, summary_of
-from dataaudit.vitals.weights import FROZEN_AFTER, Weights, optimizers_of
+from dataaudit.vitals.weights import FROZEN_AFTER, Weights
 
 _WATCHED = "_dataaudit_vitals"
 _CHECKS_PARAMETERS = 16
@@ -59,7 +61,8 @@ class Vitals:
 
     Args:
         model: Not compiled yet; compile it afterwards.
-        optimizer: What updates it: one, or several (Muon and AdamW); None: weights and updates are not measured.
+        optimizer: What updates it: one, or several (Muon and AdamW), or a wrapper that holds it as ``optimizer`` and
+            moves float32 masters of the weights; None: weights and updates are not measured.
         config: What is measured, how often and how closely.
         sinks: Where values go: a :class:`dataaudit.training.TrainingMonitor`, a sink of :mod:`dataaudit.vitals.sinks`.
 
@@ -125,6 +128,7 @@ class Vitals:
             weights=self._weights,
             micro_batches=self._micro_batches,
             optimizers=optimizers,
+            masters=Masters(optimizer),
             sharding=self._sharding,
         )
         self._measurements = [kind(self._sources) for kind in MEASUREMENTS]
@@ -273,12 +277,10 @@ class Vitals:
         Raises:
             ConfigError: A step is open, or an argument is out of range.
         """
-        distributed = torch.distributed
-        ranks = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
         for wrong, why in (
             (self._open, "a step is open: call it before or after `with vitals.step():`"),
             (vectors < 2, f"vectors: expected 2 or more, found {vectors}"),
-            (ranks > 1 and minutes > 0, "minutes: clocks of several ranks differ, expected 0"),
+            (ranks() > 1 and minutes > 0, "minutes: clocks of several ranks differ, expected 0"),
         ):
             if wrong:
                 raise ConfigError(f"vitals: curvature: {why}")
@@ -468,7 +470,7 @@ class Vitals:
             self._failed(type(item).__name__, trouble)
         if guarded.error is None:
             return numbers
-        return [self._hooks.activations.new_full((len(item.columns()),), torch.nan)]
+        return [item.nothing]
 
     def _add_context(self, row: torch.Tensor) -> None:
         """Write what the host needs beside the numbers: :attr:`Handover.parts` names it."""

@@ -162,16 +162,6 @@ def _update(
     return -lr * direction
 
 
-def optimizers_of(given: object) -> tuple[torch.optim.Optimizer, ...]:
-    """Return the optimizers that were given."""
-    found = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
-    for item in found:
-        if not isinstance(item, torch.optim.Optimizer):
-            kind = type(item).__name__
-            raise ConfigError(f"vitals: optimizer: expected one of torch's, or a list of them, found {kind}")
-    return found
-
-
 class Weights:
     """Measures weights, gradients and updates; ``outside`` is called where an optimizer steps in no step of ours."""
 

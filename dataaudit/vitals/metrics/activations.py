@@ -43,7 +43,6 @@ class Activations(Measurement):
     )
 
     def columns(self) -> list[Column]:
-        """Return a column for each module, then those of blocks."""
         sites = self.sources.hooks.outputs
         blocks = [site for site in sites if site.part == "block"]
         return [

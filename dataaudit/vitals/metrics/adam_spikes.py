@@ -41,7 +41,7 @@ class AdamSpikes(Measurement):
 
         self._open = False
         self._groups = sources.weights.groups
-        self._counts = sources.hooks.activations.new_full((len(self._groups),), float("nan"))
+        self._counts = sources.empty(len(self._groups))
         adams = [item for item in sources.optimizers if is_adam(item)]
         owned = (each for own in adams for group in own.param_groups for each in group["params"])
         self._sharded = why_not(owned, "second moments are read where they lie whole")
@@ -52,7 +52,6 @@ class AdamSpikes(Measurement):
         self._handles = [item.register_step_pre_hook(Hook(self._see, self._failed)) for item in adams]
 
     def columns(self) -> list[Column]:
-        """Return a column for each layer; what lies outside of layers is ``others``."""
         return [
             Column(
                 "spam_spike_count", layer, -1, "all" if layer >= 0 else "others", of=sum(item.numel() for item in own)
@@ -61,7 +60,6 @@ class AdamSpikes(Measurement):
         ]
 
     def begin(self) -> None:
-        """Begin a step."""
         self._open = True
         self._counts.fill_(float("nan"))
 
@@ -71,14 +69,12 @@ class AdamSpikes(Measurement):
         return [self._counts]
 
     def why_not(self) -> str | None:
-        """Return that no optimizer keeps second moments."""
         if self._options or self._sharded:
             return self._sharded
         kinds = ", ".join(sorted({type(item).__name__ for item in self.sources.optimizers}))
         return f"{kinds}: second moments of Adam and AdamW alone are read" if kinds else "no optimizer was given"
 
     def close(self) -> None:
-        """Take the hooks off."""
         for handle in self._handles:
             handle.remove()
 

@@ -35,13 +35,12 @@ class Curvature(Measurement):
         from dataaudit.vitals.structure import parameters_of
 
         self._groups = parameters_of(sources.structure, sources.model)
-        self._nothing = sources.hooks.activations.new_full((3, 1 + len(self._groups)), float("nan"))
+        self._nothing = sources.empty(3, 1 + len(self._groups))
         self._numbers, self._last = self._nothing, float("-inf")
         self.sharded = why_not(sources.model.parameters(), "its vectors are drawn for whole parameters")
         self.why = self.sharded or "vitals.curvature(loss_of, batch) was not called"
 
     def columns(self) -> list[Column]:
-        """Return estimates, lower and upper ends, each of the whole model, then of the groups."""
         layers = [layer for layer, _ in self._groups]
         named = [(stat, others, layer) for stat, others in _STATS for layer in (None, *layers)]
         return [
@@ -75,7 +74,6 @@ class Curvature(Measurement):
         return [numbers.flatten()]
 
     def why_not(self) -> str | None:
-        """Return that there is no estimate yet."""
         return self.why or None
 
     def gaps(self) -> dict[str, str]:

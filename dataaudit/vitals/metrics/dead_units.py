@@ -31,7 +31,6 @@ class DeadUnits(Measurement):
             self._own[row, : layer.units] = True
 
     def columns(self) -> list[Column]:
-        """Return a column for each layer with an MLP."""
         layers = self.sources.hooks.unit_layers
         return [Column("dead_neuron_count", layer.index, -1, "units", of=layer.units) for layer in layers]
 
@@ -50,6 +49,5 @@ class DeadUnits(Measurement):
         return [counts]
 
     def why_not(self) -> str | None:
-        """Return why no layer has units that a module sees."""
         structure = self.sources.structure
         return None if self.sources.hooks.unit_layers else structure.missing("units") or "none found"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dataaudit.base.statistics import Floats
-from dataaudit.vitals.measurement import Arrived, Measurement, Sources
+from dataaudit.vitals.measurement import Arrived, Sources
 from dataaudit.vitals.metric import Column, Metric
+from dataaudit.vitals.metrics.experts import OfRouters
 
 if TYPE_CHECKING:
     import torch
@@ -35,10 +36,9 @@ _WINDOW = (
 )
 
 
-class ExpertLoads(Measurement):
+class ExpertLoads(OfRouters):
     """Numbers of a step, of this rank; and of the measured steps of a window, summed over ranks."""
 
-    FAMILY, HOOKED = "experts", True
     METRICS = (
         Metric(
             "router_token_entropy",
@@ -78,8 +78,7 @@ class ExpertLoads(Measurement):
         self._ranks, self._reported = self._sums_of_ranks(sources), False
 
     def columns(self) -> list[Column]:
-        """Return a column for each statistic and router, then one for each expert."""
-        routers = self.sources.hooks.routers.found
+        routers = self.routers.found
         return [
             *(
                 Column(metric, router.layer, -1, stat, of=router.experts if metric == "moe_dead_experts" else 0)
@@ -93,7 +92,7 @@ class ExpertLoads(Measurement):
         """Return a step's numbers, nothing of the window, and where it ends choices of each of its experts."""
         import torch
 
-        routers = self.sources.hooks.routers
+        routers = self.routers
         counts, probabilities, sums = routers.read()
         tokens, experts = sums["tokens"], routers.own.sum(1)
         self._counts.add_(counts.where(counts.isfinite(), 0.0).long())
@@ -131,16 +130,11 @@ class ExpertLoads(Measurement):
         values[at - len(_WINDOW) * len(windows) : at] = np.array([numbers for numbers, _ in windows]).T.flatten()
         values[at:] = np.concatenate([loads for _, loads in windows])
 
-    def why_not(self) -> str | None:
-        """Return that there is no router."""
-        return self.sources.hooks.routers.why_none()
-
     def gaps(self) -> dict[str, str]:
         """Return why windows are of this rank alone."""
         return {"moe_dead_experts": self._ranks.why} if self._ranks is not None and self._ranks.why else {}
 
     def close(self) -> None:
-        """End the sums over ranks."""
         if self._ranks is not None:
             self._ranks.close()
 

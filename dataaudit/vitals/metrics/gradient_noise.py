@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataaudit.vitals.measurement import Measurement
 from dataaudit.vitals.metric import Column, Metric
+from dataaudit.vitals.metrics.weight_norms import MOVES_MASTERS
 
 if TYPE_CHECKING:
     import torch
@@ -31,20 +32,19 @@ class GradientNoise(Measurement):
     )
 
     def columns(self) -> list[Column]:
-        """Return a column for each statistic."""
         return [Column(metric, -1, -1, stat) for metric, stat in STATS]
 
     def values(self) -> list[torch.Tensor]:
         """Return a step's noise, NaN where micro-batches were not told apart."""
         batches = self.sources.micro_batches
         noise = None if batches is None else batches.finish()
-        return [self.sources.hooks.activations.new_full((len(STATS),), float("nan")) if noise is None else noise]
+        return [self.nothing if noise is None else noise]
 
     def why_not(self) -> str | None:
-        """Return why gradients of micro-batches cannot be told apart."""
         from dataaudit.vitals.micro_batches import why_not
 
-        return why_not(self.sources.sharding)
+        moves = self.sources.weights.groups or not self.sources.optimizers
+        return why_not(self.sources.sharding) or (None if moves else MOVES_MASTERS)
 
     def why_no(self, metric: str) -> str | None:
         """Return why a metric has no value under FSDP: of Adam, ``gsnr`` of layers has."""
@@ -62,11 +62,9 @@ class GradientNoise(Measurement):
         return found | ({"direction_consistency": batches.reduced} if batches is not None and batches.reduced else {})
 
     def state(self) -> dict[str, Any]:
-        """Return the averages of the noise scale."""
         batches = self.sources.micro_batches
         return {"noise": None if batches is None else batches.scale.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         if self.sources.micro_batches is not None and state["noise"] is not None:
             self.sources.micro_batches.scale.load_state_dict(state["noise"])

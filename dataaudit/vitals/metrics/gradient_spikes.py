@@ -11,7 +11,7 @@ from dataaudit.vitals.measurement import Arrived, Measurement, Sources
 from dataaudit.vitals.metric import Column, Metric, Threshold
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 class SpikeScore:
@@ -55,30 +55,21 @@ class GradientSpikes(Measurement):
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
         self._score = SpikeScore()
-        self._nothing = sources.hooks.activations.new_full((1,), math.nan)
 
     def columns(self) -> list[Column]:
-        """Return one column."""
         return [Column("gradient_spike_score", -1, -1, "ratio")]
-
-    def values(self) -> list[torch.Tensor]:
-        """Return nothing yet."""
-        return [self._nothing]
 
     def arrived(self, values: Floats, context: Arrived) -> None:
         """Write the score."""
         values[0] = self._score.see(context.gradient_norm, context.loss_scale)
 
     def why_not(self) -> str | None:
-        """Return why the gradient's norm is not known."""
         from dataaudit.vitals.micro_batches import why_not
 
         return why_not(self.sources.sharding) if self.sources.optimizers else "no optimizer was given"
 
     def state(self) -> dict[str, Any]:
-        """Return what the score remembers."""
         return {"spikes": [self._score.norms, self._score.average, self._score.scale]}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self._score.norms, self._score.average, self._score.scale = state["spikes"]

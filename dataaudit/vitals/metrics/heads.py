@@ -1,11 +1,12 @@
-"""What attention does, head by head: largest logits, entropies, rows that see next to nothing, or the first key."""
+"""What attention does, head by head: logits, entropies, rows that see next to nothing or the first key, norms."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dataaudit.base.statistics import Floats
-from dataaudit.vitals.measurement import Arrived, Measurement
+from dataaudit.vitals.measurement import Arrived, Measurement, Sources
 from dataaudit.vitals.metric import Column, Metric, Threshold
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ DEAD_SHARE = 0.99
 OFF = "off"
 """1 where statistics of all rows and of sampled ones are further apart than their bounds."""
 _ABSENT = float("-inf")
+_OWN = "the model makes its own logits: queries and keys are not seen"
+_NORMS = slice(5, 7)
+"""Of ``recorder.HEAD_STATS``."""
 _LOWER_BOUNDS = frozenset({"sampled", "lower"})
 _SAMPLED = (
     ("max_attn_logit", "sampled"),
@@ -67,24 +71,19 @@ class Heads(Measurement):
     )
 
     def columns(self) -> list[Column]:
-        """Return a column for each statistic, layer and head; as many heads as the widest layer has."""
-        sites, most = self.sources.hooks.attention, self.sources.hooks.heads.shape[2]
-        return [
-            *(
-                Column(metric, site.layer, site.first_head + head, stat, _at(site, head), site.number)
-                for metric, stat in _SAMPLED
-                for site in sites
-                for head in range(most)
-            ),
-            *(
-                Column(metric, site.layer, site.first_head + head, stat)
-                for metric, stat in _ALL_ROWS
-                for site in sites
-                for head in range(most)
-            ),
-            *(Column("attn_entropy", site.layer, -1, OFF, site.number) for site in sites),
-            Column("dead_head_rate", -1, -1, "share", of=sum(site.heads for site in sites)),
+        own = self.sources.hooks.attention
+        sampled = [
+            Column(metric, site.layer, head, stat, at, site.number)
+            for metric, stat in _SAMPLED
+            for site, head, at in _heads(self.sources)
         ]
+        every = [
+            Column(metric, site.layer, head, stat)
+            for metric, stat in _ALL_ROWS
+            for site, head, _ in _heads(self.sources)
+        ]
+        off = [Column("attn_entropy", site.layer, -1, OFF, site.number) for site in own]
+        return [*sampled, *every, *off, Column("dead_head_rate", -1, -1, "share", of=sum(site.heads for site in own))]
 
     def values(self) -> list[torch.Tensor]:
         """Return what hooks wrote, -inf where nothing was; not finite in one micro-batch, it is not in the mean."""
@@ -109,7 +108,6 @@ class Heads(Measurement):
                 context.event("refused", {"layer": site.layer, "what": "all rows of attention", "why": why})
 
     def why_not(self) -> str | None:
-        """Return why no layer's attention is seen."""
         hooks = self.sources.hooks
         if hooks.head_layers:
             return None
@@ -117,6 +115,45 @@ class Heads(Measurement):
         return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or "none found"
 
 
-def _at(site: Site, head: int) -> int:
-    """Return the site of a head that it has; -1 otherwise."""
-    return site.number if head < site.heads else -1
+class HeadNorms(Measurement):
+    """Root mean squares, over a step's micro-batches, of the norms of sampled rows' queries and of all keys.
+
+    Of each micro-batch one row of the batch is read. Heads that share keys have the same number.
+    """
+
+    FAMILY, HOOKED = "attention", True
+    METRICS = (
+        Metric("q_norm", "log", flops="heads x width x (2 rows)", chart=("rms", "Norm of queries")),
+        Metric("k_norm", "log", flops="heads x width x (2 keys)", chart=("rms", "Norm of keys")),
+    )
+
+    def columns(self) -> list[Column]:
+        return [
+            Column(metric.name, site.layer, head, "rms", at)
+            for metric in self.METRICS
+            for site, head, at in _heads(self.sources)
+        ]
+
+    def values(self) -> list[torch.Tensor]:
+        written = self.sources.hooks.heads[..., _NORMS]
+        known = written != _ABSENT
+        rms = (written.where(known, 0.0).square().sum(1) / known.sum(1)).sqrt()
+        return [rms.masked_fill(~known.any(1), _ABSENT).permute(2, 0, 1).flatten()]
+
+    def why_not(self) -> str | None:
+        hooks = self.sources.hooks
+        if all(layer.attention.kind == "softmax" for layer in hooks.head_layers if layer.attention is not None):
+            none = "; ".join(dict.fromkeys(hooks.why.values())) or self.sources.structure.missing("attention")
+            return _OWN if hooks.head_layers else none or "none found"
+        return None
+
+    def gaps(self) -> dict[str, str]:
+        """Return that there are layers whose queries and keys are not seen, where their config says so only late."""
+        return {metric.name: _OWN for metric in self.METRICS} if self.sources.hooks.recorder.own_logits else {}
+
+
+def _heads(sources: Sources) -> Iterator[tuple[Site, int, int]]:
+    """Yield layers and heads, as many as the widest layer has, and the site of those that the layer has; -1: none."""
+    for site in sources.hooks.attention:
+        for head in range(sources.hooks.heads.shape[2]):
+            yield site, site.first_head + head, site.number if head < site.heads else -1

@@ -13,7 +13,7 @@ from dataaudit.vitals.measurement import Arrived, Measurement, Sources
 from dataaudit.vitals.metric import Column, Metric
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 WINDOW = 32
 """Rounds through all layers, whose paths are compared; the next window begins after the last of them."""
@@ -47,19 +47,13 @@ class LayerStdSync(Measurement):
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
         self._layers = [layer for layer, _ in sources.weights.groups if layer >= 0]
-        self._nothing = sources.hooks.activations.new_full((1,), math.nan)
         self._at: list[int] = []
         self._rounds: list[Floats] = []
         """float64[2, layers]: step and value of each layer, NaN in the round that is open."""
         self._step = 0
 
     def columns(self) -> list[Column]:
-        """Return one column."""
         return [Column("layer_std_sync", -1, -1, "correlation")]
-
-    def values(self) -> list[torch.Tensor]:
-        """Return nothing yet."""
-        return [self._nothing]
 
     def arrived(self, values: Floats, context: Arrived) -> None:
         """Add the values of the step; write the correlation where the window is full."""
@@ -80,19 +74,16 @@ class LayerStdSync(Measurement):
             self._rounds = []
 
     def why_not(self) -> str | None:
-        """Return why standard deviations of several layers are not measured."""
         if not self.sources.optimizers:
             return "no optimizer was given"
         return None if len(self._layers) > 1 else "fewer than two layers train"
 
     def state(self) -> dict[str, Any]:
-        """Return the rounds of the window that is open, -1 where a layer is not measured yet."""
         return {
             "sync": {"step": self._step, "rounds": [np.nan_to_num(item, nan=-1.0).tolist() for item in self._rounds]}
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self._step = int(state["sync"]["step"])
         rounds = [np.array(item, np.float64) for item in state["sync"]["rounds"]]
         self._rounds = [np.where(item < 0, np.nan, item) for item in rounds]

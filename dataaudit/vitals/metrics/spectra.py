@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dataaudit.base.statistics import Floats
 from dataaudit.vitals.measurement import Arrived, Measurement, Sources
-from dataaudit.vitals.metric import ALL, Column, Metric, Threshold
+from dataaudit.vitals.metric import ALL, Column, Metric, Rule, Threshold
 
 if TYPE_CHECKING:
     import torch
@@ -28,52 +27,51 @@ _SLOW = 6
 """n³ operations of a matrix product that take as long as eigenvalues and a vector, by measurement."""
 _NONE = -1.0
 """No number yet, in a checkpoint."""
+ERRORS = 2.5
+"""Standard errors to the upper end of an exponent: 96 to 99 % of laws that were drawn lie within so many of it."""
+FITS = 0.9
+"""Kolmogorov distance, times the root of the tail, above which no power law fits: 98 % of true ones lie below."""
 _TRENDS = "it moves with training: a fixed rule compares it with what it lately was"
 _HEAVY = "below 2 a tail is very heavy: Martin, Mahoney, arXiv 1810.01075"
-_WHOLE: Final = {
-    "spectral_norm": "largest",
-    "stable_rank": "least",
-    "singular_entropy": "least",
-    "ht_sr_alpha": "least",
-}
+_UPPER = frozenset({"upper"})
+_WHOLE = (
+    ("spectral_norm", "largest", np.nanmax),
+    ("stable_rank", "least", np.nanmin),
+    ("singular_entropy", "least", np.nanmin),
+    ("ht_sr_alpha", "least", np.nanmin),
+)
 """Statistics of a layer, which the page draws: from the newest number of each of its matrices."""
 
 
-def _metric(name: str, fold: float, title: str, flops: str) -> Metric:
-    stat = _WHOLE[name]
-    return Metric(
-        name,
-        _TRENDS,
-        estimates=frozenset({stat}),
-        rules={"fold": ALL},
-        fold=fold,
-        chart=(stat, title),
-        flops=flops,
-    )
+def _metric(name: str, stat: str, fold: float, title: str, flops: str) -> Metric:
+    rules: dict[Rule, frozenset[str]] = {"fold": ALL}
+    return Metric(name, _TRENDS, estimates=frozenset({stat}), rules=rules, fold=fold, chart=(stat, title), flops=flops)
 
 
 class Spectra(Measurement):
-    """Takes two turns: matrices of a 32nd of all elements by power iteration, and a Gram when the last is solved."""
+    """Takes two turns: matrices of a 32nd of all elements by power iteration, and a Gram when the last is solved.
+
+    ``upper`` of ``ht_sr_alpha`` is the least upper end of the exponents of a layer's matrices whose law fits.
+    """
 
     FAMILY = "spectra"
     METRICS = (
-        _metric(
-            "spectral_norm", 2.0, "Largest singular value of a layer's matrices", "12 m n for a matrix at its turn"
-        ),
+        _metric("spectral_norm", "largest", 2.0, "Largest singular value of a layer's matrices", "12 m n at a turn"),
         Metric("spectral_norm_bound", "it is the bound of an estimate"),
-        _metric("stable_rank", 2.0, "Least stable rank of a layer's matrices", ""),
+        _metric("stable_rank", "least", 2.0, "Least stable rank of a layer's matrices", ""),
         _metric(
-            "singular_entropy", 1.1, "Least entropy of singular values / log n", "2 m n² + 2 n³ for one at its turn"
+            "singular_entropy", "least", 1.1, "Least entropy of singular values / log n", "2 m n² + 2 n³ at a turn"
         ),
         Metric(
             "ht_sr_alpha",
             "it jumps where the fit takes another tail",
-            estimates=frozenset({"least"}),
-            thresholds=(Threshold(2.0, _HEAVY, stats=frozenset({"least"}), above=False),),
+            estimates=_UPPER,
+            thresholds=(Threshold(2.0, _HEAVY, stats=_UPPER, above=False),),
             chart=("least", "Least exponent of a layer's spectra"),
             flops="400 n for a matrix at its turn",
         ),
         Metric("ht_sr_distance", "it says how well a power law fits"),
+        Metric("ht_sr_error", "it is the standard error of an exponent"),
         Metric("spectra_part", "it says which matrix of a tensor had the turn", listed=False),
     )
     NAMES = tuple(metric.name for metric in METRICS[:-1])
@@ -95,10 +93,8 @@ class Spectra(Measurement):
         self._slots, self._budget = rotation(elements or [1], SHARE), GRAM_FLOPS * sum(elements)
         self._vectors = [first_vectors(item) for item in own]
         """float32[places, small side] of each matrix, from turn to turn."""
-        empty = sources.hooks.activations.new_full
-        self._numbers = empty((len(self.NAMES), len(own)), math.nan)
-        self._parts = empty((len(own),), math.nan)
-        self._whole = empty((len(_WHOLE) * len(self._layers),), math.nan)
+        self._numbers, self._parts = sources.empty(len(self.NAMES), len(own)), sources.empty(len(own))
+        self._whole = sources.empty((len(_WHOLE) + 1) * len(self._layers))
         self._turns = self._grams = self._rest = 0
         """Turns so far, Grams so far, and steps until the next Gram."""
         self._newest = np.full((len(self.NAMES), len(own)), np.nan)
@@ -111,12 +107,11 @@ class Spectra(Measurement):
         self._failed = ""
 
     def columns(self) -> list[Column]:
-        """Return a column for each number and matrix, for which of its matrices a tensor showed, and for each layer."""
-        own = self._matrices
+        own, whole = self._matrices, [*(item[:2] for item in _WHOLE), ("ht_sr_alpha", "upper")]
         return [
             *(Column(name, item.layer, -1, item.name) for name in self.NAMES for item in own),
             *(Column("spectra_part", own[at].layer, -1, own[at].name) for at in self._tensors),
-            *(Column(name, layer, -1, stat) for name, stat in _WHOLE.items() for layer in self._layers),
+            *(Column(name, layer, -1, stat) for name, stat in whole for layer in self._layers),
         ]
 
     def values(self) -> list[torch.Tensor]:
@@ -125,7 +120,7 @@ class Spectra(Measurement):
 
         self._numbers.fill_(math.nan)
         self._parts.fill_(math.nan)
-        if self.sources.measured and self.FAMILY in self.sources.config.measure and self.why_not() is None:
+        if self.asked and self.why_not() is None:
             with torch.autocast(self._numbers.device.type, enabled=False):
                 self._iterate()
                 self._rest -= 1
@@ -186,14 +181,19 @@ class Spectra(Measurement):
     def arrived(self, values: Floats, context: Arrived) -> None:
         """Write the numbers of layers, and report once what has none."""
         new = values[: self._newest.size].reshape(self._newest.shape)
-        self._newest = np.where(np.isnan(new), self._newest, new)
+        newest = self._newest = np.where(np.isnan(new), self._newest, new)
+        alpha, distance, error = newest[self.NAMES.index("ht_sr_alpha") :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fits = distance * (alpha - 1) / error <= FITS  # the root of the tail is (alpha - 1) / error
         layers = np.array([item.layer for item in self._matrices])
-        whole = values[len(values) - len(self._whole) :].reshape(len(_WHOLE), -1)
-        for row, (name, stat) in zip(whole, _WHOLE.items(), strict=True):
+        whole = values[len(values) - len(self._whole) :].reshape(len(_WHOLE) + 1, -1)
+        for row, (name, _, least) in zip(whole, _WHOLE, strict=False):
             at = self.NAMES.index(name)
             for layer in set(layers[np.isfinite(new[at])].tolist()) - {-1}:
-                known = self._newest[at, layers == layer]
-                row[self._layers.index(layer)] = (np.nanmax if stat == "largest" else np.nanmin)(known)
+                own = layers == layer
+                row[self._layers.index(layer)] = least(newest[at, own])
+                if name == "ht_sr_alpha" and (own & fits).any():
+                    whole[-1, self._layers.index(layer)] = (alpha + ERRORS * error)[own & fits].min()
         if not self._reported and self.FAMILY in self.sources.config.measure:
             self._reported = True
             for what, of, why in self._without():
@@ -217,7 +217,6 @@ class Spectra(Measurement):
         return found
 
     def why_not(self) -> str | None:
-        """Return why no matrix can be measured."""
         if self._numbers.device.type == "mps":
             return "the device has no float64"
         return None if self._matrices else "; ".join(self._left_out) or "no weight is a matrix"
@@ -228,24 +227,21 @@ class Spectra(Measurement):
         return dict.fromkeys(self.NAMES[3:], why) if why and self._matrices else {}
 
     def state(self) -> dict[str, Any]:
-        """Return turns, the vectors as text, and the newest numbers."""
-        vectors = [base64.b64encode(item.cpu().numpy().tobytes()).decode() for item in self._vectors]
+        from dataaudit.vitals.spectra import as_text
+
         newest = np.nan_to_num(self._newest, nan=_NONE).tolist()
         turns = [self._turns, self._grams, self._rest, self._reported]
-        return {"spectra": {"turns": turns, "vectors": vectors, "newest": newest}}
+        return {"spectra": {"turns": turns, "vectors": as_text(self._vectors), "newest": newest}}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        import torch
+        from dataaudit.vitals.spectra import from_text
 
         own = state["spectra"]
         self._turns, self._grams, self._rest, self._reported = own["turns"]
-        for vector, text in zip(self._vectors, own["vectors"], strict=True):
-            vector.copy_(torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32).view(vector.shape))
+        from_text(self._vectors, own["vectors"])
         newest = np.array(own["newest"], np.float64).reshape(self._newest.shape)
         self._newest = np.where(newest == _NONE, np.nan, newest)
 
     def close(self) -> None:
-        """End the thread."""
         if self._work is not None:
             self._work.close()

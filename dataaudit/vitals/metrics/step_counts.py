@@ -20,7 +20,6 @@ class StepCounts(Measurement):
     )
 
     def columns(self) -> list[Column]:
-        """Return two columns."""
         return [Column(metric.name, -1, -1, "count") for metric in self.METRICS]
 
     def values(self) -> list[torch.Tensor]:

@@ -23,10 +23,7 @@ HOST_BYTES = 256 << 20
 """Of copies of weights on the host; a layer that is larger is copied alone."""
 _UNSOLVED = 4
 """Layers that wait for the host at most: further ones are left out."""
-_WHOLE = 4
-"""Bytes of an element from which on an update is what was computed."""
 _STATS = ("query", "key", "query_power", "key_power", "query_stable_rank", "key_stable_rank", "delta", "late")
-_ROUNDED = "weights below float32 without float32 masters in the optimizer: what they moved by is mostly rounding"
 
 
 @dataclass(slots=True)
@@ -78,7 +75,6 @@ class UpdateSpectra(Measurement):
 
         from dataaudit.vitals.projections import projections_of
 
-        self._owners = {id(item): own for own in sources.optimizers for of in own.param_groups for item in of["params"]}
         self._why: dict[int, str] = {}
         """By layer, why it has no number."""
         self._layers: dict[int, tuple[Projections, slice]] = {}
@@ -103,7 +99,6 @@ class UpdateSpectra(Measurement):
         self.load({})
 
     def columns(self) -> list[Column]:
-        """Return columns layer by layer: what each projection moved by, then first and second order of heads."""
         columns = []
         for layer, (projections, _) in self._layers.items():
             columns += [Column("delta_w_entropy", layer, -1, stat) for stat in _STATS]
@@ -114,17 +109,16 @@ class UpdateSpectra(Measurement):
 
     def values(self) -> list[torch.Tensor]:
         """Hand the host what is ``delta`` steps old, and copy the next layer; return what the host has solved."""
-        values, sources = self._values.fill_(float("nan")), self.sources
-        if sources.measured and self.FAMILY in sources.config.measure:
-            self._from = self._from or sources.step
+        self._values.fill_(float("nan"))
+        if self.asked:
+            self._from = self._from or self.sources.step
             for lane in self._lanes:
-                self._see(lane, sources.step)
+                self._see(lane, self.sources.step)
             while self._jobs and self._jobs[0][0].done:
                 self._write(*self._jobs.popleft())
-        return [values]
+        return [self._values]
 
     def why_not(self) -> str | None:
-        """Return why no layer has numbers."""
         if not self.sources.optimizers:
             return "no optimizer was given"
         return None if self._layers else "; ".join(dict.fromkeys(self._why.values()))
@@ -138,18 +132,14 @@ class UpdateSpectra(Measurement):
         return {metric.name: gap for metric in self.METRICS} if gap and self._layers else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take copies anew, of as many layers as have room on the host: a checkpoint holds none."""
         del state
         layers, delta = [projections for projections, _ in self._layers.values()], self.sources.config.delta
-        sizes = [
-            sum(max(_WHOLE, part.parameter.itemsize) * part.shape.numel() for _, part in own.parts()) for own in layers
-        ]
+        sizes = [sum(max(4, part.parameter.itemsize) * part.shape.numel() for _, part in own.parts()) for own in layers]
         count = min(len(layers), delta, max(1, HOST_BYTES // max(sizes, default=1)))
         self._lanes = [_Lane(layers[lane::count], lane * delta // count) for lane in range(count)]
         self._from = 0
 
     def close(self) -> None:
-        """End the host's thread, and forget the copies."""
         self._lanes = []
         if self._host is not None:
             self._host.close()
@@ -170,8 +160,10 @@ class UpdateSpectra(Measurement):
         """Copy what a layer's projections are made of to the host; nothing waits for it."""
         import torch
 
+        from dataaudit.vitals.masters import ROUNDED
+
         tensors = self._tensors(lane.layer)
-        lane.step, self._gap = (step, self._gap) if tensors else (0, _ROUNDED)
+        lane.step, self._gap = (step, self._gap) if tensors else (0, ROUNDED)
         lane.copies.clear()  # whose memory the allocator gives out again
         for key, tensor in tensors.items():
             room = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda)
@@ -180,11 +172,12 @@ class UpdateSpectra(Measurement):
     def _compare(self, lane: _Lane, step: int) -> str:
         """Hand the host the Gram matrices of what a layer moved by since its copy; return why not."""
         from dataaudit.vitals.host_work import HostWork
+        from dataaudit.vitals.masters import ROUNDED
         from dataaudit.vitals.update_spectra import gram_of_update, grams_of_heads, solved
 
         layer, now, device = lane.layer, self._tensors(lane.layer), self._values.device
         if not now or len(self._jobs) >= _UNSOLVED:
-            return "the host has not solved those of earlier layers yet" if now else _ROUNDED
+            return "the host has not solved those of earlier layers yet" if now else ROUNDED
         base = {key: copy.to(device, non_blocking=True) for key, copy in lane.copies.items()}
         grams = [gram_of_update(base[kind, "rows"], now[kind, "rows"]) for kind in ("query", "key")]
         for kind, projection in (("query", layer.query), ("key", layer.key)):
@@ -210,33 +203,19 @@ class UpdateSpectra(Measurement):
 
     def _why_not(self, layer: Projections) -> str:
         """Return why a layer's updates are not known; empty where they are."""
+        from dataaudit.vitals.masters import ROUNDED
         from dataaudit.vitals.sharding import why_not as sharded
 
+        masters = self.sources.masters
         rows = [part.parameter for (_, name), part in layer.parts() if name == "rows"]
-        if not any(item.requires_grad and id(item) in self._owners for item in rows):
+        if not any(item.requires_grad and masters.owns(item) for item in rows):
             return "its projections of queries and keys do not train"
         if why := sharded(part.parameter for _, part in layer.parts()):
             return why
-        promised = any(getattr(own, "master_weights", False) for own in self._owners.values())
-        return "" if promised or self._tensors(layer) else _ROUNDED
+        return "" if any(map(masters.promised, rows)) or self._tensors(layer) else ROUNDED
 
     def _tensors(self, layer: Projections) -> dict[tuple[str, str], torch.Tensor]:
         """Return what a layer's projections are made of; nothing where weights are rounded and have no masters."""
-        whole = [(key, part, self._whole(part.parameter)) for key, part in layer.parts()]
+        whole = [(key, part, self.sources.masters.of(part.parameter)) for key, part in layer.parts()]
         tensors = {key: part.view(item.detach()) for key, part, item in whole if item is not None}
         return tensors if len(tensors) == len(whole) else {}
-
-    def _whole(self, parameter: torch.Tensor) -> torch.Tensor | None:
-        """Return a parameter, or its master where it is rounded and trains; None: there is none, or not yet.
-
-        FusedAdam of Transformer Engine keeps masters in its state, that of Apex group by group.
-        """
-        owner: Any = self._owners.get(id(parameter))
-        if parameter.itemsize >= _WHOLE or owner is None or not parameter.requires_grad:
-            return parameter
-        master: torch.Tensor | None = owner.state.get(parameter, {}).get("master_param")
-        of_groups = getattr(owner, "param_groups_master", None) if master is None else None
-        for own, masters in zip(owner.param_groups, of_groups or (), strict=False):
-            for item, whole in zip(own["params"], masters["params"], strict=False):
-                master = whole if item is parameter else master
-        return master if master is not None and master.itemsize >= _WHOLE else None

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 _WHOLE_LAYERS = frozenset({"all", "others"})
+MOVES_MASTERS = "the optimizer moves masters, and no weight of the model itself"
 _RATIO = "rule of thumb: about 1e-3 is healthy"
 STATS = (
     ("layer_std", "all"),
@@ -53,7 +54,6 @@ class WeightNorms(Measurement):
     )
 
     def columns(self) -> list[Column]:
-        """Return a column for each statistic and layer; what lies outside of layers is ``others``."""
         layers = [layer for layer, _ in self.sources.weights.groups]
         return [Column(metric, layer, -1, _stat(stat, layer)) for metric, stat in STATS for layer in layers]
 
@@ -62,15 +62,14 @@ class WeightNorms(Measurement):
         return [self.sources.weights.finish().flatten()]
 
     def why_not(self) -> str | None:
-        """Return that no optimizer was given."""
-        return None if self.sources.optimizers else "no optimizer was given"
+        if not self.sources.optimizers:
+            return "no optimizer was given"
+        return None if self.sources.weights.groups else MOVES_MASTERS
 
     def state(self) -> dict[str, Any]:
-        """Return which parameters were zero when training began."""
         return {"zeros": self.sources.weights.zeros}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self.sources.weights.mark_zeros(state["zeros"])
 
 

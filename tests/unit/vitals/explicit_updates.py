@@ -10,11 +10,11 @@ SIZES = {
     "vocab_size": made.VOCAB,
     "hidden_size": made.WIDTH,
     "num_hidden_layers": made.LAYERS,
+    "use_cache": False,
     "num_attention_heads": made.HEADS,
     "pad_token_id": 0,
     "bos_token_id": 0,
     "eos_token_id": 0,
-    "use_cache": False,
 }
 OWN = {
     "phi3": ("Phi3", {"intermediate_size": 96, "num_key_value_heads": 2}),
@@ -152,19 +152,59 @@ def effective(values):
 class Masters(torch.optim.Optimizer):
     """Plain gradient descent on float32 masters of bfloat16 weights, kept where FusedAdam keeps them."""
 
-    def __init__(self, parameters, lr, *, apart=False):
+    def __init__(self, parameters, lr, kind):
         super().__init__(parameters, {"lr": lr})
-        self.master_weights, self._apart = True, apart
-        self.param_groups_master = None
+        self.master_weights, self._kind, self.masters = True, kind, []
 
     @torch.no_grad()
     def step(self, closure=None):
         [group] = self.param_groups
-        if self.param_groups_master is None:
-            self.param_groups_master = [{"params": [item.detach().float() for item in group["params"]]}]
-        for item, master in zip(group["params"], self.param_groups_master[0]["params"], strict=True):
-            if not self._apart:
-                self.state[item]["master_param"] = master
+        if not self.masters:
+            self.masters = [item.detach().float() for item in group["params"]]
+        if self._kind == "param_groups_master":
+            self.param_groups_master = [{"params": self.masters}]
+        for item, master in zip(group["params"], self.masters, strict=True):
+            if self._kind != "param_groups_master":
+                self.state[item][self._kind] = master
             if item.grad is not None:
                 master.sub_(group["lr"] * item.grad.float())
                 item.copy_(master)
+
+
+class Wrapper:
+    """Moves float32 masters by an optimizer of torch that it holds, as mixed precision of large frameworks does."""
+
+    def __init__(self, parameters, lr, kind):
+        own = [*parameters]
+        flat = torch.cat([item.detach().float().flatten() for item in own])
+        parts = zip(flat.split([item.numel() for item in own]), own, strict=True)
+        self.masters, self.float16_groups = [part.view_as(item) for part, item in parts], [own]
+        if kind == "main_param":
+            for item, master in zip(own, self.masters, strict=True):
+                item.main_param = master
+        elif kind != "param_groups":
+            setattr(self, kind, [flat] if kind.endswith("flat") else [self.masters])
+        self.optimizer = torch.optim.SGD([flat] if kind.endswith("flat") else self.masters, lr=lr)
+
+    @torch.no_grad()
+    def step(self):
+        [own], inner = self.float16_groups, self.optimizer.param_groups[0]["params"]
+        grads = [torch.zeros_like(item) if item.grad is None else item.grad for item in own]
+        if len(inner) == 1:
+            grads = [torch.cat([item.flatten() for item in grads])]
+        for master, grad in zip(inner, grads, strict=True):
+            master.grad = grad.float()
+        self.optimizer.step()
+        for item, master in zip(own, self.masters, strict=True):
+            item.copy_(master)
+
+    def zero_grad(self):
+        for item in self.float16_groups[0]:
+            item.grad = None
+
+
+KINDS = {
+    **dict.fromkeys(("master_param", "master_params", "param_groups_master"), Masters),
+    **dict.fromkeys(("fp32_from_float16_groups", "fp32_groups_flat", "param_groups", "main_param"), Wrapper),
+}
+"""By the name under which masters are kept: what keeps them."""

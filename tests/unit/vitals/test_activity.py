@@ -10,11 +10,12 @@ torch = pytest.importorskip("torch", reason="vitals are of torch")
 import vitals_models as made  # noqa: E402
 from attention_cases import SHAPES  # noqa: E402
 from attention_cases import made as attention_of  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from dataaudit.vitals import MemorySink, Vitals, VitalsConfig  # noqa: E402
 from dataaudit.vitals.attention import Scores, attention_rows, head_statistics, sample_rows  # noqa: E402
 from dataaudit.vitals.metrics.adam_spikes import THETA  # noqa: E402
-from dataaudit.vitals.recorder import ACTIVATION_STATS, Recorder, Site, _activations  # noqa: E402
+from dataaudit.vitals.recorder import ACTIVATION_STATS, Recorder, Site, _activations, _units  # noqa: E402
 
 pytestmark = pytest.mark.torch
 FIELDS = ("sink", "q_norm", "k_norm")
@@ -156,6 +157,28 @@ def test_moments_keep_their_digits_far_from_zero_and_in_any_layout(dtype, shape)
         assert (found["largest"], found["channel"]) == (300.0, 1.0)
 
 
+@pytest.mark.parametrize(("part", "most"), [("block", 14), ("mlp", 2), ("units", 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_device_is_asked_for_few_operators(part, most, dtype, monkeypatch):
+    """Of tensors of meta, as of any device but a CPU; views and questions about dtypes launch nothing."""
+    asked, autocast = [], torch.autocast
+    monkeypatch.setattr(torch, "autocast", lambda kind, **named: autocast(kind.replace("meta", "cpu"), **named))
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if not function.is_view and "promote_types" not in str(function):
+                asked.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    own = Recorder(2, 2)
+    own.start([0, 1], turn=0)
+    values, see = torch.empty(4, 16, 32, dtype=dtype, device="meta"), _units if part == "units" else _activations
+    slots = torch.empty(1, 2, 32 if part == "units" else len(ACTIVATION_STATS), device="meta")
+    with Count():
+        see(values, slots, Site(recorder=own, number=1, index=0, layer=0, part=part))
+    assert len(asked) == most, asked
+
+
 def test_what_is_constant_or_not_finite_has_no_kurtosis():
     assert math.isnan(written(torch.zeros(2, 3, 4))["kurtosis"])
     spoilt = torch.randn(2, 3, 4)
@@ -280,14 +303,3 @@ def test_spikes_are_of_the_parameters_that_an_adam_owns_and_an_update_outside_of
         adam.step()
         adam.step()
     assert not own.failures
-
-
-def test_series_are_judged_and_drawn():
-    from dataaudit.vitals.metrics import charts, declared, how_judged
-
-    ways = {"attn_sink_share": "entropy", "q_norm": "log", "k_norm": "log", "activation_kurtosis": "log"}
-    assert {name: how_judged(name, declared(name).chart[0]) for name in ways} == ways
-    assert how_judged("massive_activation", "ratio") == "a fixed rule holds for it"
-    assert how_judged("spam_spike_count", "all") == "share"
-    drawn = {name for heads in (False, True) for name, *_ in charts(of_heads=heads)}
-    assert {*ways, "massive_activation", "spam_spike_count", "curvature_trace_est"} <= drawn

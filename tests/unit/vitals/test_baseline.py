@@ -11,14 +11,7 @@ from lanes import sample
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter
-from dataaudit.vitals.baseline import (
-    AVERAGED,
-    FLOOR,
-    LEAST_VALUES,
-    Runs,
-    baseline_of,
-    baseline_of_run,
-)
+from dataaudit.vitals.baseline import AVERAGED, FLOOR, LEAST_VALUES, Runs, baseline_of, baseline_of_run
 from dataaudit.vitals.metric import Key
 
 HEADS = 96
@@ -141,14 +134,7 @@ def test_values_and_settings_that_do_not_fit_are_refused(shape, settings, said):
 def test_a_run_is_the_least_of_its_last_values_on_one_side():
     runs = Runs(2, 3)
     seen = [[4.0, 1.0], [5.0, np.nan], [3.0, 2.0], [-9.0, 3.0], [-8.0, np.nan], [-7.0, 4.0]]
-    assert [runs.see(np.array(one))[0].tolist() for one in seen] == [
-        [0, 0],
-        [0, 0],
-        [3, 0],
-        [0, 1],
-        [0, 0],
-        [7, 2],
-    ]
+    assert [runs.see(np.array(one))[0].tolist() for one in seen] == [[0, 0], [0, 0], [3, 0], [0, 1], [0, 0], [7, 2]]
 
 
 def test_a_mean_is_over_the_last_values_each_cut_off():

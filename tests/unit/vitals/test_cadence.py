@@ -10,16 +10,7 @@ import numpy as np
 import pytest
 from lanes import thinned
 
-from dataaudit.vitals.cadence import (
-    BARE,
-    PRESETS,
-    SHARE,
-    Budget,
-    Cadence,
-    Preset,
-    plan,
-    rotation,
-)
+from dataaudit.vitals.cadence import BARE, PRESETS, SHARE, Budget, Cadence, Preset, plan, rotation
 
 MODELS = {
     "one_layer": [7],

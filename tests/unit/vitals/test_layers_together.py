@@ -85,9 +85,7 @@ def of_width(width, depth, rescale, **declared):
     config = VitalsConfig(interval=1, adapt=False, mapping=made.MAPPING, mup=mup, measure=("activations", "spectra"))
     with Vitals(model, None, config, [sink]) as vitals, torch.no_grad():
         assert vitals.summary()["metrics"]["mup_spectral"] == "ok"
-        for step in range(1, 70):
-            with vitals.step():
-                made.loss_of(model, step)
+        made.go(vitals, model, range(1, 70))
     found = {}
     for _, metric, _, _, stat, value in sink.values:
         if metric.startswith("mup_"):
@@ -116,6 +114,64 @@ def test_the_ratio_is_that_of_the_spectral_condition_and_exponents_are_of_the_de
     grown, _ = of_width(made.WIDTH // 4, 4, 2.0, **declared)
     assert grown["spectral", "width_exponent"] == pytest.approx(0.5, abs=1e-3)
     assert grown["activation", "depth_exponent"] > 0.1
+
+
+def test_updates_are_those_of_singular_values_and_exponents_say_how_far_they_are_from_the_base():
+    true, found = {}, {}
+    for base in (None, 0.01):
+        model, sink = made.model_of("mapped"), MemorySink()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        mup = MuP(width=made.WIDTH // 4, depth=1, update=base)
+        config = VitalsConfig(
+            interval=1, adapt=False, mapping=made.MAPPING, mup=mup, measure=("activations", "spectra")
+        )
+        matrices = {(at, n): m for at, b in enumerate(model.blocks) for n, m in b.named_parameters() if m.dim() == 2}
+        with Vitals(model, optimizer, config, [sink]) as vitals:
+            assert vitals.summary()["metrics"]["mup_update"] == "ok"
+            for step in range(1, 50):
+                if step == 25:
+                    vitals.load_state_dict(json.loads(json.dumps(vitals.state_dict())))
+                before = {key: item.detach().clone() for key, item in matrices.items()}
+                with vitals.step():
+                    made.loss_of(model, step).backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                for key, item in matrices.items():
+                    size = torch.linalg.matrix_norm((item - before[key]).double(), 2).item()
+                    true[step, key[0], key[1].removesuffix(".weight")] = size * math.sqrt(item.shape[1] / item.shape[0])
+        found = {(row[0], row[2], row[4]): row[5] for row in sink.values if row[1] == "mup_update"}
+        ratios = [value / true[key] for key, value in found.items() if key in true]
+        assert len(ratios) > 8
+        assert max(ratios) <= 1 + 1e-5
+        assert np.median(ratios) > 0.97
+    medians = {step: value for (step, _, stat), value in found.items() if stat == "median"}
+    assert medians
+    for step, value in medians.items():
+        assert value == pytest.approx(np.median([own for (at, *_), own in true.items() if at == step]), rel=0.3)
+        assert found[step, -1, "width_exponent"] == pytest.approx(math.log(value / 0.01) / math.log(4))
+        assert found[step, -1, "depth_exponent"] == pytest.approx(math.log(value / 0.01) / math.log(2))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "fans"),
+    [
+        ({"gate_up_proj": (192, 64), "down_proj": (64, 96)}, [(192, 64), (64, 96)]),
+        ({"gate_up_proj": (64, 192), "down_proj": (96, 64)}, [(192, 64), (64, 96)]),
+        ({"w1": (96, 64), "w3": (96, 64), "w2": (96, 64)}, [(96, 64), (96, 64), (64, 96)]),
+        ({"a": (64, 192), "b": (96, 64)}, [(192, 64), (64, 96)]),  # the smaller one: the other holds gates
+        ({"a": (64, 96), "b": (96, 64)}, [(96, 64), (64, 96)]),  # the last one
+        ({"a": (64, 96)}, [None]),
+        ({"a": (32, 96), "b": (96, 64)}, [None, None]),
+    ],
+)
+def test_experts_in_a_tensor_take_and_return_what_the_model_is_wide(shapes, fans):
+    from dataaudit.vitals.spectra import matrices_of
+    from dataaudit.vitals.structure import find
+
+    model = made.model_of("mapped")
+    model.blocks[0].experts = nn.ParameterDict({name: torch.zeros(4, *shape) for name, shape in shapes.items()})
+    own = {item.name: item.fans for item in matrices_of(find(model, made.MAPPING), model)[0] if "experts" in item.name}
+    assert [own[f"experts.{name}"] for name in shapes] == fans
 
 
 def test_without_a_base_it_does_not_apply_and_a_wrong_one_is_named():

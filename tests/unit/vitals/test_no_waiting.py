@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals import adam_proxy, attention_pass, norms, recorder  # noqa: E402
+from dataaudit.vitals import adam_proxy, attention_pass, norms, recorder, routers  # noqa: E402
 from dataaudit.vitals import weights as updates  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import state_finite  # noqa: E402
@@ -27,6 +27,7 @@ BODIES = {
     "dataaudit::units": recorder.see_units._init_fn,
     "dataaudit::heads": recorder.see_heads._init_fn,
     "dataaudit::projected_heads": recorder.see_projected_heads._init_fn,
+    "dataaudit::router": routers.see_router._init_fn,
 }
 ASKS = ("_local_scalar_dense", "nonzero", "item", "_to_cpu", "masked_select", "equal")
 
@@ -75,10 +76,12 @@ def steps(family, *, watched, optimizer=torch.optim.AdamW, number=9):
     mapping = made.MAPPING if family == "mapped" else None
     config = VitalsConfig(interval=3, window=4, delta=3, mapping=mapping, healthy=(2, 5), adapt=False)
     vitals = Vitals(model, own, config, [MemorySink()]) if watched else None
+    ids = torch.arange(2)
     with Count() as count, count.host:
         for step in range(1, number + 1):
             if vitals is not None:
                 with vitals.step():
+                    vitals.log_sources(ids, 2)
                     update(model, own, step, vitals)
             else:
                 update(model, own, step)
@@ -103,7 +106,7 @@ def update(model, optimizer, step, vitals=None):
     sample(
         [
             *(("llama", one) for one in (torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)),
-            *((one, torch.optim.AdamW) for one in ("gpt2", "mapped", "multihead")),
+            *((one, torch.optim.AdamW) for one in ("mixtral", "gpt2", "mapped", "multihead")),
         ],
         2,
     ),
@@ -114,6 +117,7 @@ def test_a_whole_step_asks_for_no_value_that_it_does_not_ask_for_anyway(family, 
     assert looked.asked == plain.asked
     assert not plain.ours
     assert looked.ours["dataaudit::activations"] >= 9 * made.LAYERS
+    assert looked.ours["dataaudit::router"] == (9 * 2 * made.LAYERS if family == "mixtral" else 0)
     assert looked.ours["dataaudit::heads"] + looked.ours["dataaudit::projected_heads"] >= 9 * made.LAYERS
 
 
@@ -165,16 +169,7 @@ def test_operators_run_on_a_device_that_is_not_there(sites, dtype, monkeypatch):
         mask = held(2, 1, 16, 16, dtype=torch.bool)
         for given, causal, window, softcap in ((None, True, None, None), (mask, False, 5, 30.0)):
             recorder._heads(
-                held(2, 4, 16, 8),
-                held(2, 2, 16, 8),
-                given,
-                held(4),
-                heads,
-                sites[2],
-                0.3,
-                causal,
-                window,
-                softcap,
+                held(2, 4, 16, 8), held(2, 2, 16, 8), given, held(4), heads, sites[2], 0.3, causal, window, softcap
             )
         assert sites[0].recorder.seen == [1, 1, 2]
         weights = [held(*shape, dtype=torch.float32) for shape in ((8, 4), (8, 4), ())]
@@ -196,7 +191,8 @@ def test_operators_run_on_a_device_that_is_not_there(sites, dtype, monkeypatch):
             updates.norms(optimizer, own)
             state_finite(optimizer, own, 3)
             moments = [optimizer.state[one]["exp_avg"] for one in own]
-            found = adam_proxy.gsnr_adam_proxy(moments, moments, optimizer.state[own[0]]["step"], (0.9, 0.99))
+            sums = adam_proxy.sums_of_moments(moments, moments)
+            found = adam_proxy.proxy_of_sums(sums, optimizer.state[own[0]]["step"], (0.9, 0.99))
             assert found.device == device
         with pytest.raises((RuntimeError, DataDependentOutputException)):
             held(2).sum().item()

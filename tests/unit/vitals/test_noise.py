@@ -1,7 +1,6 @@
 """Noise of gradients from norms against explicit gradients in float64."""
 
 import math
-import socket
 from itertools import pairwise
 
 import numpy as np
@@ -11,9 +10,9 @@ from lanes import sample, thinned
 torch = pytest.importorskip("torch", reason="gradients are of torch")
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
-from vitals_models import NoWaiting, leave  # noqa: E402
+from vitals_models import NoWaiting, leave, spawned  # noqa: E402
 
-from dataaudit.vitals.adam_proxy import gsnr_adam_proxy  # noqa: E402
+from dataaudit.vitals.adam_proxy import proxy_of_sums, sums_of_moments  # noqa: E402
 from dataaudit.vitals.micro_batches import (  # noqa: E402
     GradientNorms,
     NoiseScale,
@@ -158,7 +157,8 @@ def test_the_proxy_of_adam():
         optimizer.step()
         state = optimizer.state[weights]
         with NoWaiting():
-            found = gsnr_adam_proxy([state["exp_avg"]], [state["exp_avg_sq"]], state["step"], (0.9, 0.99))
+            sums = sums_of_moments([state["exp_avg"]], [state["exp_avg_sq"]])
+            found = proxy_of_sums(sums, state["step"], (0.9, 0.99))
         assert found.isnan() if step == 0 else abs(found.item() - 0.25) < 0.02, (step, found)
 
 
@@ -209,7 +209,7 @@ COMPILED = [
         (backend, kind)
         for backend in (None, "eager", "aot_eager", *thinned(["inductor"], few=[]))
         for kind in (None, "saved")
-    ),
+    )
 ]
 
 
@@ -286,17 +286,7 @@ def worker(rank, port, queue):
 
 
 def test_workers_norms_are_their_own_before_they_are_reduced():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    workers = [context.Process(target=worker, args=(rank, port, queue)) for rank in range(2)]
-    for one in workers:
-        one.start()
-    for one in workers:
-        one.join(120)
-    assert [one.exitcode for one in workers] == [0, 0]
+    queue = spawned(worker)
     found = [queue.get() for _ in range(2)]
     torch.manual_seed(0)
     model, batches = Tied(), made_batches(2)

@@ -103,10 +103,6 @@ def test_a_large_first_update_is_warned_of_once_at_step_1():
     config = VitalsConfig(mapping=made.MAPPING, interval=1, adapt=False)
     with Vitals(model, optimizer, config, [sink := MemorySink()]) as vitals:
         vitals.escalate(20)
-        for step in range(1, 4):
-            with vitals.step():
-                made.loss_of(model, step).backward()
-                optimizer.step()
-                optimizer.zero_grad()
+        made.go(vitals, model, range(1, 4), optimizer)
     warned = [(step, one["layer"]) for step, kind, one in sink.events if kind == "warning"]
     assert sorted(warned) == [(1, -1), (1, 0), (1, 1)]

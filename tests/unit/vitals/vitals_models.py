@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 
 import torch
@@ -100,20 +101,9 @@ def model_of(family, function="sdpa", again=False):
         return Multihead()
     import transformers
 
-    sizes = {
-        "vocab_size": VOCAB,
-        "hidden_size": WIDTH,
-        "intermediate_size": 96,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "use_cache": False,
-    }
+    sizes = {"vocab_size": VOCAB, "hidden_size": WIDTH, "intermediate_size": 96, "num_hidden_layers": LAYERS}
+    sizes |= {"num_attention_heads": HEADS, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64}
+    sizes |= {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
     special = {
         "llama": ("Llama", {}),
         "qwen3": ("Qwen3", {}),
@@ -159,7 +149,7 @@ def train(model, *, backend=None, watched=True, steps=3, micro_batches=2, config
     sink, vitals = MemorySink(), None
     if watched:
         mapping = MAPPING if isinstance(model, Mapped) else None
-        config = config or VitalsConfig(interval=2, micro_batches=2, mapping=mapping, adapt=False)
+        config = config or VitalsConfig(interval=2, micro_batches=2, mapping=mapping, adapt=False, delta=1)
         vitals = Vitals(model, optimizer, config, [sink])
     run = model if backend is None else torch.compile(model, backend=backend)
     kept = []
@@ -178,9 +168,36 @@ def train(model, *, backend=None, watched=True, steps=3, micro_batches=2, config
     return [*kept, *(one.detach() for one in model.parameters()), torch.get_rng_state()], sink
 
 
+def go(vitals, model, steps, *optimizers):
+    """Take steps within vitals: forward passes, and training where there is an optimizer."""
+    for step in steps:
+        with vitals.step():
+            loss = loss_of(model, step)
+            for own in optimizers:
+                loss.backward()
+                own.step()
+                own.zero_grad()
+
+
 def same(one, two):
     """Tell whether everything has the same bits."""
     return len(one) == len(two) and all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def spawned(worker, ranks=2):
+    """Run a worker as a process of each rank, given its rank, a free port and a queue; return the queue."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    workers = [context.Process(target=worker, args=(rank, port, queue)) for rank in range(ranks)]
+    for own in workers:
+        own.start()
+    for own in workers:
+        own.join(180)
+    assert [own.exitcode for own in workers] == [0] * ranks
+    return queue
 
 
 def leave():
