@@ -26,6 +26,12 @@ _GZIP = b"\x1f\x8b"
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _PREFIX = re.compile(r"\[(?P<kind>rank|default|trainer|worker|1,)(?P<rank>\d{1,6})\](?:<std\w+>)?:\s?")
 """Of torch, torchrun's --tee, and mpirun."""
+_BEHIND_STAMP = re.compile(
+    r" ?(?:(?:stdout|stderr) [FP] )?"
+    r"(?=\[(?:rank|default)\d+\]|Traceback \(most recent call last\)| *File \"| {2,}\S"
+    r"|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b)"
+)
+"""Between the time that kubectl, docker or ts put before each line, and a traceback or the line of a rank."""
 _SRUN = re.compile(r"\s*(?P<rank>\d{1,6}): (?=\S| )")
 _CLOCK = r"(?P<clock>\d\d:\d\d:\d\d)(?P<part>[.,]\d{1,9})?"
 _TIMES = (
@@ -102,13 +108,15 @@ def _shortened(line: bytes) -> bytes:
 def line_of(number: int, raw: bytes, *, labelled: bool) -> Line:
     """Return a line; ``labelled`` says that srun put ``rank:`` before each."""
     text = _shortened(raw).decode("utf-8", "replace")
-    text, rank = _COLOUR.sub("", text) if "\x1b" in text else text, None
+    text, rank, time = _COLOUR.sub("", text) if "\x1b" in text else text, None, None
+    if (stamp := _time(text)) and (behind := _BEHIND_STAMP.match(text, stamp.end())):
+        time, text = _clock(stamp.groupdict()), text[behind.end() :]
     if labelled and (label := _SRUN.match(text)):
         rank, text = int(label["rank"]), text[label.end() :]
     while text.startswith("[") and (prefix := _PREFIX.match(text)):
         rank = int(prefix["rank"]) if rank is None or prefix["kind"] == "rank" else rank
         text = text[prefix.end() :]
-    return Line(number, text, rank, time_of(text))
+    return Line(number, text, rank, time_of(text) or time)
 
 
 def is_labelled(lines: list[bytes]) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
 from live_logs import Run
 
-from dataaudit.live import Heartbeat
+from dataaudit.live import Heartbeat, triage
 from dataaudit.live.rules import load_alerts
 from dataaudit.live.watch import Watch
 
@@ -89,3 +90,17 @@ def test_errors_of_the_text_log_are_rates_by_class(tmp_path):
     log.write_text("".join((FAILED + WENT_ON).format(minute=minute) for minute in range(0, 60, 4)))
     state = state_of(watched(folder, log=log), "repeated_errors")
     assert (state.state, state.last_step) == ("firing", 1)
+
+
+STAMPS = ["2026-11-27 19:{minute:02}:00 ", "2026-11-27T19:{minute:02}:00.123456789Z ", "Nov 27 19:{minute:02}:00 "]
+
+
+@pytest.mark.parametrize("stamp", [*STAMPS, "2026-11-27T19:{minute:02}:00.1+01:00 stderr F "])
+@pytest.mark.parametrize("rank", ["[rank3]: ", ""])
+def test_a_traceback_with_a_time_before_each_line_is_read(tmp_path, stamp, rank):
+    """kubectl, docker and ts write logs so."""
+    stamped = "".join(f"{stamp}{rank}{line.removeprefix('[rank3]: ')}\n" for line in FAILED.splitlines())
+    log = tmp_path / "out.log"
+    log.write_text("".join((stamped + WENT_ON).format(minute=minute) for minute in range(0, 60, 4)))
+    (event,) = triage([log]).events
+    assert (event.error, event.count, event.rank) == ("io", 15, 3 if rank else None)
