@@ -36,22 +36,36 @@ DEFAULT = "frozen,held_out,cloze,memorization,contamination"
 @click.option("--end", metavar="TOKEN", help="Token that ends a document, by its id or text.")
 @click.option("--model", "function", metavar="MODULE:FUNCTION", help="Loads the checkpoint; MODULE may be a file.")
 @click.option("--context", type=click.IntRange(8), metavar="N", help="Tokens that the model takes at once.")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of the weights; theirs by default.")
+@click.option(
+    "--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of the weights; theirs by default."
+)
 @click.option("--device", metavar="NAME", help="cpu, cuda, ...; a GPU where there is one by default.")
 @click.option("--step", type=click.IntRange(0), default=0, metavar="N", help="Step of the run that it is of.")
 @click.option("--probes", default=DEFAULT, show_default=True, metavar="NAMES", help=f"Some of {', '.join(PROBES)}.")
-@click.option("--documents", type=click.IntRange(1), default=2_000, show_default=True, help="Held-out documents, at most.")
+@click.option(
+    "--documents", type=click.IntRange(1), default=2_000, show_default=True, help="Held-out documents, at most."
+)
 @click.option("--prompts", type=click.IntRange(1), default=200, show_default=True, help="Prompts of the other probes.")
 @click.option("--domains", type=FOLDER, metavar="FILE", help="YAML: the domain of each source, for slices.")
 @click.option("--rtp", type=FOLDER, metavar="FILE", help="Prompts in the format of RealToxicityPrompts.")
-@click.option("--judge", default="original", show_default=True, metavar="NAME", help="Judge of toxicity, or a checkpoint.")
-@click.option("--generations", type=click.IntRange(1), default=25, show_default=True, help="Continuations of a prompt of --rtp.")
+@click.option(
+    "--judge", default="original", show_default=True, metavar="NAME", help="Judge of toxicity, or a checkpoint."
+)
+@click.option(
+    "--generations", type=click.IntRange(1), default=25, show_default=True, help="Continuations of a prompt of --rtp."
+)
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Task of lm-evaluation-harness; for lm_eval.")
-@click.option("--set", "sets", multiple=True, metavar="NAME=FILE", help="A set of texts to be tested for contamination.")
+@click.option(
+    "--set", "sets", multiple=True, metavar="NAME=FILE", help="A set of texts to be tested for contamination."
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of samples and of generation.")
-@click.option("--out", type=FOLDER, metavar="DIR", help="Folder of reports: kept, resumed, compared with the step before.")
+@click.option(
+    "--out", type=FOLDER, metavar="DIR", help="Folder of reports: kept, resumed, compared with the step before."
+)
 @click.option("--baseline", type=FOLDER, metavar="DIR", help="Report to compare with: a folder step-... of --out.")
-@click.option("--run", "runlog", type=FOLDER, metavar="DIR", help="Run log of probes: numbers by step, which `watch` judges.")
+@click.option(
+    "--run", "runlog", type=FOLDER, metavar="DIR", help="Run log of probes: numbers by step, which `watch` judges."
+)
 @click.option("--alert", type=FOLDER, metavar="FILE", help="With --run: rules that the numbers are judged by.")
 @JSON
 def probe(checkpoint: str, manifest: Path, probes: str, *, as_json: bool, **options: object) -> None:

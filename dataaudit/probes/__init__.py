@@ -1,4 +1,4 @@
-"""Probes of checkpoints: losses, memorisation, contamination and safety of a model beside the manifest it was trained on.
+"""Probes of checkpoints: losses, memorisation, contamination and safety of a model, beside its corpus's manifest.
 
 A :class:`ProbeSuite` runs at checkpoints, and its cheap part also between steps of a training loop, whose bits stay.
 ``dataaudit probe CHECKPOINT --manifest DIR`` does the same for a checkpoint on disk. Every number has an interval and
@@ -42,8 +42,23 @@ _HOMES = {
     "Tokenizer": "models",
     "load_checkpoint": "checkpoints",
 }
-__all__ = [  # noqa: PLE0604 - the names of _HOMES, in its order
-    *_HOMES
+__all__ = [
+    "Cloze",
+    "Contamination",
+    "Decoding",
+    "EndpointModel",
+    "EvalArtifacts",
+    "Frozen",
+    "FrozenBatch",
+    "HeldOutLoss",
+    "Memorization",
+    "ProbeModel",
+    "ProbeReport",
+    "ProbeSuite",
+    "PromptToxicity",
+    "TextSet",
+    "Tokenizer",
+    "load_checkpoint",
 ]
 
 if not TYPE_CHECKING:

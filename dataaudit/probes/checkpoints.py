@@ -81,7 +81,9 @@ def _loaded(path: Path, function: str | None) -> tuple[Any, int | None]:
 
             model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", local_files_only=True)
             return model, getattr(model.config, "max_position_embeddings", None)
-        raise ConfigError(f"transformers cannot load {path} ({call.origin})", "Load it yourself: --model FILE.py:FUNCTION.")
+        raise ConfigError(
+            f"transformers cannot load {path} ({call.origin})", "Load it yourself: --model FILE.py:FUNCTION."
+        )
     if path.is_file():
         import torch
 

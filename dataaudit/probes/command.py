@@ -132,7 +132,9 @@ def _held_out(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) ->
             domains = load_yaml(options.domains.read_text(encoding="utf-8"), where=str(options.domains))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--domains: {options.domains} cannot be read: {type(error).__name__}") from None
-        if not isinstance(domains, Mapping) or not all(isinstance(item, str) for pair in domains.items() for item in pair):
+        if not isinstance(domains, Mapping) or not all(
+            isinstance(item, str) for pair in domains.items() for item in pair
+        ):
             raise ConfigError(f"--domains: {options.domains}: expected `source: domain` on each line")
     from dataaudit.base.extras import absent
 
@@ -189,7 +191,7 @@ def exit_code(report: ProbeReport) -> int:
     """Return 0, 3 where a number or a comparison is missing, 4 where nothing was evaluated."""
     if len(report.not_evaluated) == len(report.numbers):
         return 4
-    tolerated = {"no_previous", "few_documents", "no_domain"}
+    tolerated = {"no_previous", "few_documents", "no_domain", "all_alike"}
     missing = [number for number in report.not_evaluated if number.reason not in tolerated]
     return 3 if missing or report.invalid else 0
 
@@ -202,7 +204,9 @@ def report_text(report: ProbeReport) -> str:
         lines.append(f"compared with {t.clean(report.compared_with)}")
     rows = [_row(number) for number in report.numbers]
     widths = [max(len(row[column]) for row in rows) for column in range(3)] if rows else [0, 0, 0]
-    lines += [" ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip() for row in rows]
+    lines += [
+        " ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip() for row in rows
+    ]
     return "\n".join([*lines, *(f"note: {t.clean_message(note)}" for note in report.notes)]) + "\n"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +72,8 @@ class Sampled:
     of: int
     """Documents that there are."""
     documents: Documents
+    leaks_unknown: str = ""
+    """Why it is not known which of them leak."""
 
     @property
     def digest(self) -> str:
@@ -80,10 +81,13 @@ class Sampled:
         return digest_rows(self.rows)
 
 
-def ranked(places: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
-    """Return int64[n], the order of documents by a hash of where they stand, and a seed: its beginning is a sample."""
-    ranks = [hashlib.blake2b(place.to_bytes(8, "little"), digest_size=8, key=seed.to_bytes(8, "little")).digest() for place in places.tolist()]
-    return np.array(sorted(range(len(ranks)), key=ranks.__getitem__), dtype=np.int64)
+def ranked(numbers: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
+    """Return int64[n], the order of numbers by a hash of each and a seed (splitmix64): its beginning is a sample."""
+    with np.errstate(over="ignore"):
+        mixed = numbers.astype(np.uint64) + np.uint64(seed + 1) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.argsort(mixed ^ (mixed >> np.uint64(31)), kind="stable")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +130,7 @@ class Corpus:
         languages: bool = False,
         seed: int = 0,
     ) -> Sampled | None:
-        """Return documents that are drawn by a hash of where they stand; None where there is no such split.
+        """Return documents that are drawn by a hash of their index; None where there is no such split.
 
         Args:
             held_out: Whether of held-out splits, or of training.
@@ -143,14 +147,14 @@ class Corpus:
         indices = np.flatnonzero(~documents.held & (documents.lengths >= least))
         if not len(indices):
             return None
-        located = np.array(documents.places(indices.tolist()), dtype=np.int64)
+        chosen = np.sort(indices[ranked(indices, seed)[:limit]]).tolist()
+        located = np.array(documents.places(chosen), dtype=np.int64)
         places = places_of(located[:, 0], located[:, 1])
-        chosen = np.sort(ranked(places, seed)[:limit])
-        rows = tuple(documents.tokens(index).astype(np.int64) for index in indices[chosen].tolist())
+        rows = tuple(documents.tokens(index).astype(np.int64) for index in chosen)
         shards = documents.corpus.table["split"].to_pylist()
-        sources = [documents.corpus.sources[code] if code >= 0 else "?" for code in located[chosen, 2].tolist()]
+        sources = [documents.corpus.sources[code] if code >= 0 else "?" for code in located[:, 2].tolist()]
         labels: dict[str, Sequence[str]] = {
-            "split": [shards[shard] for shard in located[chosen, 0].tolist()],
+            "split": [shards[shard] for shard in located[:, 0].tolist()],
             "source": sources,
             "length": [_length_class(len(row)) for row in rows],
         }
@@ -158,8 +162,10 @@ class Corpus:
             labels["domain"] = [domains.get(source, "other") for source in sources]
         if languages:
             labels["language"] = languages_of([self.tokenizer.decode(row.tolist()) for row in rows])
-        leaked = np.isin(places[chosen], leaked_places(self.manifest)) if held_out else np.zeros(len(rows), bool)
-        return Sampled(rows, places[chosen], labels, leaked, len(indices), documents)
+        leaked = np.isin(places, leaked_places(self.manifest)) if held_out else np.zeros(len(rows), bool)
+        ran = {stage.name for stage in self.manifest.core.stages}
+        why = "" if {"exact_dup", "overlap"} <= ran else "overlap_not_built"
+        return Sampled(rows, places, labels, leaked, len(indices), documents, why)
 
 
 def _length_class(tokens: int) -> str:
@@ -189,6 +195,8 @@ def languages_of(texts: Sequence[str]) -> list[str]:
         bounds = np.cumsum([0, *map(len, data)]).astype(np.int64)
         words = split_words(np.frombuffer(b"".join(data), np.uint8), bounds)
         keys = np.arange(len(texts), dtype=np.uint64)
-        made: Any = identifier.identify(pa.array([d.decode() for d in data], pa.large_string()), keys, words.num_words())
+        made: Any = identifier.identify(
+            pa.array([d.decode() for d in data], pa.large_string()), keys, words.num_words()
+        )
         return list(made.languages().to_pylist())
     raise ConfigError(f"languages cannot be identified ({call.origin})", "pip install 'dataaudit[build]'")

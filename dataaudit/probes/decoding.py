@@ -29,9 +29,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if self.tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise ConfigError(
-                f"decoding: expected tokens >= 1, temperature >= 0, 0 < top_p <= 1, found {asdict(self)}"
-            )
+            raise ConfigError(f"decoding: expected tokens >= 1, temperature >= 0, 0 < top_p <= 1, found {asdict(self)}")
 
     def words(self) -> str:
         """Return it as canonical JSON, for the artifact hash."""

@@ -3,7 +3,8 @@
 A loss per token is nats over tokens, summed over documents; a share is successes over trials. The interval is about
 units like these, by the linearised ratio (Cochran 1977, *Sampling Techniques*, 6.4) with Student's quantile, so that
 long documents and tokens that belong together count as what they are. A share of single trials has the exact interval
-of Clopper and Pearson. The change between two checkpoints is paired, unit by unit.
+of Clopper and Pearson, and so has a share of tokens that is 0 or 1, as that of its units. The change between two
+checkpoints is paired, unit by unit.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class Units:
         """Return some of the units."""
         return Units(self.top[mask], self.bottom[mask], self.ids[mask])
 
+    def _at(self, places: npt.NDArray[np.intp]) -> Units:
+        return Units(self.top[places], self.bottom[places], self.ids[places])
+
     @property
     def are_trials(self) -> bool:
         """Whether each unit is one trial that succeeded or not."""
@@ -66,13 +70,15 @@ class Units:
             return Estimate(value, *share_interval(int(self.top.sum()), number, confidence), number)
         if not math.isfinite(value):
             return Estimate(value, None, None, number)
+        if number > 1 and value in {0.0, 1.0} and bool(((self.top == 0) | (self.top == self.bottom)).all()):
+            return Estimate(value, *share_interval(round(value * number), number, confidence), number)
         half = _half_width(self.top - value * self.bottom, total, confidence)
         return Estimate(value, None if half is None else value - half, None if half is None else value + half, number)
 
     def change_from(self, before: Units, confidence: float = CONFIDENCE) -> Estimate | None:
         """Return how the ratio changed, over the units that both have; None where they share none."""
         _, mine, theirs = np.intersect1d(self.ids, before.ids, return_indices=True)
-        now, then = self.where(mine), before.where(theirs)
+        now, then = self._at(mine), before._at(theirs)
         sums = float(now.bottom.sum()), float(then.bottom.sum())
         if min(sums) <= 0:
             return None
@@ -80,7 +86,9 @@ class Units:
         value = values[0] - values[1]
         residuals = (now.top - values[0] * now.bottom) / sums[0] - (then.top - values[1] * then.bottom) / sums[1]
         half = _half_width(residuals, 1.0, confidence) if math.isfinite(value) else None
-        return Estimate(value, None if half is None else value - half, None if half is None else value + half, len(mine))
+        return Estimate(
+            value, None if half is None else value - half, None if half is None else value + half, len(mine)
+        )
 
 
 def _half_width(residuals: Floats, total: float, confidence: float) -> float | None:
@@ -140,17 +148,17 @@ def contrast(scores: npt.ArrayLike, others: npt.ArrayLike, *, seed: int = 0) -> 
 
 
 def trend(times: npt.ArrayLike, successes: npt.ArrayLike, *, seed: int = 0) -> float | None:
-    """Return the one-sided p that successes grow with the logarithm of ``times`` (Cochran-Armitage, by permutation).
+    """Return the one-sided p that successes grow with log(1 + ``times``) (Cochran-Armitage, by permutation).
 
     Args:
-        times: float[n], above 0: how often the text of each trial stands in training.
+        times: float[n], 0 or more: how often the text of each trial stands in training.
         successes: bool[n]
         seed: Of the permutations.
 
     Returns:
         None where all times, or all outcomes, are alike.
     """
-    doses, outcomes = np.log(np.asarray(times, np.float64)), np.asarray(successes, np.float64)
+    doses, outcomes = np.log1p(np.asarray(times, np.float64)), np.asarray(successes, np.float64)
     if not len(doses) or np.ptp(doses) == 0 or np.ptp(outcomes) == 0:
         return None
     random = np.random.default_rng(seed)

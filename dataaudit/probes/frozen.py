@@ -144,7 +144,10 @@ class Frozen:
                 mass = own.top_log_probs[:, : self.top_k].exp().sum(1)
                 divergence = torch.full_like(loss, torch.nan)
                 if previous:
-                    at = [torch.as_tensor(np.concatenate([previous[f"{name}_{r}"] for r in mine])) for name in ("ids", "probs")]
+                    at = [
+                        torch.as_tensor(np.concatenate([previous[f"{name}_{r}"] for r in mine]))
+                        for name in ("ids", "probs")
+                    ]
                     before = at[0].long().to(model.device), at[1].double().to(model.device)
                     divergence = kl_to_previous(logits, own.log_total, *before)
                 found.append((*(x.cpu().numpy() for x in (loss, own.entropy, mass, divergence)), row))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dataaudit.probes.artifacts import EvalArtifacts, harness
 from dataaudit.probes.corpus import Sampled
 from dataaudit.probes.estimates import Units
-from dataaudit.probes.models import Ids, Model, Tokenizer
+from dataaudit.probes.models import Ids, Model
 from dataaudit.probes.report import Outcome
 from dataaudit.probes.store import Store
 
@@ -62,24 +62,35 @@ class HeldOutLoss:
         units = Units.of(sums, counts, self.documents.places)
         if len(units.ids) < self.documents.of:
             made.notes.append(f"val_loss: {len(units.ids):,} of {self.documents.of:,} held-out documents, by hash")
-        clean = ~self.documents.leaked
-        made.notes.append(f"val_loss: {int((~clean).sum()):,} of {len(clean):,} held-out documents stand in training")
-        for leaks, mask in (("in", np.ones(len(clean), bool)), ("out", clean)):
-            scope = {} if leaks == "in" else {"leaks": "out"}
+        everything = np.ones(len(units.ids), bool)
+        cases: list[tuple[dict[str, str], npt.NDArray[np.bool_]]] = [({}, everything)]
+        if self.documents.leaks_unknown:
+            made.absent("val_loss", "nats/token", self.documents.leaks_unknown, leaks="out")
+        else:
+            clean = ~self.documents.leaked
+            cases.append(({"leaks": "out"}, clean))
+            made.notes.append(
+                f"val_loss: {int((~clean).sum()):,} of {len(clean):,} held-out documents stand in training"
+            )
+        for scope, mask in cases:
             number = made.add("val_loss", units.where(mask), "nats/token", **scope)
             _perplexity(made, number.key, scope)
-            for dimension, labels in self.documents.labels.items():
-                names = np.array(labels)
-                for name in np.unique(names).tolist():
-                    mine = mask & (names == name)
-                    if int(mine.sum()) < LEAST_DOCUMENTS:
-                        made.absent("slice_val_loss", "nats/token", "few_documents", **{dimension: name}, **scope)
-                        continue
-                    made.add("slice_val_loss", units.where(mine), "nats/token", **{dimension: name}, **scope)
+            self._add_slices(made, units, mask, scope)
         for dimension in ("source", "language", "length", "domain"):
             if dimension not in self.documents.labels:
                 made.absent("slice_val_loss", "nats/token", f"no_{dimension}", **{dimension: "*"})
         return made
+
+    def _add_slices(self, made: Outcome, units: Units, mask: npt.NDArray[np.bool_], scope: Mapping[str, str]) -> None:
+        assert self.documents is not None
+        for dimension, labels in self.documents.labels.items():
+            names = np.array(labels)
+            for name in np.unique(names).tolist():
+                mine = mask & (names == name)
+                if int(mine.sum()) < LEAST_DOCUMENTS:
+                    made.absent("slice_val_loss", "nats/token", "few_documents", **{dimension: name}, **scope)
+                    continue
+                made.add("slice_val_loss", units.where(mine), "nats/token", **{dimension: name}, **scope)
 
 
 def _perplexity(made: Outcome, key: str, scope: Mapping[str, str]) -> None:
@@ -91,7 +102,9 @@ def _perplexity(made: Outcome, key: str, scope: Mapping[str, str]) -> None:
 
     values = (raised(loss.value), raised(loss.low), raised(loss.high))
     made.numbers.append(
-        replace(loss, metric="val_ppl", unit="perplexity", value=values[0], low=values[1], high=values[2], scope=dict(scope))
+        replace(
+            loss, metric="val_ppl", unit="perplexity", value=values[0], low=values[1], high=values[2], scope=dict(scope)
+        )
     )
 
 
@@ -114,7 +127,11 @@ def document_losses(
     end = model.tokenizer.encoder.end
     for start in range(0, len(rows), GROUP):
         if str(start) not in store.items:
-            pairs = [(number, pair) for number, row in enumerate(rows[start : start + GROUP]) for pair in windows(row, model.context, end)]
+            pairs = [
+                (number, pair)
+                for number, row in enumerate(rows[start : start + GROUP])
+                for pair in windows(row, model.context, end)
+            ]
             scored = model.scored([pair for _, pair in pairs])
             if scored is None:
                 return None

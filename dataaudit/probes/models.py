@@ -32,7 +32,7 @@ class Tokenizer:
     """From text to tokens and back, with the digest that stands for it."""
 
     encoder: Encoder
-    decode: Callable[[Sequence[int]], str]
+    decode: Callable[[list[int]], str]
     digest: str
 
     @classmethod
@@ -40,7 +40,11 @@ class Tokenizer:
         """Return the tokenizer whose tokens are the bytes of UTF-8."""
         encoder = byte_encoder(end)
         name = f"{encoder.name} end={end}"
-        return cls(encoder=encoder, decode=lambda ids: bytes(i for i in ids if i < 256 and i != end).decode("utf-8", "replace"), digest=name)
+        return cls(
+            encoder=encoder,
+            decode=lambda ids: bytes(i for i in ids if i < 256 and i != end).decode("utf-8", "replace"),
+            digest=name,
+        )
 
     @classmethod
     def load(cls, spec: str | Path, end: int | str | None = None) -> Tokenizer:
@@ -65,7 +69,10 @@ class Tokenizer:
             pieces = {piece: token for token, piece in vocabulary_pieces(file, file.special_ids).items()}
             end = next((pieces[name] for name in names if name in pieces), None)
         encoder = Encoder(
-            encode=lambda text: reference.encode([text])[0], name=f"{file.name} {file.sha256}", vocab=file.vocab_size, end=end
+            encode=lambda text: reference.encode([text])[0],
+            name=f"{file.name} {file.sha256}",
+            vocab=file.vocab_size,
+            end=end,
         )
         return cls(encoder=encoder, decode=load_decoder(file), digest=f"sha256:{file.sha256}")
 
@@ -225,11 +232,14 @@ class ProbeModel:
             token = decoding.choose(last.float().cpu().numpy(), uniforms[:, at])
             given = token[:, None]
             made = np.concatenate([made, given], axis=1)
-            if self.tokenizer.encoder.end is not None and (made[:, ids.shape[1] :] == self.tokenizer.encoder.end).any(1).all():
+            if (
+                self.tokenizer.encoder.end is not None
+                and (made[:, ids.shape[1] :] == self.tokenizer.encoder.end).any(1).all()
+            ):
                 break
         return made[:, ids.shape[1] :]
 
     def _ended(self, ids: Ids) -> Ids:
         end = self.tokenizer.encoder.end
-        at = np.flatnonzero(ids == end) if end is not None else ()
-        return ids[: at[0]] if len(at) else ids
+        at = np.flatnonzero(ids == (-1 if end is None else end))
+        return ids[: int(at[0])] if len(at) else ids

@@ -67,7 +67,9 @@ class Outcome:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, metric: str, units: Units, unit: str, *, stat: str = "value", method: str = "sampled", **scope: str) -> Number:
+    def add(
+        self, metric: str, units: Units, unit: str, *, stat: str = "value", method: str = "sampled", **scope: str
+    ) -> Number:
         """Add a ratio of sums with its interval; one whose denominator is 0 is not evaluated."""
         made = units.estimate()
         number = Number(metric=metric, stat=stat, scope=scope, unit=unit, value=None, reason="no_units", method=method)
@@ -143,7 +145,11 @@ class ProbeReport:
         own = {"schema": SCHEMA, "checkpoint": self.checkpoint, "step": self.step, "digest": self.digest}
         own |= {"manifest": self.manifest, "program": self.program, "compared_with": self.compared_with}
         numbers = [_finite(asdict(number)) for number in self.numbers]
-        return own | {"numbers": numbers, "artifacts": {k: asdict(v) for k, v in self.artifacts.items()}, "notes": self.notes}
+        return own | {
+            "numbers": numbers,
+            "artifacts": {k: asdict(v) for k, v in self.artifacts.items()},
+            "notes": self.notes,
+        }
 
     def write(self, folder: Path) -> None:
         """Write it; each file appears whole, ``report.json`` last."""
@@ -152,7 +158,8 @@ class ProbeReport:
             held |= {f"units/{key}/{name}": getattr(units, name) for name in ("top", "bottom", "ids")}
         try:
             sink = io.BytesIO()
-            np.savez_compressed(sink, **{name.replace("/", "|"): array for name, array in held.items()})
+            arrays: dict[str, Any] = {name.replace("/", "|"): array for name, array in held.items()}
+            np.savez_compressed(sink, **arrays)
             write_whole(folder / ARRAYS_FILE, sink.getvalue())
             write_whole(folder / REPORT_FILE, t.as_json(self.document()).encode())
         except OSError as error:
@@ -217,10 +224,20 @@ def values_of(numbers: Sequence[Number]) -> tuple[dict[str, Any], int]:
         scope = ".".join(f"{name}:{value}" for name, value in sorted(number.scope.items()))
         name = f"{metric}.{scope}" if scope else metric
         rows += [
-            (name, number.stat if stat == "value" else f"{number.stat}_{stat}" if number.stat != "value" else stat, value)
+            (
+                name,
+                number.stat if stat == "value" else f"{number.stat}_{stat}" if number.stat != "value" else stat,
+                value,
+            )
             for stat, value in (("value", number.value), ("low", number.low), ("high", number.high))
             if value is not None
         ]
     metrics, stats, values = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
     whole = np.full(len(rows), -1, np.int32)
-    return {"metric": metrics, "layer": whole, "head": whole, "stat": stats, "value": np.array(values, np.float64)}, len(rows)
+    return {
+        "metric": metrics,
+        "layer": whole,
+        "head": whole,
+        "stat": stats,
+        "value": np.array(values, np.float64),
+    }, len(rows)

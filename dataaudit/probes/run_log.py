@@ -1,4 +1,4 @@
-"""A run log of probes: numbers of checkpoints by step, from several commands, which alerts judge and ``watch`` follows."""
+"""A run log of probes: numbers of checkpoints by step, from several commands; alerts judge it, ``watch`` follows it."""
 
 from __future__ import annotations
 
@@ -36,18 +36,20 @@ def log_report(report: ProbeReport, folder: Path, rules: Path | None = None) -> 
     stored = load_run(folder).table("values") if known else None
     steps = np.zeros(0) if stored is None else stored["step"].to_numpy()
     earlier = steps[steps < report.step]
-    with Alerts(folder, load_alerts(rules)) as alerts:
-        with RunLogSink(folder, "probes", first_step=report.step if known else 1, alerts=alerts) as sink:
-            alerts.joins(0, 0)  # an incident that an earlier command sent is the same one
-            if stored is not None and len(earlier):
-                alerts.take("values", _columns(stored.filter(pa.array(steps == earlier.max()))))
-            rows, number = values_of(report.numbers)
-            if number:
-                sink.add_values({"step": np.full(number, report.step, np.int64), **rows})
-            detail = {"checkpoint": report.checkpoint, "digest": report.digest, "artifacts": sorted(report.artifacts)}
-            sink.add_event(report.step, "probed", detail)
-            if stored is not None and (steps > report.step).any():
-                sink.add_values(_columns(stored.filter(pa.array(steps > report.step)).sort_by("step")))
+    with (
+        Alerts(folder, load_alerts(rules)) as alerts,
+        RunLogSink(folder, "probes", first_step=report.step if known else 1, alerts=alerts) as sink,
+    ):
+        alerts.joins(0, 0)  # an incident that an earlier command sent is the same one
+        if stored is not None and len(earlier):
+            alerts.take("values", _columns(stored.filter(pa.array(steps == earlier.max()))))
+        rows, number = values_of(report.numbers)
+        if number:
+            sink.add_values({"step": np.full(number, report.step, np.int64), **rows})
+        detail = {"checkpoint": report.checkpoint, "digest": report.digest, "artifacts": sorted(report.artifacts)}
+        sink.add_event(report.step, "probed", detail)
+        if stored is not None and (steps > report.step).any():
+            sink.add_values(_columns(stored.filter(pa.array(steps > report.step)).sort_by("step")))
 
 
 def _columns(table: pa.Table) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ class Store:
             self._file.close()
             self._file = None
         if done and self._path is not None:
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._path.unlink()
 
     def _write(self, line: bytes) -> None:
         if self._file is None:

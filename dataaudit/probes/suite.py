@@ -1,4 +1,4 @@
-"""``ProbeSuite``: runs probes at a checkpoint, compares with the checkpoint before, and hands numbers to log and alerts.
+"""``ProbeSuite``: runs probes at a checkpoint, compares with the one before, and hands numbers to log and alerts.
 
 ::
 
@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -33,7 +33,7 @@ CHEAP = frozenset({"frozen"})
 class Probe(Protocol):
     """Something that measures a model."""
 
-    name: str
+    name: ClassVar[str]
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on besides the weights."""
@@ -63,10 +63,14 @@ class ProbeSuite:
         ConfigError: Two probes have one name, or ``every`` is below 0.
     """
 
-    def __init__(self, probes: Sequence[Probe], *, sinks: Sequence[Sink] = (), every: int = 0, manifest: str = "") -> None:
+    def __init__(
+        self, probes: Sequence[Probe], *, sinks: Sequence[Sink] = (), every: int = 0, manifest: str = ""
+    ) -> None:
         names = [probe.name for probe in probes]
         if not probes or len(set(names)) < len(names) or every < 0:
-            raise ConfigError(f"a suite needs probes of different names and `every` of 0 or more, found {names}, {every}")
+            raise ConfigError(
+                f"a suite needs probes of different names and `every` of 0 or more, found {names}, {every}"
+            )
         self.probes, self.sinks, self.every, self.manifest = tuple(probes), tuple(sinks), every, manifest
         self.failures: list[str] = []
         """What went wrong between steps; a probe ends no run."""
