@@ -25,14 +25,14 @@ from demo_train import docstrings, functions
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import dataaudit
-from dataaudit.probes import Contamination, Memorization, ProbeModel, ProbeSuite, Tokenizer
+from dataaudit.probes import Contamination, Decoding, Memorization, ProbeModel, ProbeSuite, Tokenizer
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.matching import ScanMatcher
 
 PLANTED = (1, 4, 16, 64)
-SEEN = 8
+SEEN = 6
 """Times that a text of the set stands in training."""
-END, CONTEXT, CANARY = 256, 128, 112
+END, CONTEXT, CANARY, PROMPT = 256, 72, 70, 14
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 
@@ -40,10 +40,10 @@ def main() -> None:
     """Build the corpus, train a model for each seed, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--canaries", type=int, default=5, help="of each number of times")
-    parser.add_argument("--background", type=int, default=100, help="documents")
-    parser.add_argument("--samples", type=int, default=30, help="texts of a set")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--canaries", type=int, default=4, help="of each number of times")
+    parser.add_argument("--background", type=int, default=40, help="documents")
+    parser.add_argument("--samples", type=int, default=24, help="texts of a set")
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--width", type=int, default=144)
     arguments = parser.parse_args()
     tokenizer = Tokenizer.of_bytes(END)
@@ -68,7 +68,10 @@ def main() -> None:
             sources=["canary"] * len(canaries),
             drawn=np.ones(len(canaries), bool),
             matcher=ScanMatcher(rows.documents),
-            unprompted=20,
+            unprompted=10,
+            prompt=PROMPT,
+            prompted_decoding=Decoding(tokens=56, temperature=0.0),
+            free_decoding=Decoding(tokens=64),
         )
         sets = {"seen": texts["seen"], "held_out": texts["unseen"]}
         probes = [
@@ -111,14 +114,16 @@ def trained(rows: tuple, seed: int, arguments: argparse.Namespace) -> tuple[torc
         ids[at, 1 : min(len(row) + 1, CONTEXT)] = torch.as_tensor(row[: CONTEXT - 1])
     mean = 0.0
     for epoch in range(arguments.epochs):
+        total = 0.0
         order = torch.randperm(len(ids))
-        for batch in order.split(16):
+        for batch in order.split(8):
             loss = model(ids[batch], labels=ids[batch]).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-            mean = 0.98 * mean + 0.02 * float(loss.detach())
+            total += float(loss.detach()) * len(batch)
+        mean = total / len(ids)
         print(f"  seed {seed}, epoch {epoch + 1}: loss {mean:.3f}", file=sys.stderr, flush=True)
     return model.eval(), mean
 

@@ -128,7 +128,7 @@ def test_a_function_of_the_user_loads_anything(tmp_path, monkeypatch):
     assert float(model.logits(np.zeros((1, 2)))[0, 0, 0]) == 3.0
     with pytest.raises(ConfigError, match=r"--model loads.py:fails failed: KeyError: 'weights' \(loads.py, line 6\)"):
         load_checkpoint("mine.ckpt", tokenizer="bytes", function="loads.py:fails")
-    with pytest.raises(ConfigError, match="--model: loads.py has no `none`"):
+    with pytest.raises(ConfigError, match=r"--model: loads\.py has no `none`"):
         load_checkpoint("mine.ckpt", tokenizer="bytes", function="loads.py:none")
 
 
