@@ -207,7 +207,8 @@ class Scores:
     @property
     def bits(self) -> npt.NDArray[np.float64]:
         """Bits of the model over bits of zlib."""
-        return self.nats / np.log(2) / (8 * self.zlib_bytes)
+        made: npt.NDArray[np.float64] = self.nats / np.log(2) / (8 * self.zlib_bytes)
+        return made
 
     @property
     def published(self) -> npt.NDArray[np.float64]:
