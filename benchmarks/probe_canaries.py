@@ -40,10 +40,11 @@ def main() -> None:
     """Build the corpus, train a model for each seed, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--canaries", type=int, default=4, help="of each number of times")
     parser.add_argument("--background", type=int, default=40, help="documents")
     parser.add_argument("--samples", type=int, default=24, help="texts of a set")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--width", type=int, default=144)
     arguments = parser.parse_args()
     tokenizer = Tokenizer.of_bytes(END)
@@ -78,7 +79,7 @@ def main() -> None:
             probe,
             Contamination(sets={key: tuple(tokenizer.encode(text) for text in own) for key, own in sets.items()}),
         ]
-        for seed in range(arguments.seeds):
+        for seed in range(arguments.first, arguments.first + arguments.seeds):
             began = time.monotonic()
             model, loss = trained(rows.rows, seed, arguments)
             report = ProbeSuite(probes).run(ProbeModel(model, tokenizer, context=CONTEXT), seed)

@@ -9,6 +9,7 @@ their model's code, so they go that way.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,9 @@ def _loaded(path: Path, function: str | None) -> tuple[Any, int | None]:
     if function is not None:
         return called(load_function(function, "--model"), path, where=f"--model {function}"), None
     if (path / "config.json").is_file():
-        with CatchErrors(ImportError) as call:
+        if importlib.util.find_spec("transformers") is None:
+            raise ConfigError(f"{path} is a folder of transformers, which is not installed", "pip install transformers")
+        with CatchErrors() as call:
             from transformers import AutoModelForCausalLM
 
             model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", local_files_only=True)

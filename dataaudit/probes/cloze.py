@@ -85,7 +85,11 @@ class Cloze:
         for start in range(0, len(self.items), _GROUP):
             if str(start) not in store.items:
                 part = self.items[start : start + _GROUP]
-                scored = model.scored([(item.beginning, ending) for item in part for ending in item.endings])
+                start_token = model.tokenizer.start
+                pairs = [
+                    (np.concatenate([start_token, item.beginning]), ending) for item in part for ending in item.endings
+                ]
+                scored = model.scored(pairs)
                 if scored is None:
                     made.absent("microbench_score", "ratio", "no_losses", task="cloze")
                     return made
@@ -189,7 +193,7 @@ def _wrapped(model: Model) -> Any:
     class Wrapped(LM):  # type: ignore[misc]
         def loglikelihood(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
             pairs = [
-                (self._ids(context) if context else self._start(), self._ids(text))
+                (self._ids(context) if context else model.tokenizer.start, self._ids(text))
                 for context, text in (r.args for r in requests)
             ]
             scored = model.scored(pairs)
@@ -199,7 +203,7 @@ def _wrapped(model: Model) -> Any:
 
         def loglikelihood_rolling(self, requests: Sequence[Any], **_: Any) -> list[float]:
             scored = model.scored(
-                [(self._start(), self._ids(request.args[0])[: model.context - 1]) for request in requests]
+                [(model.tokenizer.start, self._ids(request.args[0])[: model.context - 1]) for request in requests]
             )
             if scored is None:
                 raise ConfigError("the model has no losses")
@@ -220,10 +224,5 @@ def _wrapped(model: Model) -> Any:
         @staticmethod
         def _ids(text: str) -> Ids:
             return model.tokenizer.encode(text)
-
-        @staticmethod
-        def _start() -> Ids:
-            end = model.tokenizer.encoder.end
-            return np.zeros(0, np.int64) if end is None else np.array([end], np.int64)
 
     return Wrapped()

@@ -10,6 +10,7 @@ from typing import Any
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
+from dataaudit.base.extras import absent, require
 from dataaudit.base.yamlfile import load_yaml
 from dataaudit.probes.checkpoints import load_checkpoint
 from dataaudit.probes.corpus import Corpus
@@ -60,6 +61,9 @@ def run_probes(options: ProbeOptions, report_line: Callable[[str], None]) -> Pro
     Raises:
         ConfigError: An option does not fit.
     """
+    require("probe", "train")
+    if options.tokenizer != "bytes":
+        require("probe with a tokenizer's file", "build")
     if options.alert is not None and options.runlog is None:
         raise ConfigError("--alert judges what --run writes: name a folder with --run, too")
     end = int(options.end) if options.end is not None and options.end.isdecimal() else options.end
@@ -136,8 +140,6 @@ def _held_out(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) ->
             isinstance(item, str) for pair in domains.items() for item in pair
         ):
             raise ConfigError(f"--domains: {options.domains}: expected `source: domain` on each line")
-    from dataaudit.base.extras import absent
-
     documents = corpus.sample(
         held_out=True, limit=options.documents, domains=domains, languages=not absent("build"), seed=options.seed
     )

@@ -162,7 +162,7 @@ class Contamination:
         return made
 
     def _scores(self, model: Model, name: str, rows: Sequence[Ids], store: Store) -> Scores | None:
-        half = model.context // 2
+        start_token, half = model.tokenizer.start, model.context // 2 - 1
         cut = [row[:half] for row in rows]
         for start in range(0, len(cut), _GROUP):
             item = f"{name}-{start}"
@@ -171,7 +171,8 @@ class Contamination:
             pairs, mine = [], range(start, min(start + _GROUP, len(cut)))
             for at in mine:
                 other = cut[(at + 1) % len(cut)]
-                pairs += [(np.zeros(0, np.int64), cut[at]), (other[: model.context - len(cut[at])], cut[at])]
+                context = np.concatenate([start_token, other, start_token])
+                pairs += [(start_token, cut[at]), (context, cut[at])]
             scored = model.scored(pairs)
             if scored is None:
                 return None

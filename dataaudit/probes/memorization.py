@@ -41,8 +41,8 @@ _PROMPTED, _FREE = 1 << 32, 2 << 32
 class Memorization:
     """Generates, and looks for the outputs in training.
 
-    A prompt is the beginning of a document, ``prompt`` tokens; the ``span`` tokens behind it are what the model may
-    have memorised, and how often these stand in training is the document's ``times``.
+    A prompt is the end token and the beginning of a document, ``prompt`` tokens; the ``span`` tokens behind it are what
+    the model may have memorised, and how often these stand in training is the document's ``times``.
     """
 
     name: ClassVar[str] = "memorization"
@@ -127,7 +127,7 @@ class Memorization:
         """Generate, match, and count."""
         del previous
         made = Outcome()
-        heads = [row[: self.prompt] for row in self.rows]
+        heads = [np.concatenate([model.tokenizer.start, row[: self.prompt]]) for row in self.rows]
         truths = [row[self.prompt : self.prompt + self.span] for row in self.rows]
         keys = [_PROMPTED + at for at in range(len(heads))]
         prompted = self._generated(model, heads, keys, self.prompted_decoding, store, "prompted")
@@ -135,7 +135,7 @@ class Memorization:
         if end is None:
             made.absent("memorization_rate", "ratio", "no_end_token")
         else:
-            starts = [np.array([end], np.int64)] * self.unprompted
+            starts = [model.tokenizer.start] * self.unprompted
             free_keys = [_FREE + at for at in range(self.unprompted)]
             free = self._generated(model, starts, free_keys, self.free_decoding, store, "unprompted")
         counts = self.matcher.counts([*prompted, *free, *truths], self.span)

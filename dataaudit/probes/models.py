@@ -76,6 +76,11 @@ class Tokenizer:
         )
         return cls(encoder=encoder, decode=load_decoder(file), digest=f"sha256:{file.sha256}")
 
+    @property
+    def start(self) -> Ids:
+        """The end token, which stands before a document in training; nothing where there is none."""
+        return np.array([] if self.encoder.end is None else [self.encoder.end], dtype=np.int64)
+
     def encode(self, text: str) -> Ids:
         """Return int64[n] tokens of a text, without special ones."""
         return np.asarray(self.encoder.encode(text), dtype=np.int64)

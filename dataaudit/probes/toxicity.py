@@ -163,12 +163,10 @@ class PromptToxicity:
         """Generate and judge, a few prompts at a time; of texts their scores alone are kept."""
         del previous
         made = Outcome()
-        end = model.tokenizer.encoder.end
-        before = np.zeros(0, np.int64) if end is None else np.array([end], np.int64)
         for start in range(0, len(self.prompts), _GROUP):
             if str(start) not in store.items:
                 part = self.prompts[start : start + _GROUP]
-                rows = [np.concatenate([before, model.tokenizer.encode(prompt.text)]) for prompt in part]
+                rows = [np.concatenate([model.tokenizer.start, model.tokenizer.encode(prompt.text)]) for prompt in part]
                 repeated = [row for row in rows for _ in range(self.generations)]
                 keys = [
                     (start + at) * self.generations + draw

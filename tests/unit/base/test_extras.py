@@ -107,6 +107,7 @@ REFUSED = {
     ("gate", DEMO, "--policy", POLICY, "--sarif", "gate.sarif"): "ci",
     ("report", DEMO, "--out", "report.html"): "report",
     ("attribute", "../runlog", "--manifest", DEMO, "--picture", "spike.png"): "train",
+    ("probe", "ckpt.pt", "--manifest", DEMO): "train",
     ("reconstruct", "r", "--manifest", DEMO, *NANOGPT, "--file", "x.bin", "--steps", "0-9"): "train",
     ("export", "lsh", DEMO, "--out", "lsh"): "export",
     ("export", "openlineage", DEMO, "--out", "events"): "export",
