@@ -73,7 +73,7 @@ def probe(checkpoint: str, manifest: Path, probes: str, *, as_json: bool, **opti
 
     Numbers carry an eval_artifact_hash of tokenizer, prompts, templates, decoding, harness and dtype. With --out they
     are compared with the report of the step before; where a hash differs, the comparison is invalid, not different.
-    A probe that was killed goes on where it was. No text of documents or outputs is shown or stored.
+    A probe that was killed goes on where it was. Reports hold no text of documents or outputs.
     """
     from dataaudit.base import text as t
     from dataaudit.probes.command import ProbeOptions, exit_code, report_text, run_probes

@@ -74,6 +74,8 @@ class Sampled:
     documents: Documents
     leaks_unknown: str = ""
     """Why it is not known which of them leak."""
+    leaks_sampled: bool = False
+    """Whether the build looked for leaks of some of them alone."""
 
     @property
     def digest(self) -> str:
@@ -165,7 +167,8 @@ class Corpus:
         leaked = np.isin(places, leaked_places(self.manifest)) if held_out else np.zeros(len(rows), bool)
         ran = {stage.name for stage in self.manifest.core.stages}
         why = "" if {"exact_dup", "overlap"} <= ran else "overlap_not_built"
-        return Sampled(rows, places, labels, leaked, len(indices), documents, why)
+        seen = any(record.method == "sampled" for record in self.manifest.metrics("train_val_overlap", "ngram"))
+        return Sampled(rows, places, labels, leaked, len(indices), documents, why, seen)
 
 
 def _length_class(tokens: int) -> str:

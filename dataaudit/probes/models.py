@@ -114,7 +114,7 @@ class ProbeModel:
         batch_tokens: Tokens of a batch.
 
     Raises:
-        ConfigError: It is no callable.
+        ConfigError: It is no callable, or knows fewer tokens than the tokenizer.
     """
 
     def __init__(
@@ -131,6 +131,12 @@ class ProbeModel:
 
         if not callable(model):
             raise ConfigError(f"expected a module or function of torch, found {type(model).__name__}")
+        table = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
+        if (known := getattr(table, "num_embeddings", None)) is not None and known < tokenizer.encoder.vocab:
+            raise ConfigError(
+                f"the tokenizer has ids up to {tokenizer.encoder.vocab - 1:,}, and the model embeds {known:,} tokens",
+                "Give the model's own: --tokenizer FILE.",
+            )
         self.module = model if isinstance(model, torch.nn.Module) else None
         first = None if self.module is None else next(self.module.parameters(), None)
         self.model, self.tokenizer, self.context, self.name = model, tokenizer, context, name

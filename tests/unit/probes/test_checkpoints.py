@@ -106,6 +106,12 @@ def test_a_folder_of_transformers_brings_its_tokenizer(tmp_path):
     assert (other.dtype, changed) == ("bfloat16", digest)
 
 
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
+    transformers_folder(tmp_path)
+    with pytest.raises(ConfigError, match="ids up to 299, and the model embeds 257 tokens"):
+        load_checkpoint(str(tmp_path), tokenizer="bytes", end=299, device="cpu")
+
+
 def test_a_cache_changes_no_continuation(tmp_path):
     """What transformers computes with its cache is what the same model computes anew at each token."""
     transformers_folder(tmp_path)
