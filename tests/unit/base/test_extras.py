@@ -92,7 +92,7 @@ READS = [
     ["../notebook.py"],
 ]
 """Every command of the base installation."""
-FRAMES = {"pandas", "polars", "streaming", "litdata", "lightning", "torchtitan", "pynvml"}
+FRAMES = {"pandas", "polars", "streaming", "litdata", "lightning", "torchtitan", "pynvml", "lm_eval"}
 """Libraries that are asked for only where they are: `load(DIR).pandas(...)`, the use of a GPU."""
 COMES_ALONG = {"pydantic_core", "typing_extensions", "markupsafe", "google", "backports", "triton"}
 """Modules that are part of what pydantic, Jinja2, protobuf and `backports.zstd` offer; torch for GPUs brings Triton."""
