@@ -19,7 +19,7 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "tests/golden/names.txt"
 SCHEMAS = ROOT / "manifests/schema"
-PACKAGES = ("dataaudit", "dataaudit.training", "dataaudit.vitals", "dataaudit.live", "dataaudit.manifest")
+PACKAGES = tuple(f"dataaudit{room}" for room in ("", ".training", ".vitals", ".live", ".probes", ".manifest"))
 PATH = re.compile(r"\"(dataaudit(?:\.\w+)+):(\w+)\"")
 
 

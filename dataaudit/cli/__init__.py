@@ -9,6 +9,7 @@ from dataaudit.cli.building import build, sign
 from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.live import alerts, checkpoints, triage_log, watch
+from dataaudit.cli.probing import probe
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, ending
@@ -54,6 +55,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     export,
     attribute,
     reconstruct,
+    probe,
     triage_log,
     watch,
     alerts,

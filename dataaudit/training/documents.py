@@ -183,6 +183,12 @@ class Documents:
         inside = int(np.searchsorted(rows, row))
         return self.tokens(self._starts[at] + inside) if inside < len(rows) and rows[inside] == row else None
 
+    def token_blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield of each shard that is not excluded int64[documents + 1] bounds, and the tokens, without end tokens."""
+        for at in sorted(self._paths):
+            shard = self._map(at)
+            yield shard.offsets, shard.values
+
     def places(self, indices: Sequence[int]) -> list[tuple[int, int, int]]:
         """Return shard, row and source of documents whose shards are not excluded."""
         located = map(self._locate, indices)

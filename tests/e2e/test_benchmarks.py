@@ -37,6 +37,7 @@ pii.py regions
 pii.py corpus {shards}/a.jsonl {shards}/b.jsonl.zst
 pii.py speed {shards}/b.jsonl.zst --presidio {python} --documents 5
 pii.py make {work}/made.json
+probe_canaries.py --seeds 1 --epochs 1 --canaries 1 --background 10 --samples 4 --width 32
 scan.py {shards} --sample-mb 0.1 --rounds 1 --workers 1 --off near_dup repeats
 secret_rates.py {shards} --count 1 --sample-megabytes 0.02
 secret_rates.py --names 1

@@ -44,16 +44,20 @@ class _Named(NamedTuple):
 
 def load_replay(name: str, manifest: Path, log: Path) -> Replay:
     """Return what the user's callable makes."""
+    return cast(Replay, called(load_function(name, "--replay"), manifest, log, where=f"the replay {name}"))
+
+
+def load_function(name: str, option: str) -> Any:
+    """Return the user's function that an option names as MODULE:FUNCTION or FILE.py:FUNCTION."""
     module, colon, function = name.rpartition(":")
     if not colon or not module or not function:
-        raise ConfigError(f"--replay: expected MODULE:FUNCTION or FILE.py:FUNCTION, found `{name}`")
+        raise ConfigError(f"{option}: expected MODULE:FUNCTION or FILE.py:FUNCTION, found `{name}`")
     try:
-        factory = getattr(_module(module), function)
+        return getattr(_module(module), function)
     except (ImportError, OSError, SyntaxError) as error:
-        raise ConfigError(f"--replay: {module} cannot be imported: {error}") from None
+        raise ConfigError(f"{option}: {module} cannot be imported: {error}") from None
     except AttributeError:
-        raise ConfigError(f"--replay: {module} has no `{function}`") from None
-    return cast(Replay, called(factory, manifest, log, where=name))
+        raise ConfigError(f"{option}: {module} has no `{function}`") from None
 
 
 def _module(name: str) -> Any:
@@ -81,7 +85,7 @@ def called(function: Any, *arguments: Any, where: str) -> Any:
     except Exception as error:  # whatever the user's code raises
         frame = traceback.extract_tb(error.__traceback__)[-1]
         at = f"{Path(frame.filename).name}, line {frame.lineno}"
-        raise ConfigError(f"the replay {where} failed: {type(error).__name__}: {error} ({at})") from error
+        raise ConfigError(f"{where} failed: {type(error).__name__}: {error} ({at})") from error
 
 
 def replayed(
@@ -101,7 +105,7 @@ def replayed(
             "Replay a run of one process; nothing can be compared bit by bit with several.",
         )
     named = _suspects(data, found, places)
-    suspects = called(lambda: tuple(_tested(data, found, replay, named, before, seed)), where=name)
+    suspects = called(lambda: tuple(_tested(data, found, replay, named, before, seed)), where=f"the replay {name}")
     made = ReplayFound(
         run=hashlib.sha256((data.log.folder / RUN_FILE).read_bytes()).hexdigest(),
         replay=name,

@@ -149,7 +149,7 @@ def test_a_lazy_front_has_each_name_that_it_lists(name):
 
 def test_the_lazy_fronts_are_found():
     """The test above is of all."""
-    assert FRONTS == ["dataaudit", "dataaudit.live", "dataaudit.training", "dataaudit.vitals"]
+    assert FRONTS == ["dataaudit", "dataaudit.live", "dataaudit.probes", "dataaudit.training", "dataaudit.vitals"]
 
 
 def test_the_package_says_that_it_is_typed():

@@ -94,7 +94,7 @@ READS = [
     ["../notebook.py"],
 ]
 """Every command of the base installation."""
-FRAMES = {"pandas", "polars", "streaming", "litdata", "lightning", "torchtitan", "olmo_core", "pynvml"}
+FRAMES = {"pandas", "polars", "streaming", "litdata", "lightning", "torchtitan", "olmo_core", "pynvml", "lm_eval"}
 """Libraries that are asked for only where they are: `load(DIR).pandas(...)`, the use of a GPU."""
 COMES_ALONG = {"pydantic_core", "typing_extensions", "markupsafe", "google", "backports", "triton"}
 """Modules that are part of what pydantic, Jinja2, protobuf and `backports.zstd` offer; torch for GPUs brings Triton."""
@@ -113,6 +113,7 @@ REFUSED = {
     ("gate", DEMO, "--policy", POLICY, "--sarif", "gate.sarif"): "ci",
     ("report", DEMO, "--out", "report.html"): "report",
     ("attribute", "../runlog", "--manifest", DEMO, "--picture", "spike.png"): "train",
+    ("probe", "ckpt.pt", "--manifest", DEMO): "train",
     ("reconstruct", "r", "--manifest", DEMO, *NANOGPT, "--file", "x.bin", "--steps", "0-9"): "train",
     ("export", "lsh", DEMO, "--out", "lsh"): "export",
     ("export", "openlineage", DEMO, "--out", "events"): "export",

@@ -1,0 +1,88 @@
+"""The command about checkpoints: probe."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from dataaudit.cli.shell import FOLDER, JSON, ending, note, print_text
+
+PROBES = ("frozen", "held_out", "cloze", "memorization", "contamination", "rtp", "lm_eval")
+DEFAULT = "frozen,held_out,cloze,memorization,contamination"
+
+
+@click.command(
+    short_help="Measure a checkpoint beside the manifest that it was trained on.",
+    epilog=ending(
+        "dataaudit probe runs/7b/checkpoint-1000 --manifest manifests/2026-11 --step 1000 --out probes/7b",
+        "dataaudit probe out/ckpt.pt --manifest manifests/2026-11 --tokenizer gpt2.json --probes frozen,held_out",
+        "dataaudit probe last.ckpt --model train.py:load --tokenizer bytes --manifest manifests/2026-11",
+        "dataaudit probe http://localhost:8000/v1#my-model --tokenizer gpt2.json --manifest manifests/2026-11",
+        "dataaudit probe CHECKPOINT --manifest DIR --probes rtp --rtp prompts.jsonl --judge unbiased --json",
+        codes={
+            0: "every probe that was named is evaluated",
+            2: "wrong use: no checkpoint, no manifest, or a tokenizer that does not fit",
+            3: "a number is not evaluated, or a comparison is invalid: artifacts differ",
+            4: "nothing was evaluated",
+        },
+    ),
+)
+@click.argument("checkpoint", metavar="CHECKPOINT")
+@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that it was trained on.")
+@click.option("--root", type=FOLDER, metavar="DIR", help="Folder that holds the shards now.")
+@click.option("--tokenizer", metavar="FILE", help="The model's tokenizer: a file, folder, hub id or `bytes`.")
+@click.option("--end", metavar="TOKEN", help="Token that ends a document, by its id or text.")
+@click.option("--model", "function", metavar="MODULE:FUNCTION", help="Loads the checkpoint; MODULE may be a file.")
+@click.option("--context", type=click.IntRange(8), metavar="N", help="Tokens that the model takes at once.")
+@click.option(
+    "--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of the weights; theirs by default."
+)
+@click.option("--device", metavar="NAME", help="cpu, cuda, ...; a GPU where there is one by default.")
+@click.option("--step", type=click.IntRange(0), default=0, metavar="N", help="Step of the run that it is of.")
+@click.option("--probes", default=DEFAULT, show_default=True, metavar="NAMES", help=f"Some of {', '.join(PROBES)}.")
+@click.option(
+    "--documents", type=click.IntRange(1), default=2_000, show_default=True, help="Held-out documents, at most."
+)
+@click.option("--prompts", type=click.IntRange(1), default=200, show_default=True, help="Prompts of the other probes.")
+@click.option("--domains", type=FOLDER, metavar="FILE", help="YAML: the domain of each source, for slices.")
+@click.option("--rtp", type=FOLDER, metavar="FILE", help="Prompts in the format of RealToxicityPrompts.")
+@click.option(
+    "--judge", default="original", show_default=True, metavar="NAME", help="Judge of toxicity, or a checkpoint."
+)
+@click.option(
+    "--generations", type=click.IntRange(1), default=25, show_default=True, help="Continuations of a prompt of --rtp."
+)
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Task of lm-evaluation-harness; for lm_eval.")
+@click.option(
+    "--set", "sets", multiple=True, metavar="NAME=FILE", help="A set of texts to be tested for contamination."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of samples and of generation.")
+@click.option(
+    "--out", type=FOLDER, metavar="DIR", help="Folder of reports: kept, resumed, compared with the step before."
+)
+@click.option("--baseline", type=FOLDER, metavar="DIR", help="Report to compare with: a folder step-... of --out.")
+@click.option(
+    "--run", "runlog", type=FOLDER, metavar="DIR", help="Run log of probes: numbers by step, which `watch` judges."
+)
+@click.option("--alert", type=FOLDER, metavar="FILE", help="With --run: rules that the numbers are judged by.")
+@JSON
+def probe(checkpoint: str, manifest: Path, probes: str, *, as_json: bool, **options: object) -> None:
+    """Measure losses, memorisation, contamination and safety of a checkpoint; each number has an interval.
+
+    Numbers carry an eval_artifact_hash of tokenizer, prompts, templates, decoding, harness and dtype. With --out they
+    are compared with the report of the step before; where a hash differs, the comparison is invalid, not different.
+    A probe that was killed goes on where it was. Reports hold no text of documents or outputs.
+    """
+    from dataaudit.base import text as t
+    from dataaudit.probes.command import ProbeOptions, exit_code, report_text, run_probes
+
+    names = [name.strip() for name in probes.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in PROBES] or not names:
+        shown = ", ".join(unknown) if isinstance(unknown, list) else "none"
+        raise click.UsageError(f"--probes: expected some of {', '.join(PROBES)}, found {t.clean(shown)}.")
+    chosen = ProbeOptions(checkpoint=checkpoint, manifest=manifest, probes=tuple(names), **options)  # type: ignore[arg-type]
+    report = run_probes(chosen, note)
+    print_text(t.as_json(report.document()) if as_json else report_text(report))
+    sys.exit(exit_code(report))

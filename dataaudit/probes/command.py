@@ -1,0 +1,234 @@
+"""``dataaudit probe``: options to a suite, and a report in words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.extras import absent, require
+from dataaudit.base.yamlfile import load_yaml
+from dataaudit.probes.checkpoints import load_checkpoint
+from dataaudit.probes.corpus import Corpus
+from dataaudit.probes.frozen import Frozen, FrozenBatch
+from dataaudit.probes.held_out import HeldOutLoss
+from dataaudit.probes.models import Model
+from dataaudit.probes.report import Number, ProbeReport
+from dataaudit.probes.suite import Probe, ProbeSuite
+
+FROZEN_ROWS, FROZEN_TOKENS = 32, 512
+"""Rows of the frozen batch, and tokens of a row, at most."""
+BATCH_FILE = "frozen_batch.npz"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """What the command was given."""
+
+    checkpoint: str
+    manifest: Path
+    probes: tuple[str, ...]
+    root: Path | None = None
+    tokenizer: str | None = None
+    end: str | None = None
+    function: str | None = None
+    context: int | None = None
+    dtype: str | None = None
+    device: str | None = None
+    step: int = 0
+    documents: int = 2_000
+    prompts: int = 200
+    domains: Path | None = None
+    rtp: Path | None = None
+    judge: str = "original"
+    generations: int = 25
+    tasks: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+    seed: int = 0
+    out: Path | None = None
+    baseline: Path | None = None
+    runlog: Path | None = None
+    alert: Path | None = None
+
+
+def run_probes(options: ProbeOptions, report_line: Callable[[str], None]) -> ProbeReport:
+    """Load the checkpoint, run the probes that are named, and write their report.
+
+    Raises:
+        ConfigError: An option does not fit.
+    """
+    require("probe", "train")
+    if options.tokenizer != "bytes":
+        require("probe with a tokenizer's file", "build")
+    if options.alert is not None and options.runlog is None:
+        raise ConfigError("--alert judges what --run writes: name a folder with --run, too")
+    end = int(options.end) if options.end is not None and options.end.isdecimal() else options.end
+    model, digest = load_checkpoint(
+        options.checkpoint,
+        tokenizer=options.tokenizer,
+        end=end,
+        function=options.function,
+        context=options.context,
+        dtype=options.dtype,
+        device=options.device,
+    )
+    corpus = Corpus(folder=options.manifest, tokenizer=model.tokenizer, root=options.root)
+    progress = _Progress(report_line)
+    makers = {
+        "frozen": _frozen,
+        "held_out": _held_out,
+        "cloze": _cloze,
+        "memorization": _memorization,
+        "contamination": _contamination,
+        "rtp": _toxicity,
+        "lm_eval": _lm_eval,
+    }
+    probes = [makers[name](options, model, corpus, progress) for name in dict.fromkeys(options.probes)]
+    suite = ProbeSuite(probes, manifest=corpus.manifest.id)
+    report = suite.run(
+        model, options.step, out=options.out, digest=digest, baseline=options.baseline, begun=progress.begin
+    )
+    if options.runlog is not None:
+        from dataaudit.probes.run_log import log_report
+
+        log_report(report, options.runlog, options.alert)
+    return report
+
+
+class _Progress:
+    """Says on stderr how far a probe is, every few seconds."""
+
+    def __init__(self, line: Callable[[str], None]) -> None:
+        self._line, self._last = line, time.monotonic()
+
+    def begin(self, name: str) -> None:
+        self._line(f"probe {name} ...")
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        if time.monotonic() - self._last > 5:
+            self._last = time.monotonic()
+            self._line(f"  {what}: {done:,} of {of:,}")
+
+
+def _frozen(options: ProbeOptions, model: Model, corpus: Corpus, _: Any) -> Probe:
+    """Return the probe of the frozen batch: that of --out, or one drawn from the manifest and kept there."""
+    path = None if options.out is None else options.out / BATCH_FILE
+    if path is not None and path.is_file():
+        return Frozen(batch=FrozenBatch.load(path))
+    drawn = corpus.sample(held_out=True, limit=FROZEN_ROWS) or corpus.sample(held_out=False, limit=FROZEN_ROWS)
+    if drawn is None:
+        raise ConfigError("the manifest has no document of two tokens to make a frozen batch of")
+    most = min(FROZEN_TOKENS, model.context)
+    batch = FrozenBatch(tuple(row[:most] for row in drawn.rows), model.tokenizer.digest)
+    if path is not None:
+        batch.write(path)
+    return Frozen(batch=batch)
+
+
+def _held_out(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) -> Probe:
+    domains = None
+    if options.domains is not None:
+        try:
+            domains = load_yaml(options.domains.read_text(encoding="utf-8"), where=str(options.domains))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--domains: {options.domains} cannot be read: {type(error).__name__}") from None
+        if not isinstance(domains, Mapping) or not all(
+            isinstance(item, str) for pair in domains.items() for item in pair
+        ):
+            raise ConfigError(f"--domains: {options.domains}: expected `source: domain` on each line")
+    documents = corpus.sample(
+        held_out=True, limit=options.documents, domains=domains, languages=not absent("build"), seed=options.seed
+    )
+    return HeldOutLoss(documents=documents, progress=progress)
+
+
+def _cloze(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) -> Probe:
+    from dataaudit.probes.cloze import Cloze
+
+    return Cloze.of(corpus, items=options.prompts, seed=options.seed, progress=progress)
+
+
+def _memorization(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) -> Probe:
+    from dataaudit.probes.memorization import Memorization
+
+    return Memorization.of(corpus, prompts=options.prompts, seed=options.seed, progress=progress)
+
+
+def _contamination(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) -> Probe:
+    from dataaudit.probes.contamination import Contamination, named_sets
+
+    sets = named_sets(options.sets)
+    return Contamination.of(corpus, sets, samples=options.prompts, seed=options.seed, progress=progress)
+
+
+def _toxicity(options: ProbeOptions, _: Model, __: Corpus, progress: Any) -> Probe:
+    from dataaudit.probes.toxicity import PromptToxicity, read_prompts
+
+    if options.rtp is None:
+        raise ConfigError("the probe rtp needs --rtp FILE, in the format of RealToxicityPrompts")
+    prompts = read_prompts(options.rtp)
+    return PromptToxicity.of(
+        prompts,
+        judge=options.judge,
+        limit=options.prompts,
+        generations=options.generations,
+        seed=options.seed,
+        progress=progress,
+    )
+
+
+def _lm_eval(options: ProbeOptions, _: Model, __: Corpus, ___: Any) -> Probe:
+    from dataaudit.probes.cloze import HarnessTasks
+
+    if not options.tasks:
+        raise ConfigError("the probe lm_eval needs a task: --task NAME")
+    return HarnessTasks(tasks=options.tasks, limit=options.prompts, seed=options.seed)
+
+
+def exit_code(report: ProbeReport) -> int:
+    """Return 0, 3 where a number or a comparison is missing, 4 where nothing was evaluated."""
+    if len(report.not_evaluated) == len(report.numbers):
+        return 4
+    tolerated = {"no_previous", "few_documents", "no_domain", "all_alike"}
+    missing = [number for number in report.not_evaluated if number.reason not in tolerated]
+    return 3 if missing or report.invalid else 0
+
+
+def report_text(report: ProbeReport) -> str:
+    """Return a report as people read it: a line a number."""
+    own = [t.clean(report.checkpoint), f"step {report.step:,}"]
+    lines = [", ".join(own), f"manifest {report.manifest}"]
+    if report.compared_with:
+        lines.append(f"compared with {t.clean(report.compared_with)}")
+    rows = [_row(number) for number in report.numbers]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)] if rows else [0, 0, 0]
+    lines += [
+        " ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip() for row in rows
+    ]
+    return "\n".join([*lines, *(f"note: {t.clean_message(note)}" for note in report.notes)]) + "\n"
+
+
+def _row(number: Number) -> tuple[str, str, str, str]:
+    scope = " ".join(f"{name}={value}" for name, value in sorted(number.scope.items()))
+    name = number.metric if number.stat == "value" else f"{number.metric}.{number.stat}"
+    if number.value is None:
+        why = f"not evaluated: {number.reason}"
+        return f"  {name}", t.clean(scope), "-", f"{why}, {_invalid(number)}" if number.invalid else why
+    bounds = "" if number.low is None or number.high is None else f" ({number.low:.4g} to {number.high:.4g})"
+    least = "at least " if number.method == "at_least" else ""
+    change = ""
+    if number.invalid:
+        change = _invalid(number)
+    elif number.change is not None:
+        moved = number.change
+        change = f"{moved.value:+.3g}"
+        change += "" if moved.low is None else f" ({moved.low:+.2g} to {moved.high:+.2g})"
+    return f"  {name}", t.clean(scope), f"{least}{number.value:.4g}{bounds} {number.unit}", change
+
+
+def _invalid(number: Number) -> str:
+    return f"comparison invalid: {', '.join(number.invalid)} differ"

@@ -1,0 +1,243 @@
+"""Whether a model was trained on a set of texts: ``codec_score``, ``zlib_ratio`` and ``min_k_prob``, each with a test.
+
+* CoDeC (arXiv 2510.27055): another sample of the same set as context helps with what is new, and disturbs what is
+  memorised. The score is the share of samples whose log-likelihood falls.
+* zlib (Carlini et al. 2021, arXiv 2012.07805): bits of the model over bits of zlib, which does not depend on length;
+  and as published, bytes of zlib over the logarithm of the perplexity, which does.
+* min-k % (Shi et al. 2024, arXiv 2310.16789): mean log-probability of the 20 % least likely tokens.
+
+Each set is compared with held-out documents that do not leak, by ranks.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
+from dataaudit.probes.corpus import Corpus
+from dataaudit.probes.estimates import Units, contrast
+from dataaudit.probes.models import Ids, Model, Tokenizer
+from dataaudit.probes.report import Number, Outcome
+from dataaudit.probes.store import Store
+
+REFERENCE = "held_out"
+MIN_K = 0.2
+_GROUP = 16
+_SPARE = 4
+"""Times as many training documents are drawn as are needed, so that sources can be matched."""
+_LEAST_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class TextSet:
+    """Texts that may have been trained on."""
+
+    name: str
+    texts: tuple[str, ...]
+
+
+def named_sets(options: Sequence[str]) -> list[TextSet]:
+    """Return the sets that ``--set NAME=FILE`` names: JSON lines with a ``text``, or plain lines.
+
+    Raises:
+        ConfigError: A file cannot be read, or has fewer than two texts.
+    """
+    made = []
+    for option in options:
+        name, equals, path = option.partition("=")
+        if not equals or not name or name in {"train", REFERENCE}:
+            raise ConfigError(
+                f"--set: expected NAME=FILE, with a name other than train and {REFERENCE}, found {option}"
+            )
+        try:
+            lines = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+            texts = [orjson.loads(line)["text"] for line in lines] if path.endswith(("l", "json")) else lines
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--set {name}: {path} cannot be read ({type(error).__name__})") from None
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            raise ConfigError(f"--set {name}: {path}: expected an object with `text` on each line") from None
+        if len(texts) < 2 or not all(isinstance(text, str) for text in texts):
+            raise ConfigError(f"--set {name}: {path}: expected two texts or more")
+        made.append(TextSet(name, tuple(texts)))
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contamination:
+    """Scores samples of sets alone and after another sample of their set.
+
+    Args:
+        sets: Tokens of the samples by set; ``held_out`` is what the others are compared with.
+    """
+
+    name: ClassVar[str] = "contamination"
+    version: ClassVar[int] = 1
+    sets: Mapping[str, tuple[Ids, ...]]
+    progress: Callable[[str, int, int], None] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        corpus: Corpus,
+        sets: Sequence[TextSet] = (),
+        *,
+        samples: int = 200,
+        seed: int = 0,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> Self:
+        """Return the probe of held-out documents without leaks, training documents of the same sources, and sets."""
+        made: dict[str, tuple[Ids, ...]] = {}
+        clean = corpus.sample(held_out=True, limit=samples, least=_LEAST_TOKENS, seed=seed)
+        kept: list[int] = np.flatnonzero(~clean.leaked).tolist() if clean is not None else []
+        wanted = Counter(clean.labels["source"][at] for at in kept) if clean is not None else Counter[str]()
+        if clean is not None:
+            made[REFERENCE] = tuple(clean.rows[at] for at in kept)
+        trained = corpus.sample(held_out=False, limit=_SPARE * samples, least=_LEAST_TOKENS, seed=seed)
+        if trained is not None:
+            mine: list[int] = []
+            for source, number in (wanted or Counter(trained.labels["source"])).items():
+                mine += [at for at, name in enumerate(trained.labels["source"]) if name == source][:number]
+            made["train"] = tuple(trained.rows[at] for at in sorted(mine)[:samples])
+        for own in sets:
+            made[own.name] = _encoded(own, corpus.tokenizer, samples)
+        return cls(sets=made, progress=progress)
+
+    def artifacts(self, model: Model) -> EvalArtifacts:
+        """Return what its numbers depend on."""
+        rows = [row for name in sorted(self.sets) for row in (name, *self.sets[name])]
+        return EvalArtifacts(
+            tokenizer=model.tokenizer.digest,
+            prompts=digest_rows(rows),
+            templates=f"half of {model.context} as context, end={model.tokenizer.encoder.end}, k={MIN_K}",
+            harness=harness(self.name, self.version),
+            dtype=model.dtype,
+        )
+
+    def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
+        """Score all sets, and test each against the reference."""
+        del previous
+        made = Outcome()
+        measured: dict[str, Scores] = {}
+        for name, rows in self.sets.items():
+            own = self._scores(model, name, rows, store)
+            if own is None:
+                made.absent("codec_score", "ratio", "no_losses", set=name)
+                continue
+            measured[name] = own
+            own.add(made, name)
+        reference = measured.pop(REFERENCE, None)
+        for name, own in measured.items():
+            for metric, mine, theirs in own.against(reference):
+                compared = None if theirs is None else contrast(mine, theirs)
+                if compared is None:
+                    made.absent(metric, "auc", "no_reference", set=name, versus=REFERENCE)
+                    continue
+                scope = {"set": name, "versus": REFERENCE}
+                low, high, units = compared.low, compared.high, len(mine)
+                made.numbers += [
+                    Number(
+                        metric=metric,
+                        stat="auc",
+                        scope=scope,
+                        unit="auc",
+                        value=compared.auc,
+                        low=low,
+                        high=high,
+                        units=units,
+                    ),
+                    Number(
+                        metric=metric, stat="p", scope=scope, unit="p", value=compared.p, units=units, method="exact"
+                    ),
+                ]
+        return made
+
+    def _scores(self, model: Model, name: str, rows: Sequence[Ids], store: Store) -> Scores | None:
+        start_token, half = model.tokenizer.start, model.context // 2 - 1
+        cut = [row[:half] for row in rows]
+        for start in range(0, len(cut), _GROUP):
+            item = f"{name}-{start}"
+            if item in store.items:
+                continue
+            pairs, mine = [], range(start, min(start + _GROUP, len(cut)))
+            for at in mine:
+                other = cut[(at + 1) % len(cut)]
+                context = np.concatenate([start_token, other, start_token])
+                pairs += [(start_token, cut[at]), (context, cut[at])]
+            scored = model.scored(pairs)
+            if scored is None:
+                return None
+            kept = []
+            for number, at in enumerate(mine):
+                alone, after = scored[2 * number], scored[2 * number + 1]
+                count = max(1, int(MIN_K * len(alone)))
+                least = -float(np.sort(alone)[-count:].mean()) if len(alone) else 0.0
+                text = model.tokenizer.decode(cut[at].tolist()).encode("utf-8", "replace")
+                shift = float(alone.mean() - after[len(after) - len(alone) :].mean()) if len(alone) else 0.0
+                kept.append([shift, float(alone.sum()), float(len(alone)), float(len(zlib.compress(text))), least])
+            store.add(item, kept)
+            if self.progress is not None:
+                self.progress(f"samples of {name}", min(start + _GROUP, len(cut)), len(cut))
+        listed = [row for start in range(0, len(cut), _GROUP) for row in store.items[f"{name}-{start}"]]
+        return Scores(*np.array(listed, dtype=np.float64).reshape(-1, 5).T)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Numbers of the samples of a set, float64[n] each."""
+
+    shift: npt.NDArray[np.float64]
+    """Mean log-likelihood of a token after a sample of the set, less that without, nats."""
+    nats: npt.NDArray[np.float64]
+    """Loss of the whole sample."""
+    tokens: npt.NDArray[np.float64]
+    """Tokens that were scored."""
+    zlib_bytes: npt.NDArray[np.float64]
+    least: npt.NDArray[np.float64]
+    """Mean log-probability of the least likely tokens, nats."""
+
+    @property
+    def bits(self) -> npt.NDArray[np.float64]:
+        """Bits of the model over bits of zlib."""
+        made: npt.NDArray[np.float64] = self.nats / np.log(2) / (8 * self.zlib_bytes)
+        return made
+
+    @property
+    def published(self) -> npt.NDArray[np.float64]:
+        """Bytes of zlib over the logarithm of the perplexity."""
+        return self.zlib_bytes / np.maximum(self.nats / np.maximum(self.tokens, 1), 1e-6)
+
+    def add(self, made: Outcome, name: str) -> None:
+        """Add the numbers of the set."""
+        made.add("codec_score", Units.of(self.shift < 0), "ratio of samples", set=name)
+        made.add(
+            "zlib_ratio", Units.of(self.nats / np.log(2), 8 * self.zlib_bytes), "bits / bits", stat="bits", set=name
+        )
+        made.add("zlib_ratio", Units.of(self.published), "bytes / nats", stat="published", set=name)
+        made.add("min_k_prob", Units.of(self.least), "nats", set=name)
+
+    def against(
+        self, other: Scores | None
+    ) -> list[tuple[str, npt.NDArray[np.float64], npt.NDArray[np.float64] | None]]:
+        """Return metric, scores and those of another set, larger where a sample looks more trained on."""
+        return [
+            ("codec_score", -self.shift, None if other is None else -other.shift),
+            ("zlib_ratio", -self.bits, None if other is None else -other.bits),
+            ("min_k_prob", self.least, None if other is None else other.least),
+        ]
+
+
+def _encoded(own: TextSet, tokenizer: Tokenizer, samples: int) -> tuple[Ids, ...]:
+    rows = [row for text in own.texts[:samples] if len(row := tokenizer.encode(text)) >= _LEAST_TOKENS]
+    if len(rows) < 2:
+        raise ConfigError(f"the set {own.name} has fewer than two texts of {_LEAST_TOKENS} tokens")
+    return tuple(rows)

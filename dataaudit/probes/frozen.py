@@ -1,0 +1,177 @@
+"""Probes of a frozen batch: its loss, the sharpness of the output, and how far the output moved since before."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import write_whole
+from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
+from dataaudit.probes.estimates import Units
+from dataaudit.probes.models import Ids, Model, ProbeModel
+from dataaudit.probes.report import Outcome
+from dataaudit.probes.store import Store
+
+QUANTILES = (5, 50, 95)
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenBatch:
+    """Rows of tokens that never change.
+
+    Args:
+        rows: int64[<= context] tokens of each row, two at least.
+        tokenizer: Digest of the tokenizer that made them.
+    """
+
+    rows: tuple[Ids, ...]
+    tokenizer: str
+
+    def __post_init__(self) -> None:
+        if not self.rows or any(row.ndim != 1 or len(row) < 2 for row in self.rows):
+            raise ConfigError("a frozen batch needs rows of two tokens or more")
+
+    @cached_property
+    def digest(self) -> str:
+        """``sha256:<hex>`` of all rows in order."""
+        return digest_rows(self.rows)
+
+    def write(self, path: Path) -> None:
+        """Write it as a NumPy archive."""
+        sink = io.BytesIO()
+        bounds = np.cumsum([0, *map(len, self.rows)])
+        np.savez_compressed(sink, ids=np.concatenate(self.rows), bounds=bounds, tokenizer=np.array(self.tokenizer))
+        write_whole(path, sink.getvalue())
+
+    @classmethod
+    def load(cls, path: Path, digest: str = "") -> FrozenBatch:
+        """Read it.
+
+        Raises:
+            ConfigError: It cannot be read, or is not the batch of a digest.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                ids, bounds, tokenizer = held["ids"], held["bounds"], str(held["tokenizer"])
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"the frozen batch {path} cannot be read: {type(error).__name__}") from None
+        made = cls(tuple(np.split(ids.astype(np.int64), bounds[1:-1])), tokenizer)
+        if digest and made.digest != digest:
+            raise ConfigError(f"the frozen batch {path} has changed: expected {digest}, found {made.digest}")
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """The cheap probe: a forward pass of one batch, at checkpoints and between steps."""
+
+    name: ClassVar[str] = "frozen"
+    version: ClassVar[int] = 1
+    batch: FrozenBatch
+    top_k: int = 10
+    """Tokens whose mass ``topk_mass_probe`` is."""
+    stored_k: int = 64
+    """Tokens of each position that are kept for ``output_kl_to_prev``; the rest is their tail."""
+
+    def artifacts(self, model: Model) -> EvalArtifacts:
+        """Return what its numbers depend on."""
+        return EvalArtifacts(
+            tokenizer=self.batch.tokenizer,
+            prompts=self.batch.digest,
+            decoding=f"top_k={self.top_k} stored_k={self.stored_k}",
+            harness=harness(self.name, self.version),
+            dtype=model.dtype,
+        )
+
+    def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
+        """Measure; ``previous`` holds the arrays of the report before, with equal artifacts, or nothing."""
+        del store
+        made = Outcome()
+        if not isinstance(model, ProbeModel):
+            for metric in ("fixed_probe_loss", "logit_entropy_probe", "topk_mass_probe", "token_entropy"):
+                made.absent(metric, "nats", "no_logits")
+            return made
+        if self.batch.tokenizer != model.tokenizer.digest:
+            made.notes.append("the frozen batch was made with another tokenizer than the model's")
+        numbers = [self._row_numbers(model, previous, made)]
+        loss, entropy, mass, divergence, row = (np.concatenate(parts) for parts in zip(*numbers[0], strict=True))
+        count = np.bincount(row).astype(np.float64)
+
+        def by_row(values: npt.NDArray[np.float64]) -> Units:
+            return Units.of(np.bincount(row, values, minlength=len(count)), count)
+
+        made.add("fixed_probe_loss", by_row(loss), "nats/token")
+        made.add("logit_entropy_probe", by_row(entropy), "nats")
+        made.add("topk_mass_probe", by_row(mass), "ratio")
+        for percent in QUANTILES:
+            _quantile(made, entropy, row, percent)
+        if np.isfinite(divergence).all() and len(divergence):
+            method = "exact" if previous["frozen_full"] else "at_least"
+            made.add("output_kl_to_prev", by_row(divergence), "nats", method=method)
+        elif previous:
+            made.absent("output_kl_to_prev", "nats", "not_finite")
+        else:
+            made.absent("output_kl_to_prev", "nats", "no_previous")
+        return made
+
+    def _row_numbers(self, model: ProbeModel, previous: Mapping[str, np.ndarray], made: Outcome) -> list[Any]:
+        """Return loss, entropy, top mass, divergence and row of each position, batch by batch."""
+        import torch
+
+        from dataaudit.probes.kernels import distributions, kl_to_previous, losses_of
+
+        found, ids, probs = [], {}, {}
+        full = False
+        with model.unharmed():
+            for mine, padded in model.batches(self.batch.rows):
+                lengths = np.array([len(self.batch.rows[row]) - 1 for row in mine])
+                real = np.arange(padded.shape[1] - 1)[None] < lengths[:, None]
+                row = np.repeat(np.array(mine), lengths)
+                mask = torch.as_tensor(real).to(model.device)
+                logits = model.logits(padded)[:, :-1][mask]
+                own = distributions(logits, max(self.top_k, self.stored_k))
+                full = own.top_ids.shape[1] == logits.shape[1]
+                targets = torch.as_tensor(padded[:, 1:][real]).to(model.device)
+                loss = losses_of(logits, own.log_total, targets)
+                mass = own.top_log_probs[:, : self.top_k].exp().sum(1)
+                divergence = torch.full_like(loss, torch.nan)
+                if previous:
+                    at = [
+                        torch.as_tensor(np.concatenate([previous[f"{name}_{r}"] for r in mine]))
+                        for name in ("ids", "probs")
+                    ]
+                    before = at[0].long().to(model.device), at[1].double().to(model.device)
+                    divergence = kl_to_previous(logits, own.log_total, *before)
+                found.append((*(x.cpu().numpy() for x in (loss, own.entropy, mass, divergence)), row))
+                for number in mine:
+                    there = torch.as_tensor(row == number).to(model.device)
+                    ids[number] = own.top_ids[there][:, : self.stored_k].int().cpu().numpy()
+                    probs[number] = own.top_log_probs[there][:, : self.stored_k].float().cpu().numpy()
+        made.arrays |= {f"ids_{number}": own for number, own in ids.items()}
+        made.arrays |= {f"probs_{number}": own for number, own in probs.items()}
+        made.arrays["frozen_full"] = np.array(full and self.stored_k >= logits.shape[1])
+        return found
+
+
+def _quantile(made: Outcome, values: npt.NDArray[np.float64], row: npt.NDArray[np.int64], percent: int) -> None:
+    """Add a percentile of the entropies of all positions, with Woodruff's interval (1952) over rows."""
+    from dataclasses import replace
+
+    value = float(np.quantile(values, percent / 100))
+    below = np.bincount(row, values <= value).astype(np.float64)
+    share = Units.of(below, np.bincount(row).astype(np.float64))
+    made.add("token_entropy", share, "nats", stat=f"p{percent}")
+    number = made.numbers[-1]
+    del made.units[number.key]  # they are of the share below, not of the percentile
+    low = high = None
+    if number.low is not None and number.high is not None:
+        low, high = (float(np.quantile(values, min(1.0, max(0.0, at)))) for at in (number.low, number.high))
+    made.numbers[-1] = replace(number, value=value, low=low, high=high)

@@ -1,0 +1,148 @@
+"""``val_loss``, ``val_ppl`` and ``slice_val_loss`` on the held-out splits of a manifest, with and without its leaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dataaudit.probes.artifacts import EvalArtifacts, harness
+from dataaudit.probes.corpus import Sampled
+from dataaudit.probes.estimates import Units
+from dataaudit.probes.models import Ids, Model
+from dataaudit.probes.report import Outcome
+from dataaudit.probes.store import Store
+
+GROUP = 32
+"""Documents that are scored before progress is kept."""
+LEAST_DOCUMENTS = 8
+"""A slice of fewer is not evaluated: its interval means nothing."""
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutLoss:
+    """Loss of held-out documents.
+
+    A document is scored in windows of the context, each of which begins with the last token of the one before; its
+    first token is scored after the end token, or not at all where the tokenizer has none.
+    """
+
+    name: ClassVar[str] = "held_out"
+    version: ClassVar[int] = 1
+    documents: Sampled | None
+    progress: Progress | None = None
+
+    def artifacts(self, model: Model) -> EvalArtifacts:
+        """Return what its numbers depend on."""
+        return EvalArtifacts(
+            tokenizer=model.tokenizer.digest,
+            prompts="none" if self.documents is None else self.documents.digest,
+            templates=f"windows of {model.context}, end={model.tokenizer.encoder.end}",
+            harness=harness(self.name, self.version),
+            dtype=model.dtype,
+        )
+
+    def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
+        """Score all documents and return the numbers of all of them, and of each slice."""
+        del previous
+        made = Outcome()
+        if self.documents is None:
+            made.absent("val_loss", "nats/token", "no_held_out_split")
+            return made
+        scored = document_losses(model, self.documents.rows, store, self.progress)
+        if scored is None:
+            made.absent("val_loss", "nats/token", "no_losses")
+            return made
+        sums, counts = scored
+        units = Units.of(sums, counts, self.documents.places)
+        if len(units.ids) < self.documents.of:
+            made.notes.append(f"val_loss: {len(units.ids):,} of {self.documents.of:,} held-out documents, by hash")
+        if self.documents.leaks_sampled:
+            made.notes.append("val_loss: the build looked for leaks of a sample of held-out documents: others may leak")
+        everything = np.ones(len(units.ids), bool)
+        cases: list[tuple[dict[str, str], npt.NDArray[np.bool_]]] = [({}, everything)]
+        if self.documents.leaks_unknown:
+            made.absent("val_loss", "nats/token", self.documents.leaks_unknown, leaks="out")
+        else:
+            clean = ~self.documents.leaked
+            cases.append(({"leaks": "out"}, clean))
+            made.notes.append(
+                f"val_loss: {int((~clean).sum()):,} of {len(clean):,} held-out documents stand in training"
+            )
+        for scope, mask in cases:
+            number = made.add("val_loss", units.where(mask), "nats/token", **scope)
+            _perplexity(made, number.key, scope)
+            self._add_slices(made, units, mask, scope)
+        for dimension in ("source", "language", "length", "domain"):
+            if dimension not in self.documents.labels:
+                made.absent("slice_val_loss", "nats/token", f"no_{dimension}", **{dimension: "*"})
+        return made
+
+    def _add_slices(self, made: Outcome, units: Units, mask: npt.NDArray[np.bool_], scope: Mapping[str, str]) -> None:
+        assert self.documents is not None
+        for dimension, labels in self.documents.labels.items():
+            names = np.array(labels)
+            for name in np.unique(names).tolist():
+                mine = mask & (names == name)
+                if int(mine.sum()) < LEAST_DOCUMENTS:
+                    made.absent("slice_val_loss", "nats/token", "few_documents", **{dimension: name}, **scope)
+                    continue
+                made.add("slice_val_loss", units.where(mine), "nats/token", **{dimension: name}, **scope)
+
+
+def _perplexity(made: Outcome, key: str, scope: Mapping[str, str]) -> None:
+    """Add the exponential of a loss and of its bounds; what it changed by follows from the loss."""
+    loss = next(number for number in made.numbers if number.key == key)
+
+    def raised(value: float | None) -> float | None:
+        return None if value is None else math.exp(min(value, 700.0))
+
+    values = (raised(loss.value), raised(loss.low), raised(loss.high))
+    made.numbers.append(
+        replace(
+            loss, metric="val_ppl", unit="perplexity", value=values[0], low=values[1], high=values[2], scope=dict(scope)
+        )
+    )
+
+
+def windows(ids: Ids, context: int, end: int | None) -> list[tuple[Ids, Ids]]:
+    """Return the pairs of context and scored tokens of a document."""
+    before = np.zeros(0, np.int64) if end is None else np.array([end], np.int64)
+    pairs, at = [], 0
+    while at < len(ids):
+        room = context - len(before)
+        pairs.append((before, ids[at : at + room]))
+        at += room
+        before = ids[at - 1 : at]
+    return pairs
+
+
+def document_losses(
+    model: Model, rows: tuple[Ids, ...], store: Store, progress: Progress | None = None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
+    """Return float64[n] losses, nats, and float64[n] scored tokens of documents; None where the model has no losses."""
+    end = model.tokenizer.encoder.end
+    for start in range(0, len(rows), GROUP):
+        if str(start) not in store.items:
+            pairs = [
+                (number, pair)
+                for number, row in enumerate(rows[start : start + GROUP])
+                for pair in windows(row, model.context, end)
+            ]
+            scored = model.scored([pair for _, pair in pairs])
+            if scored is None:
+                return None
+            sums = np.zeros((len(rows[start : start + GROUP]), 2))
+            for (number, _), losses in zip(pairs, scored, strict=True):
+                sums[number] += (float(losses.sum()), len(losses))
+            store.add(str(start), [[None if not math.isfinite(a) else a, b] for a, b in sums.tolist()])
+        if progress is not None:
+            progress("held-out documents", min(start + GROUP, len(rows)), len(rows))
+    listed = [pair for start in range(0, len(rows), GROUP) for pair in store.items[str(start)]]
+    table = np.array([[np.nan if a is None else a, b] for a, b in listed], dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]

@@ -1,0 +1,243 @@
+"""What a probe measured: numbers with intervals and hashes, what was not evaluated, and how each moved since before.
+
+A report lies in a folder of its own: ``report.json``, and ``arrays.npz`` with the units that pair it with the next.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import write_whole
+from dataaudit.probes.artifacts import EvalArtifacts
+from dataaudit.probes.estimates import CONFIDENCE, Estimate, Units
+
+SCHEMA = "dataaudit-probes/1"
+REPORT_FILE, ARRAYS_FILE = "report.json", "arrays.npz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A number of a probe."""
+
+    metric: str
+    stat: str = "value"
+    scope: Mapping[str, str] = field(default_factory=dict)
+    """What it is about: split, source, language, length, domain, set, times, entity, leaks."""
+    unit: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    confidence: float = CONFIDENCE
+    units: int = 0
+    """Independent units that it is made of: documents, rows, prompts."""
+    method: str = "sampled"
+    """exact, sampled, or at_least where text may have been missed."""
+    reason: str = ""
+    """Why there is no value, or no interval."""
+    artifacts: str = ""
+    """Its ``eval_artifact_hash``."""
+    change: Estimate | None = None
+    """Since the report that it is compared with, paired."""
+    invalid: tuple[str, ...] = ()
+    """Artifacts that differ from that report's: the two are not compared."""
+
+    @property
+    def key(self) -> str:
+        """Metric, statistic and scope, as one name."""
+        scope = ",".join(f"{name}={value}" for name, value in sorted(self.scope.items()))
+        return f"{self.metric}.{self.stat}[{scope}]"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a probe returns: numbers, the units behind them by key, arrays for the next checkpoint, notes."""
+
+    numbers: list[Number] = field(default_factory=list)
+    units: dict[str, Units] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(
+        self, metric: str, units: Units, unit: str, *, stat: str = "value", method: str = "sampled", **scope: str
+    ) -> Number:
+        """Add a ratio of sums with its interval; one whose denominator is 0 is not evaluated."""
+        made = units.estimate()
+        number = Number(metric=metric, stat=stat, scope=scope, unit=unit, value=None, reason="no_units", method=method)
+        if made is not None:
+            reason = "not_finite" if not np.isfinite(made.value) else "one_unit" if made.low is None else ""
+            number = replace(number, value=made.value, low=made.low, high=made.high, units=made.units, reason=reason)
+        self.numbers.append(number)
+        self.units[number.key] = units
+        return number
+
+    def absent(self, metric: str, unit: str, reason: str, **scope: str) -> None:
+        """Add a number that could not be evaluated, and why."""
+        self.numbers.append(Number(metric=metric, scope=scope, unit=unit, value=None, reason=reason))
+
+
+@dataclass(slots=True, kw_only=True)
+class ProbeReport:
+    """Everything that was measured of a checkpoint."""
+
+    checkpoint: str
+    step: int
+    digest: str = ""
+    """Of the checkpoint's file; empty where it is a model in this process."""
+    manifest: str = ""
+    """Id of the manifest."""
+    program: str = ""
+    numbers: list[Number] = field(default_factory=list)
+    artifacts: dict[str, EvalArtifacts] = field(default_factory=dict)
+    """By ``eval_artifact_hash``."""
+    notes: list[str] = field(default_factory=list)
+    compared_with: str = ""
+    units: dict[str, Units] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def not_evaluated(self) -> list[Number]:
+        """Numbers without a value."""
+        return [number for number in self.numbers if number.value is None]
+
+    @property
+    def invalid(self) -> list[Number]:
+        """Numbers whose comparison is invalid."""
+        return [number for number in self.numbers if number.invalid]
+
+    def get(self, metric: str, stat: str = "value", **scope: str) -> Number:
+        """Return a number.
+
+        Raises:
+            LookupError: It is not there.
+        """
+        for number in self.numbers:
+            if (number.metric, number.stat, dict(number.scope)) == (metric, stat, scope):
+                return number
+        raise LookupError(f"no {metric}.{stat} of {scope}")
+
+    def compare(self, before: ProbeReport) -> None:
+        """Add to each number how it moved since another report, or which artifacts make that comparison invalid."""
+        self.compared_with = f"{before.checkpoint} (step {before.step:,})"
+        old = {number.key: number for number in before.numbers}
+        for at, number in enumerate(self.numbers):
+            theirs = old.get(number.key)
+            if theirs is None or number.value is None or theirs.value is None:
+                continue
+            if number.artifacts != theirs.artifacts:
+                mine, other = self.artifacts[number.artifacts], before.artifacts[theirs.artifacts]
+                self.numbers[at] = replace(number, invalid=mine.differing(other), change=None)
+            elif number.key in self.units and number.key in before.units:
+                change = self.units[number.key].change_from(before.units[number.key])
+                self.numbers[at] = replace(number, change=change)
+
+    def document(self) -> dict[str, Any]:
+        """Return the report in plain types; values that are not finite are null, with a reason."""
+        own = {"schema": SCHEMA, "checkpoint": self.checkpoint, "step": self.step, "digest": self.digest}
+        own |= {"manifest": self.manifest, "program": self.program, "compared_with": self.compared_with}
+        numbers = [_finite(asdict(number)) for number in self.numbers]
+        return own | {
+            "numbers": numbers,
+            "artifacts": {k: asdict(v) for k, v in self.artifacts.items()},
+            "notes": self.notes,
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write it; each file appears whole, ``report.json`` last."""
+        held = {f"state/{name}": array for name, array in self.arrays.items()}
+        for key, units in self.units.items():
+            held |= {f"units/{key}/{name}": getattr(units, name) for name in ("top", "bottom", "ids")}
+        try:
+            sink = io.BytesIO()
+            arrays: dict[str, Any] = {name.replace("/", "|"): array for name, array in held.items()}
+            np.savez_compressed(sink, **arrays)
+            write_whole(folder / ARRAYS_FILE, sink.getvalue())
+            write_whole(folder / REPORT_FILE, t.as_json(self.document()).encode())
+        except OSError as error:
+            raise ConfigError(f"the report {folder} cannot be written: {error.strerror or error}") from None
+
+    @classmethod
+    def load(cls, folder: Path) -> ProbeReport:
+        """Read a report.
+
+        Raises:
+            ConfigError: It is absent, damaged, or of another version.
+        """
+        try:
+            plain = orjson.loads((folder / REPORT_FILE).read_bytes())
+            if plain.pop("schema") != SCHEMA:
+                raise ConfigError(f"{folder}: a report of another version than {SCHEMA}")
+            made = cls(**{name: plain[name] for name in plain if name not in {"numbers", "artifacts"}})
+            made.artifacts = {key: EvalArtifacts(**value) for key, value in plain["artifacts"].items()}
+            for number in plain["numbers"]:
+                change = number.pop("change")
+                number["invalid"] = tuple(number["invalid"])
+                made.numbers.append(Number(**number, change=None if change is None else Estimate(**change)))
+            with np.load(folder / ARRAYS_FILE, allow_pickle=False) as stored:
+                held = {name: stored[name] for name in stored.files}
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise ConfigError(f"{folder} holds no report of a probe that can be read: {reason}") from None
+        keys = {name.split("|")[1] for name in held if name.startswith("units|")}
+        made.units = {key: Units(*(held[f"units|{key}|{name}"] for name in ("top", "bottom", "ids"))) for key in keys}
+        made.arrays = {name.removeprefix("state|"): array for name, array in held.items() if name.startswith("state|")}
+        return made
+
+
+def _finite(plain: dict[str, Any]) -> dict[str, Any]:
+    for name in ("value", "low", "high"):
+        if plain[name] is not None and not np.isfinite(plain[name]):
+            plain[name] = None
+    return plain
+
+
+def latest_before(folder: Path, step: int) -> Path | None:
+    """Return the folder of the newest report of a step before one."""
+    steps = {}
+    for path in folder.glob(f"step-*/{REPORT_FILE}"):
+        number = path.parent.name.removeprefix("step-")
+        if number.isdecimal() and int(number) < step:
+            steps[int(number)] = path.parent
+    return steps[max(steps)] if steps else None
+
+
+def values_of(numbers: Sequence[Number]) -> tuple[dict[str, Any], int]:
+    """Return the columns of a run log's table of values, but for the step, and how many rows they are.
+
+    A slice of the validation loss is ``val_loss.source:web``, the name that rules of alerts and pages know; elsewhere
+    the scope follows upon the metric in the same way. Bounds are the statistics ``low`` and ``high``.
+    """
+    rows: list[tuple[str, str, float]] = []
+    for number in numbers:
+        if number.value is None:
+            continue
+        metric = "val_loss" if number.metric == "slice_val_loss" else number.metric
+        scope = ".".join(f"{name}:{value}" for name, value in sorted(number.scope.items()))
+        name = f"{metric}.{scope}" if scope else metric
+        rows += [
+            (
+                name,
+                number.stat if stat == "value" else f"{number.stat}_{stat}" if number.stat != "value" else stat,
+                value,
+            )
+            for stat, value in (("value", number.value), ("low", number.low), ("high", number.high))
+            if value is not None
+        ]
+    metrics, stats, values = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    whole = np.full(len(rows), -1, np.int32)
+    return {
+        "metric": metrics,
+        "layer": whole,
+        "head": whole,
+        "stat": stats,
+        "value": np.array(values, np.float64),
+    }, len(rows)

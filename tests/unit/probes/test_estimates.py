@@ -1,0 +1,117 @@
+"""Intervals cover what they are of; tests of sets and of trends agree with plain counting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from lanes import thinned
+from reference.probes import exact_auc, exact_trend
+
+from dataaudit.probes.estimates import Units, contrast, share_interval, trend
+
+
+@pytest.mark.parametrize("number", [12, 40, 200])
+def test_the_interval_of_a_loss_covers(number):
+    """Documents of log-normal length, whose losses depend on the length: at 95 %, within chance of the simulation."""
+    random = np.random.default_rng(number)
+    repeats, covered = thinned(4_000, 600), 0
+
+    def draw(count):
+        tokens = np.ceil(np.exp(random.normal(5, 0.7, count)))
+        return tokens, 3 - 0.1 * np.log(tokens) + random.normal(0, 0.4, count)
+
+    tokens, losses = draw(2_000_000)
+    truth = float((tokens * losses).sum() / tokens.sum())
+    for _ in range(repeats):
+        tokens, losses = draw(number)
+        made = Units.of(tokens * losses, tokens).estimate()
+        covered += made.low <= truth <= made.high
+    assert covered / repeats > {12: 0.90, 40: 0.92, 200: 0.93}[number]
+    assert covered / repeats < 0.98
+
+
+def test_the_interval_of_a_paired_change_covers_and_is_narrow():
+    """Documents differ by far more than the checkpoint does."""
+    random = np.random.default_rng(1)
+    covered, widths = 0, []
+    for _ in range(400):
+        tokens, level = random.integers(20, 400, 60).astype(float), random.normal(3, 1, 60)
+        before = Units.of(tokens * level, tokens)
+        after = Units.of(tokens * (level + 0.05 + random.normal(0, 0.02, 60)), tokens)
+        made = after.change_from(before)
+        covered += made.low <= 0.05 <= made.high
+        widths.append(made.high - made.low)
+        assert made.high - made.low < (after.estimate().high - after.estimate().low) / 10
+    assert 0.90 < covered / 400 < 0.985
+
+
+def test_a_change_is_over_the_units_that_both_have():
+    before = Units.of([10.0, 20.0, 99.0], [10.0, 10.0, 1.0], [3, 4, 5])
+    after = Units.of([30.0, 11.0], [10.0, 10.0], [4, 3])
+    assert after.change_from(before).value == pytest.approx(41 / 20 - 30 / 20)
+    assert after.change_from(before).units == 2
+    assert after.change_from(Units.of([1.0], [1.0], [9])) is None
+
+
+@pytest.mark.parametrize(("share", "trials"), [(0.02, 50), (0.3, 20), (0.9, 100)])
+def test_the_interval_of_a_share_covers(share, trials):
+    """Exactly: the chance of each outcome times whether its interval holds the share."""
+    chance = 0.0
+    for successes in range(trials + 1):
+        low, high = share_interval(successes, trials)
+        weight = math.comb(trials, successes) * share**successes * (1 - share) ** (trials - successes)
+        chance += weight * (low <= share <= high)
+    assert chance >= 0.95
+
+
+def test_nothing_copied_still_has_an_upper_bound():
+    """A share of tokens that is 0 has the bound of its outputs, and no interval of no width."""
+    made = Units.of(np.zeros(30), np.full(30, 100.0)).estimate()
+    assert (made.value, made.low) == (0.0, 0.0)
+    assert made.high == pytest.approx(1 - 0.025 ** (1 / 30))
+
+
+@pytest.mark.parametrize(
+    ("top", "bottom", "low"),
+    [([3.0], [2.0], None), ([], [], "none"), ([0.0], [0.0], "none"), ([math.nan], [1.0], None)],
+)
+def test_too_little_has_no_interval(top, bottom, low):
+    made = Units.of(top, bottom).estimate()
+    assert made is None if low == "none" else (made.low, made.high) == (None, None)
+
+
+def test_a_contrast_is_the_share_of_pairs():
+    random = np.random.default_rng(2)
+    mine, theirs = random.integers(0, 9, 13).tolist(), random.integers(0, 7, 11).tolist()
+    made = contrast(mine, theirs)
+    assert made.auc == pytest.approx(exact_auc(mine, theirs))
+    assert made.low < made.auc < made.high
+    assert contrast(mine, theirs) == made
+    assert contrast([1.0], theirs) is None
+
+
+def test_a_contrast_of_one_kind_is_seldom_significant():
+    random = np.random.default_rng(3)
+    values = [contrast(random.normal(size=15), random.normal(size=20), seed=number).p for number in range(60)]
+    assert sum(p < 0.05 for p in values) <= 8
+    assert contrast(np.arange(10) + 30.0, np.arange(10)).p < 2e-4
+
+
+def test_the_interval_of_an_auc_covers():
+    random = np.random.default_rng(4)
+    truth = 0.5 * (1 + math.erf(1 / 2))  # of two normal distributions a standard deviation apart
+    covered = 0
+    for number in range(150):
+        made = contrast(random.normal(1, 1, 40), random.normal(0, 1, 40), seed=number)
+        covered += made.low <= truth <= made.high
+    assert covered >= 134
+
+
+def test_a_trend_is_that_of_all_arrangements():
+    times = [1, 1, 1, 4, 4, 16, 16, 64, 64]
+    for successes in ([0, 0, 0, 0, 1, 1, 0, 1, 1], [1, 0, 1, 0, 1, 0, 1, 0, 1], [1, 1, 1, 0, 0, 0, 0, 0, 0]):
+        assert trend(times, successes) == pytest.approx(exact_trend(times, successes), abs=0.015)
+    assert trend(times, [0] * 9) is None
+    assert trend([2] * 4, [0, 1, 0, 1]) is None

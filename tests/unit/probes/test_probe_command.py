@@ -1,0 +1,109 @@
+"""``dataaudit probe``: a table, JSON, exit codes, comparisons and alerts, from files alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+torch = pytest.importorskip("torch", reason="models are of torch")
+from dataaudit.cli import main  # noqa: E402
+from dataaudit.runlog.reader import load_run  # noqa: E402
+
+pytestmark = pytest.mark.torch
+LOADS = """
+import sys
+sys.path.insert(0, {folder!r})
+from probe_world import tiny
+import torch
+def load(path):
+    model = tiny(0, dropout=0.0).eval()
+    with torch.no_grad():
+        model.head.weight *= float(path.read_text())
+    return model
+"""
+
+
+@pytest.fixture
+def run(world, tmp_path, monkeypatch):
+    """Return a call of the command in a folder with checkpoints `a` and `b`, the second far worse."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(world.folder / "user"))
+    (tmp_path / "load.py").write_text(LOADS.format(folder=__file__.rpartition("/")[0]))
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "b").write_text("40")
+
+    def call(checkpoint, *options, tokenizer="bytes", end="256"):
+        fixed = ["--manifest", str(world.manifest), "--model", "load.py:load", "--context", "64"]
+        chosen = ["--tokenizer", tokenizer, "--end", end]
+        return CliRunner().invoke(main, ["probe", checkpoint, *fixed, *chosen, *options])
+
+    return call
+
+
+def test_checkpoints_are_measured_compared_and_judged(run, tmp_path):
+    wanted = ["--probes", "frozen,held_out", "--out", "out", "--run", "log"]
+    first = run("a", *wanted, "--step", "100")
+    assert first.exit_code == 0, first.output
+    assert "val_loss" in first.stdout
+    assert "at 95" not in first.stdout
+    second = run("b", *wanted, "--step", "200")
+    assert second.exit_code == 0, second.output
+    assert "compared with a (step 100)" in second.stdout
+    assert "output_kl_to_prev" in second.stdout
+    table = load_run(tmp_path / "log").table("values")
+    assert set(table["step"].to_pylist()) == {100, 200}
+    assert list((tmp_path / "log" / "alerts").glob("*200*")), "a loss that rises between two commands alerts"
+    again = run("a", *wanted, "--step", "100")
+    assert again.exit_code == 0
+    table = load_run(tmp_path / "log").table("values")
+    steps = [
+        step
+        for step, name, stat in zip(*(table[c].to_pylist() for c in ("step", "metric", "stat")), strict=True)
+        if (name, stat) == ("val_loss", "value")
+    ]
+    assert sorted(steps) == [100, 200]
+
+
+def test_json_has_every_number_and_its_artifacts(run):
+    made = run("a", "--probes", "frozen,cloze", "--prompts", "8", "--json")
+    plain = json.loads(made.stdout)
+    assert plain["schema"] == "dataaudit-probes/1"
+    loss = next(number for number in plain["numbers"] if number["metric"] == "fixed_probe_loss")
+    assert loss["low"] < loss["value"] < loss["high"]
+    assert plain["artifacts"][loss["artifacts"]]["dtype"] == "float32"
+
+
+def test_another_tokenizer_is_exit_code_3_and_named(run):
+    run("a", "--probes", "held_out", "--out", "out", "--step", "1")
+    made = run("a", "--probes", "held_out", "--out", "out", "--step", "2", "--dtype", "bfloat16")
+    assert made.exit_code == 3
+    assert "comparison invalid: dtype differ" in made.stdout
+
+
+def test_domains_are_slices(run, tmp_path):
+    (tmp_path / "domains.yaml").write_text("web: prose\n")
+    made = run("a", "--probes", "held_out", "--domains", "domains.yaml")
+    assert "domain=prose" in made.stdout
+    assert "domain=other" in made.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--probes", "frozen,nothing"], "expected some of frozen, held_out"),
+        (["--probes", ""], "expected some of frozen, held_out"),
+        (["--probes", "rtp"], "needs --rtp FILE"),
+        (["--probes", "lm_eval"], "needs a task"),
+        (["--alert", "x.yaml"], "name a folder with --run"),
+        (["--probes", "frozen", "--run", "log"], "--step N, 2 or more"),
+        (["--baseline", "none"], "holds no report"),
+        (["--domains", "a"], "expected `source: domain`"),
+        (["--probes", "contamination", "--set", "x"], "expected NAME=FILE"),
+    ],
+)
+def test_wrong_use_is_named(run, options, words):
+    made = run("a", *(["--probes", "held_out"] if "--probes" not in options else []), *options)
+    assert made.exit_code == 2, made.output
+    assert words in made.stderr
