@@ -10,7 +10,7 @@ from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.live import alerts, triage_log, watch
 from dataaudit.cli.quarantining import quarantine
-from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
+from dataaudit.cli.reading import doctor, explain, history, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, ending
 from dataaudit.cli.tokens import map_, tokenize
 from dataaudit.cli.training import attribute, reconstruct
@@ -47,6 +47,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     inspect,
     verify,
     diff,
+    history,
     gate,
     policy,
     quarantine,

@@ -282,7 +282,7 @@ class Tiles:
                     empty = False
                     self._take(part, batch)
                 part.done = empty and not newest
-            if self._starts == known or not known:
+            if self._starts == known or len(self._starts) < 2:
                 return False
             self.generation += 1  # a later start supersedes steps that are in tiles already
             self._begin()

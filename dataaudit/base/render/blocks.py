@@ -205,6 +205,12 @@ class Curves:
     """Whether series are parts of a whole, at the same steps, drawn on top of each other."""
     percent: bool = False
     """Whether values are ratios, shown in percent on the axis."""
+    order: str = "step"
+    """What the horizontal axis counts."""
+    ticks: tuple[tuple[float, Line], ...] = ()
+    """Names at the horizontal axis, in place of numbers; values are marked by points then."""
+    limits: tuple[tuple[float, Line], ...] = ()
+    """Dashed lines: a value, and what it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

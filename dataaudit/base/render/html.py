@@ -186,13 +186,27 @@ def render(page: Page, *, live: str = "") -> str:
     )
 
 
-def fragments(page: Page) -> tuple[str, list[tuple[str, str, list[dict[str, Any]]]]]:
-    """Return a page in parts, for a page that is open: what stands first, and each section with its charts."""
+Fragment = tuple[str, str, list[dict[str, Any]]]
+"""A section of an open page: its id, its markup, its charts."""
+
+
+def fragments(page: Page, drawn: dict[str, tuple[Figure, dict[str, Any]]]) -> tuple[str, list[Fragment]]:
+    """Return a page in parts, for a page that is open: what stands first, and each section with its charts.
+
+    Args:
+        page: The page.
+        drawn: Charts that were made before, by id; those that are the same are taken from it, others put into it.
+    """
     environment, values = _environment(), _names(page, None)
     top = environment.get_template("top.html.j2").render(values)
     template, found = environment.get_template("section.html.j2"), []
     for section in page.sections:
-        charts = [chart_item(block) for block in section.blocks if isinstance(block, Figure)]
+        charts = []
+        for figure in (block for block in section.blocks if isinstance(block, Figure)):
+            known = drawn.get(figure.id)
+            if known is None or known[0].chart != figure.chart:
+                known = drawn[figure.id] = figure, chart_item(figure)
+            charts.append(known[1])
         found.append((section.id, template.render(values, one=section), charts))
     return top, found
 

@@ -112,8 +112,8 @@ def data_points(view: RunView, hours: list[Hour], total: Any, wanted: dict[str, 
     drifted = [hour for hour in hours if isinstance(hour.drift, TokenDrift) and hour.drift.mark == "beyond"]
     if drifted:
         worst = max(drifted, key=lambda hour: hour.drift.kl)
-        text = f"Tokens of {plural(len(drifted), 'hour')} differ from those audited beyond chance, most at {_time(worst.begins)}: "
-        yield Point(text=f"{text}{worst.drift.kl:.2g} nats.", tone="warn", section="data-hours")
+        text = f"Tokens of {plural(len(drifted), 'hour')} differ from those audited beyond chance, most at "
+        yield Point(text=f"{text}{_time(worst.begins)}: {worst.drift.kl:.2g} nats.", tone="warn", section="data-hours")
 
 
 def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict[str, float], of: str) -> list[Block]:

@@ -214,7 +214,7 @@ def _point(item: LiveIncident, view: RunView) -> Point:
     return Point(
         head=f"SEV{item.severity}, {state}",
         text=text,
-        tone=_tone(item) if item.open else "quiet",
+        tone=_tone(item) if item.open else "warn" if item.firing else "good",
         section="alerts",
         action=item.action if item.open else "",
         runbook=Cell(text=Name(str(folder / "runbook.md"), 400)) if item.open else None,
@@ -284,13 +284,9 @@ def ago(seconds: float) -> str:
     """Return a time span in words."""
     if seconds < 120:
         return f"{seconds:.0f} s"
-    return (
-        f"{seconds / 60:.0f} min"
-        if seconds < 7_200
-        else f"{seconds / 3_600:.1f} h"
-        if seconds < 172_800
-        else f"{seconds / 86_400:.0f} days"
-    )
+    sizes = ((86_400, "days"), (3_600, "h"), (60, "min"))
+    size, unit = next((size, unit) for size, unit in sizes if seconds >= 2 * size)
+    return f"{seconds / size:.3g} {unit}"
 
 
 def _large(value: float) -> str:

@@ -6,6 +6,7 @@ they cost the same for a run of any length.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,7 @@ from dataaudit.live.tiles import Buckets, Tiles
 from dataaudit.training.pages.run_view import RunView
 
 _HEIGHT = 170
+_ODD = re.compile(r"[^A-Za-z0-9_]")
 _ROWS = 8
 """Rows of the table under a chart."""
 
@@ -102,7 +104,7 @@ QUALITY: Final = (
 
 
 def panel(view: RunView, name: str, title: str, shown: Sequence[Shown]) -> Section | None:
-    """Return the section of a panel; None where nothing of it is there and no rule could say so."""
+    """Return the section of a panel; None on a still page where nothing of it is in the log."""
     made = [(item, found) for item in shown if (found := buckets_of(view, item)) is not None]
     made += [
         (Shown(name=metric, unit="nats/token"), found)
@@ -111,6 +113,8 @@ def panel(view: RunView, name: str, title: str, shown: Sequence[Shown]) -> Secti
         and metric.startswith("val_loss.")
         and (found := view.buckets(view.tiles.line(metric, stat)))
     ]
+    if not made and view.watch is None:
+        return None
     have = {item.name for item, _ in made}
     unfed = [item for item in shown if item.name not in have]
     tones = tones_of(view)
@@ -217,7 +221,7 @@ def _ratio(view: RunView, tiles: Tiles, part: str, whole: str) -> Buckets | None
 
 def _figure(view: RunView, panel_name: str, item: Shown, found: Buckets) -> Figure:
     series = [
-        (Name(view.log.folder.name) if view.beside else item.name, tuple(found.step.tolist()), _floats(found.mean))
+        (Name(view.log.folder.name if view.beside else item.name), tuple(found.step.tolist()), _floats(found.mean))
     ]
     for name, tiles in view.beside.items():
         other = buckets_of(view, item, tiles)
@@ -233,7 +237,7 @@ def _figure(view: RunView, panel_name: str, item: Shown, found: Buckets) -> Figu
         )
         note += "." if item.over else " or rank." if found.width == 1 else "."
     return Figure(
-        id=f"{panel_name}-{item.name.replace('.', '-')}",
+        id=f"{panel_name}-{_ODD.sub('-', item.name)}",
         title=Name(item.name),
         chart=Curves(series=tuple(series), unit=item.unit, band=spread),
         table=line_table(found, item.unit),

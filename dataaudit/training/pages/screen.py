@@ -77,13 +77,10 @@ def screen_of(view: RunView, *, now: float | None = None, failed: str = "") -> R
         table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
     tones = tones_of(view)
     for panel, shown in _PANELS:
-        for item in shown:
-            found = buckets_of(view, item)
-            if found is not None:
-                style = _COLOURS[tones.get(item.name, "")]
-                row = (item.name, number(found.mean[-1]), item.unit, sparkline(found))
-                table.add_row(panel, *(Text(cell, style=style if at == 0 else "") for at, cell in enumerate(row)))
-                panel = ""
+        rows = [(item, found) for item in shown if (found := buckets_of(view, item)) is not None]
+        for at, (item, found) in enumerate(rows):
+            name = Text(item.name, style=_COLOURS[tones.get(item.name, "")])
+            table.add_row("" if at else panel, name, number(found.mean[-1]), item.unit, sparkline(found))
     parts += [table, Text("Ctrl-C ends it. `--serve` shows it in a browser, with charts.", style="dim")]
     return Group(*parts)
 

@@ -12,12 +12,13 @@ import asyncio
 import hashlib
 import hmac
 import json
+import math
 import secrets
 import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dataaudit.base.errors import CatchErrors, ConfigError, DataAuditError
 from dataaudit.base.extras import require
@@ -26,6 +27,10 @@ from dataaudit.live.incidents import acknowledge
 from dataaudit.training.pages.live_page import live_page
 from dataaudit.training.pages.run_view import RunView
 
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
 HOST: Final = "127.0.0.1"
 PORT: Final = 8765
 SPANS: Final = (0, 10_000, 1_000, 100)
@@ -33,6 +38,7 @@ SPANS: Final = (0, 10_000, 1_000, 100)
 _NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _COOKIE = "dataaudit"
 _BEAT_SECONDS = 15.0
+_PAUSE_SECONDS = 0.2
 _MOST_BODY = 16_384
 
 
@@ -43,6 +49,8 @@ class Live:
         self.view, self.interval = view, interval
         self.failed = ""
         """What the newest reading failed by, if it did."""
+        self._made: dict[int, tuple[float, dict[str, Any]]] = {}
+        self._drawn: dict[int, dict[str, Any]] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._read, name="dataaudit-tiles", daemon=True)]
@@ -72,11 +80,18 @@ class Live:
             return render(live_page(self.view), live="events")
 
     def parts(self, newest: int) -> dict[str, Any]:
-        """Return what stands first on a page of the newest steps, 0 for all, its sections, and their charts."""
+        """Return what stands first on a page of the newest steps, 0 for all, its sections, and their charts.
+
+        Readers who ask within half an interval share what was made.
+        """
         with self._lock:
-            self.view.first = max(0, self.view.tiles.step - newest) if newest else 0
-            top, sections = fragments(live_page(self.view))
-        return {"top": top, "sections": sections}
+            made, parts = self._made.get(newest, (-math.inf, {}))
+            if time.monotonic() - made > self.interval / 2:
+                self.view.first = max(0, self.view.tiles.step - newest) if newest else 0
+                top, sections = fragments(live_page(self.view), self._drawn.setdefault(newest, {}))
+                parts = {"top": top, "sections": sections}
+                self._made[newest] = time.monotonic(), parts
+        return parts
 
     def _read(self) -> None:
         while not self._ended.is_set():
@@ -96,42 +111,54 @@ class Live:
 def application(live: Live, token: str) -> Any:
     """Return the ASGI application of a view."""
     from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-    from starlette.responses import StreamingResponse
     from starlette.routing import Route
 
-    same = _comparer(token)
+    site = _Site(live, token)
+    return Starlette(
+        routes=[
+            Route("/", site.page, methods=["GET"]),
+            Route("/events", site.events, methods=["GET"]),
+            Route("/ack", site.ack, methods=["POST"]),
+        ]
+    )
 
-    def refused(request: Request) -> Response | None:
-        """Return why a request is not served; None where it is."""
-        host = request.headers.get("host", "")
-        if host.rpartition(":")[0] not in _NAMES and host not in _NAMES:
-            return PlainTextResponse("This page is served to this machine alone.\n", 421)
-        if not same(request.cookies.get(_COOKIE, "")):
-            return PlainTextResponse("Open the link that `dataaudit watch --serve` printed: it has the token.\n", 403)
-        return None
 
-    async def page(request: Request) -> Response:
-        if same(given := request.query_params.get("token", "")):
-            response: Response = RedirectResponse("/", 303)
+class _Site:
+    """Answers requests."""
+
+    def __init__(self, live: Live, token: str) -> None:
+        self._live, self._token = live, token.encode()
+
+    async def page(self, request: Request) -> Response:
+        """Return the page; a link with the token leaves a cookie, and leads to the page without it."""
+        from starlette.responses import HTMLResponse, RedirectResponse
+
+        given = request.query_params.get("token", "")
+        if given and self._same(given) and _own_name(request):
+            response = RedirectResponse("/", 303)
             response.set_cookie(_COOKIE, given, httponly=True, samesite="strict")
             return response
-        if (no := refused(request)) is not None:
+        if (no := self._refused(request)) is not None:
             return no
-        return HTMLResponse(await asyncio.to_thread(live.document), headers=_HEADERS)
+        return HTMLResponse(await asyncio.to_thread(self._live.document), headers=_HEADERS)
 
-    async def events(request: Request) -> Response:
-        if (no := refused(request)) is not None:
+    async def events(self, request: Request) -> Response:
+        """Return what changes, as server-sent events."""
+        from starlette.responses import StreamingResponse
+
+        if (no := self._refused(request)) is not None:
             return no
         asked = request.query_params.get("newest", "0")
-        newest = int(asked) if asked.isdecimal() and int(asked) in SPANS else 0
-        return StreamingResponse(stream(live, newest), media_type="text/event-stream", headers=_HEADERS)
+        newest = int(asked) if asked in map(str, SPANS) else 0
+        return StreamingResponse(stream(self._live, newest), media_type="text/event-stream", headers=_HEADERS)
 
-    async def ack(request: Request) -> Response:
-        if (no := refused(request)) is not None:
+    async def ack(self, request: Request) -> Response:
+        """Acknowledge an incident for who has the token, in a header."""
+        from starlette.responses import JSONResponse
+
+        if (no := self._refused(request)) is not None:
             return no
-        if not same(request.headers.get("x-token", "")):
+        if not self._same(request.headers.get("x-token", "")):
             return JSONResponse({"error": "That is not the token that the terminal shows."}, 403)
         body = b""
         async for piece in request.stream():
@@ -141,21 +168,31 @@ def application(live: Live, token: str) -> Any:
         try:
             given = json.loads(body)
             incident, who, note = (str(given[name])[:1_000] for name in ("incident", "who", "note"))
+            made = await asyncio.to_thread(acknowledge, self._live.view.tiles.folder, incident, who, note)
         except (ValueError, KeyError, TypeError):
             return JSONResponse({"error": "Expected incident, who and note."}, 400)
-        try:
-            made = await asyncio.to_thread(acknowledge, live.view.tiles.folder, incident, who, note)
         except DataAuditError as error:
             return JSONResponse({"error": str(error)}, 400)
         return JSONResponse({"who": made.who, "time": made.time})
 
-    return Starlette(
-        routes=[
-            Route("/", page, methods=["GET"]),
-            Route("/events", events, methods=["GET"]),
-            Route("/ack", ack, methods=["POST"]),
-        ]
-    )
+    def _refused(self, request: Request) -> Response | None:
+        """Return why a request is not served; None where it is."""
+        from starlette.responses import PlainTextResponse
+
+        if not _own_name(request):
+            return PlainTextResponse("This page is served to this machine alone.\n", 421)
+        if not self._same(request.cookies.get(_COOKIE, "")):
+            return PlainTextResponse("Open the link that `dataaudit watch --serve` printed: it has the token.\n", 403)
+        return None
+
+    def _same(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self._token)
+
+
+def _own_name(request: Request) -> bool:
+    """Return whether a request names this machine as its own users do."""
+    host = request.headers.get("host", "")
+    return host.removesuffix(f":{host.rpartition(':')[2]}") in _NAMES if not host.endswith("]") else host in _NAMES
 
 
 _HEADERS = {
@@ -182,9 +219,8 @@ async def stream(live: Live, newest: int) -> AsyncIterator[str]:
         elif time.monotonic() - beat > _BEAT_SECONDS:
             yield ": still here\n\n"
             beat = time.monotonic()
-        end = time.monotonic() + live.interval
-        while time.monotonic() < end and not live.ended:
-            await asyncio.sleep(0.2)
+        for _ in range(max(1, int(live.interval / _PAUSE_SECONDS))):
+            await asyncio.sleep(0.0 if live.ended else _PAUSE_SECONDS)
 
 
 def _changed(known: dict[str, str], name: str, value: Any) -> bool:
@@ -193,10 +229,6 @@ def _changed(known: dict[str, str], name: str, value: Any) -> bool:
         return False
     known[name] = digest
     return True
-
-
-def _comparer(token: str) -> Callable[[str], bool]:
-    return lambda given: hmac.compare_digest(given.encode(), token.encode())
 
 
 def serve(view: RunView, *, port: int, interval: float, show: Callable[[str], None]) -> None:
