@@ -31,7 +31,7 @@ from dataaudit.training.pages.event_section import happened
 from dataaudit.training.pages.heat_maps import HEADS, LAYERS, pictures
 from dataaudit.training.pages.incident_blocks import Grid, coverage_section, incident_section, incidents_of
 from dataaudit.training.pages.panels import EFFICIENCY, ICU, QUALITY, line_table, number, panel, time_split
-from dataaudit.training.pages.run_view import DEAD_SECONDS, SILENT_SECONDS, LiveIncident, RunView
+from dataaudit.training.pages.run_view import DEAD_SECONDS, LiveIncident, RunView
 
 MOST_INCIDENTS = 20
 _EVENTS = 200
@@ -102,7 +102,7 @@ def health(view: RunView, incidents: Sequence[LiveIncident], now: float) -> tupl
         calm = "The log is damaged", "bad", f"What follows in {clean(view.tiles.damaged[0])} is not shown."
     elif view.ended:
         calm = f"Ended at step {view.tiles.step:,}", "good", f"No open incident. {subline}"
-    elif silent >= SILENT_SECONDS:
+    elif silent >= view.patience:
         why = "Its process is dead or hangs, or its log cannot be written."
         calm = f"Nothing was heard for {ago(silent)}", "bad" if silent >= DEAD_SECONDS else "warn", f"{why} {subline}"
     elif firing:
@@ -133,7 +133,7 @@ def key_figures(view: RunView, now: float) -> tuple[KeyFigure, ...]:
         ),
     ]
     if silent is not None and not view.ended:
-        tone: Tone = "bad" if silent >= DEAD_SECONDS else "warn" if silent >= SILENT_SECONDS else ""
+        tone: Tone = "bad" if silent >= DEAD_SECONDS else "warn" if silent >= view.patience else ""
         figures.append(
             KeyFigure(label="metrics_ingest_lag", value=ago(silent), detail="since the newest row", tone=tone)
         )

@@ -32,8 +32,8 @@ from dataaudit.training.attribution.trained_on import Trained, drift_of
 POINTS = 600
 """Buckets of a line on a page, at most."""
 BAND_STEPS = 5_000
-SILENT_SECONDS, DEAD_SECONDS = 90.0, 600.0
-"""Without a row of a rank: worth a word; what `monitoring_blackout` calls a blackout."""
+SILENT_SECONDS, SILENT_STEPS, DEAD_SECONDS = 60.0, 20, 600.0
+"""Without a row of a rank: worth a word, with so many steps of the usual length; what `monitoring_blackout` names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +233,12 @@ class RunView:
             return None
         newest = min(at for _, at in self.tiles.ranks.values())
         return max(0.0, (time.time() if now is None else now) - newest)
+
+    @property
+    def patience(self) -> float:
+        """Seconds of silence that are worth a word: logs are written every ten seconds, and steps take their time."""
+        took = self.tiles.line("step_time")
+        return SILENT_SECONDS + SILENT_STEPS * (0.0 if took is None else float(took.newest[1]))
 
     def _drift(self, hour: Hour) -> TokenDrift | None:
         """Compare an hour's tokens with those audited, sources weighted as in that hour: a mixture is no drift."""

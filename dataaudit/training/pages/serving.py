@@ -66,7 +66,8 @@ class Live:
         """Stop, when what is being read or judged is done, for a few seconds at most."""
         self._ended.set()
         for thread in self._threads:
-            thread.join(5.0)
+            if thread.is_alive():
+                thread.join(5.0)
 
     @property
     def ended(self) -> bool:
@@ -246,6 +247,7 @@ def serve(view: RunView, *, port: int, interval: float, show: Callable[[str], No
     try:
         listening.bind((HOST, port))
     except OSError as error:
+        listening.close()
         raise ConfigError(
             f"--serve: port {port} of {HOST} cannot be used: {(error.strerror or str(error)).lower()}",
             "Name another one, --serve PORT; 0 takes any that is free.",

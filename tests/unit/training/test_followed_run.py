@@ -146,7 +146,7 @@ def test_an_incident_comes_first_until_somebody_acknowledges_it(tmp_path):
     page = live_page(view, NOW)
     assert page.tone == "warn"
     assert "what is acknowledged still fires" in page.headline
-    assert "Acknowledged by ana: back to step 90" in section(page, "alerts")
+    assert "Acknowledged by ana : back to step 90" in section(page, "alerts")
     assert "data-incident" not in render(page)
 
 
