@@ -92,30 +92,63 @@ def watch(
     shows = not (once or as_json) and (port is not None or sys.stdout.isatty())
     if (manifest is not None or beside) and not shows:
         raise click.UsageError("--manifest and --beside are for what is shown: a terminal, or --serve.")
-    watched = Watch(runlog, load_alerts(None if rules == _SHIPPED else Path(rules)), log=log, send=not no_send)
+    file = None if rules == _SHIPPED else Path(rules)
+    if shows:
+        _show(runlog, file, log, port, manifest, beside, interval=interval, send=not no_send)
+        return
+    watched = Watch(runlog, load_alerts(file), log=log, send=not no_send)
     try:
         if once:
             watched.look()
-        elif shows:
-            from dataaudit.manifest.load import load_manifest
-            from dataaudit.training.pages.run_view import RunView
-
-            opened = None if manifest is None else load_manifest(manifest)
-            view = RunView(runlog, watch=watched, manifest=opened, beside=beside)
-            if port is not None:
-                from dataaudit.training.pages.serving import serve
-
-                serve(view, port=port, interval=min(interval, 5.0), show=print_text)
-            else:
-                from dataaudit.training.pages.screen import follow
-
-                follow(view, min(interval, 5.0), threading.Event())
         else:
             watched.follow(interval, threading.Event(), lambda line: None if as_json else print_text(line))
     finally:
         result = watched.close()
     print_text(t.as_json(result.document()) if as_json else watched_text(result))
     sys.exit(result.exit_code)
+
+
+def _show(
+    runlog: Path,
+    rules: Path | None,
+    log: Path | None,
+    port: int | None,
+    manifest: Path | None,
+    beside: tuple[Path, ...],
+    *,
+    interval: float,
+    send: bool,
+) -> None:
+    """Show a run in a browser or a terminal, while a process of its own judges it; then print what it saw."""
+    import threading
+
+    from dataaudit.live.rules import load_alerts
+    from dataaudit.live.watch import Watch, watched_text
+    from dataaudit.live.watch_process import WatchProcess
+    from dataaudit.manifest.load import load_manifest
+    from dataaudit.training.pages.run_view import RunView
+
+    Watch(runlog, load_alerts(rules), log=log, send=send).response.boxes.close(0.0)  # says what is wrong with any
+    opened = None if manifest is None else load_manifest(manifest)
+    judge = WatchProcess(runlog, rules, log=log, send=send, interval=interval)
+    try:
+        view = RunView(runlog, watch=judge, manifest=opened, beside=beside)
+        if port is not None:
+            from dataaudit.training.pages.serving import serve
+
+            serve(view, port=port, interval=min(interval, 5.0), show=print_text)
+        else:
+            from dataaudit.training.pages.screen import follow
+
+            follow(view, min(interval, 5.0), threading.Event())
+    finally:
+        judge.close()
+    if port is None:
+        last = Watch(runlog, load_alerts(rules), log=log, send=False)
+        last.look()
+        result = last.close()
+        print_text(watched_text(result))
+        sys.exit(result.exit_code)
 
 
 @click.group(

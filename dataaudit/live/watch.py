@@ -16,7 +16,8 @@ from dataaudit.live.alerts import Response, boxes_of
 from dataaudit.live.delivery import Boxes
 from dataaudit.live.feed import Follower
 from dataaudit.live.incidents import acknowledged
-from dataaudit.live.rules import AlertsFile
+from dataaudit.live.judging import State
+from dataaudit.live.rules import AlertsFile, Rule
 from dataaudit.runlog.reader import load_run
 
 _SEND_SECONDS = 30.0
@@ -61,6 +62,20 @@ class Watch:
         self._follower = Follower(runlog, run)
         self.response = Response(runlog, file, boxes, ranks=run.ranks, log=log)
         self._began = _seconds(run.started)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules."""
+        return self.response.file.rules
+
+    @property
+    def judged_step(self) -> int:
+        """The step up to which rules were judged."""
+        return max((own.step for own in dict(self.response.feed.ranks).values()), default=0)
+
+    def states(self) -> list[State]:
+        """Return how each rule stands."""
+        return self.response.states()
 
     def look(self) -> None:
         """Judge what came since the last time."""

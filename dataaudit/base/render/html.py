@@ -157,18 +157,20 @@ def html(line: Line) -> str:
     return spell(line, _HTML)
 
 
-def render(page: Page, *, live: str = "") -> str:
+def render(page: Page, *, live: str = "", drawn: Drawn | None = None) -> str:
     """Return the file of a page.
 
     Args:
         page: The page.
         live: Of a page that a server brings up to date: the address of its events, which the page may open.
+        drawn: Charts that were made before, as of :func:`fragments`.
     """
     packed, shards = _shards(page)
     environment = _environment()
     body = environment.get_template("page.html.j2").render(_names(page, shards), live=live)
     data = embedded_json(packed)
-    charts = embedded_json([chart_item(figure) for figure in page.charts])
+    known = {} if drawn is None else drawn
+    charts = embedded_json([_drawn(figure, known) for figure in page.charts])
     scripts = [_asset(name) for name in (*_SCRIPTS, *(["live.js"] if live else []))]
     library, library_hash = _bokeh() if page.charts or live else ("", "")
     nonce = _hash(body + charts + data)[:32]
@@ -190,25 +192,29 @@ Fragment = tuple[str, str, list[dict[str, Any]]]
 """A section of an open page: its id, its markup, its charts."""
 
 
-def fragments(page: Page, drawn: dict[str, tuple[Figure, dict[str, Any]]]) -> tuple[str, list[Fragment]]:
+Drawn = dict[str, tuple[Figure, dict[str, Any]]]
+"""Charts that were made, with the figures that they are of, by id."""
+
+
+def fragments(page: Page, drawn: Drawn) -> tuple[str, list[Fragment]]:
     """Return a page in parts, for a page that is open: what stands first, and each section with its charts.
 
-    Args:
-        page: The page.
-        drawn: Charts that were made before, by id; those that are the same are taken from it, others put into it.
+    Charts that are the same are taken from ``drawn``, others put into it.
     """
     environment, values = _environment(), _names(page, None)
     top = environment.get_template("top.html.j2").render(values)
     template, found = environment.get_template("section.html.j2"), []
     for section in page.sections:
-        charts = []
-        for figure in (block for block in section.blocks if isinstance(block, Figure)):
-            known = drawn.get(figure.id)
-            if known is None or known[0].chart != figure.chart:
-                known = drawn[figure.id] = figure, chart_item(figure)
-            charts.append(known[1])
+        charts = [_drawn(block, drawn) for block in section.blocks if isinstance(block, Figure)]
         found.append((section.id, template.render(values, one=section), charts))
     return top, found
+
+
+def _drawn(figure: Figure, drawn: Drawn) -> dict[str, Any]:
+    known = drawn.get(figure.id)
+    if known is None or known[0].chart != figure.chart:
+        known = drawn[figure.id] = figure, chart_item(figure)
+    return known[1]
 
 
 @cache

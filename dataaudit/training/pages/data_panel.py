@@ -65,7 +65,7 @@ def data_panel(view: RunView) -> Section | None:
     audited = () if view.manifest is None else tuple(_corpus(view.manifest))
     if audited:
         blocks.append(Facts(title="The corpus, as audited", pairs=audited))
-    if view.manifest is None:
+    if view.manifest is None and view.watch is not None:
         text = "Name the manifest to compare with: `dataaudit watch RUNLOG --manifest DIR`."
         blocks.append(Prose(text=text, tone="quiet"))
     if view.other_tokens:

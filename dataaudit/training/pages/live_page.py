@@ -84,9 +84,9 @@ def health(view: RunView, incidents: Sequence[LiveIncident], now: float) -> tupl
     states = view.states()
     fed = sum(state.state != "not_evaluated" for state in states)
     firing = sum(state.state == "firing" for state in states)
-    rules = f"{fed} of {len(states)} rules are fed, {firing} fire" if states else "No rule is judged here"
-    if view.watch is not None and view.judged_step < view.tiles.step:
-        rules += f"; judged up to step {view.judged_step:,}"
+    rules = f"{fed} of {len(states)} rules are fed, {firing} fire" if states else "No rule is judged yet"
+    if states and view.watch is not None and view.watch.judged_step < view.tiles.step:
+        rules += f"; judged up to step {view.watch.judged_step:,}"
     heard = "" if silent is None else f" Newest row {ago(silent)} ago."
     known = f"{len(incidents) - len(opened)} acknowledged. " if len(incidents) > len(opened) else ""
     more = " The log is still being read." if view.more else ""
@@ -100,6 +100,8 @@ def health(view: RunView, incidents: Sequence[LiveIncident], now: float) -> tupl
     calm: tuple[str, Tone, Line] = f"Healthy at step {view.tiles.step:,}", "good", f"No open incident. {subline}"
     if view.tiles.damaged:
         calm = "The log is damaged", "bad", f"What follows in {clean(view.tiles.damaged[0])} is not shown."
+    elif view.more:
+        calm = f"Reading the log, up to step {view.tiles.step:,} so far", "", subline
     elif view.ended:
         calm = f"Ended at step {view.tiles.step:,}", "good", f"No open incident. {subline}"
     elif silent >= view.patience:

@@ -47,6 +47,7 @@ from dataaudit.training.pages.incident_blocks import (
 )
 from dataaudit.training.pages.live_page import live_sections
 from dataaudit.training.pages.loss_section import MOST_POINTS, loss_section, run_section, trained_section
+from dataaudit.training.pages.panels import PANELS
 from dataaudit.training.pages.run_blocks import run_points, table
 from dataaudit.training.pages.run_view import RunView
 
@@ -202,10 +203,10 @@ def _number(value: Any) -> str:
 
 
 def _values(grids: dict[tuple[str, str], Grid]) -> Section | None:
-    """Return lines of what is of the whole model."""
+    """Return lines of what is of the whole model, and in no panel."""
     blocks: list[Block] = []
     for (metric, stat), grid in grids.items():
-        if (-1, -1) not in grid.places or len(grid.steps) < 2:
+        if (-1, -1) not in grid.places or len(grid.steps) < 2 or metric in PANELS:
             continue
         values = grid.values[grid.places.index((-1, -1))]
         parts = np.array_split(np.flatnonzero(np.isfinite(values)), min(MOST_POINTS, len(grid.steps)))

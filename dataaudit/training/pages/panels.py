@@ -101,6 +101,8 @@ QUALITY: Final = (
         )
     ),
 )
+PANELS: Final = frozenset(item.name for item in (*ICU, *EFFICIENCY, *QUALITY))
+"""Numbers that a panel draws."""
 
 
 def panel(view: RunView, name: str, title: str, shown: Sequence[Shown]) -> Section | None:
@@ -162,7 +164,7 @@ _WORDS: dict[Tone, str] = {"bad": "firing", "warn": "firing", "good": "ok", "": 
 
 def tones_of(view: RunView) -> dict[str, Tone]:
     """Return how each metric stands by the rules that name it: red where severity 0 or 1 fires."""
-    rules = {} if view.watch is None else {rule.name: rule for rule in view.watch.response.file.rules}
+    rules = {} if view.watch is None else {rule.name: rule for rule in view.watch.rules}
     found: dict[str, list[Tone]] = {}
     for state in view.states():
         metric = rules[state.rule].metric or rules[state.rule].where.get("metric", "")

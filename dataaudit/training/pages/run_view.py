@@ -20,8 +20,10 @@ from dataaudit.base.statistics import Ints
 from dataaudit.decide.diff.drifts import Histogram
 from dataaudit.live.hours import Hour
 from dataaudit.live.incidents import FOLDER, acknowledged, stored_incidents
+from dataaudit.live.judging import State
 from dataaudit.live.tiles import Buckets, Line, Tiles
 from dataaudit.live.watch import Watch
+from dataaudit.live.watch_process import WatchProcess
 from dataaudit.manifest.load import Manifest
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution.run_facts import BETA
@@ -76,7 +78,12 @@ class RunView:
     """
 
     def __init__(
-        self, runlog: Path, *, watch: Watch | None = None, manifest: Manifest | None = None, beside: Sequence[Path] = ()
+        self,
+        runlog: Path,
+        *,
+        watch: Watch | WatchProcess | None = None,
+        manifest: Manifest | None = None,
+        beside: Sequence[Path] = (),
     ) -> None:
         self.log = load_run(runlog)
         if manifest is not None and self.log.run.manifest not in {None, manifest.id}:
@@ -209,18 +216,12 @@ class RunView:
         return sorted(found, key=lambda item: (not item.open, item.severity, -item.first_step))
 
     def _action(self, rule: str) -> str:
-        rules = self.watch.response.file.rules if self.watch is not None else ()
+        rules = self.watch.rules if self.watch is not None else ()
         return next((known.action for known in rules if known.name == rule), "")
 
-    def states(self) -> list[Any]:
+    def states(self) -> list[State]:
         """Return how each rule stands; nothing on a still page."""
-        return [] if self.watch is None else self.watch.response.states()
-
-    @property
-    def judged_step(self) -> int:
-        """The step up to which rules were judged."""
-        ranks = {} if self.watch is None else dict(self.watch.response.feed.ranks)
-        return max((own.step for own in ranks.values()), default=0)
+        return [] if self.watch is None else self.watch.states()
 
     @property
     def ended(self) -> bool:

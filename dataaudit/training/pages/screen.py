@@ -37,9 +37,8 @@ def follow(view: RunView, interval: float, ended: threading.Event, console: Any 
         while not ended.is_set():
             with CatchErrors() as call:
                 view.read(interval)
-                if view.watch is not None:
-                    view.watch.look()
-            failed = f"A look failed ({call.origin}), and is tried again." if call.error is not None else ""
+            origin = call.origin if call.error is not None else view.watch.failed if view.watch is not None else ""
+            failed = f"A look failed ({origin}), and is tried again." if origin else ""
             live.update(screen_of(view, failed=failed), refresh=True)
             if view.ended and not view.more:
                 return

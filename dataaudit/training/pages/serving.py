@@ -53,21 +53,17 @@ class Live:
         self._drawn: dict[int, dict[str, Any]] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._threads = [threading.Thread(target=self._read, name="dataaudit-tiles", daemon=True)]
-        if view.watch is not None:
-            self._threads.append(threading.Thread(target=self._judge, name="dataaudit-judge", daemon=True))
+        self._thread = threading.Thread(target=self._read, name="dataaudit-tiles", daemon=True)
 
     def start(self) -> None:
-        """Begin to read, and to judge."""
-        for thread in self._threads:
-            thread.start()
+        """Begin to read."""
+        self._thread.start()
 
     def close(self) -> None:
-        """Stop, when what is being read or judged is done, for a few seconds at most."""
+        """Stop, when what is being read is done, for a few seconds at most."""
         self._ended.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(5.0)
+        if self._thread.is_alive():
+            self._thread.join(5.0)
 
     @property
     def ended(self) -> bool:
@@ -78,7 +74,7 @@ class Live:
         """Return the whole page."""
         with self._lock:
             self.view.first = 0
-            return render(live_page(self.view), live="events")
+            return render(live_page(self.view), live="events", drawn=self._drawn.setdefault(0, {}))
 
     def parts(self, newest: int) -> dict[str, Any]:
         """Return what stands first on a page of the newest steps, 0 for all, its sections, and their charts.
@@ -97,16 +93,9 @@ class Live:
     def _read(self) -> None:
         while not self._ended.is_set():
             with CatchErrors() as call, self._lock:
-                self.view.read(1.0)
+                self.view.read(0.3)
             self.failed = "" if call.error is None else call.origin
             self._ended.wait(0.05 if self.view.more else self.interval)
-
-    def _judge(self) -> None:
-        watch = self.view.watch
-        while watch is not None and not self._ended.is_set():
-            with CatchErrors():
-                watch.look()
-            self._ended.wait(self.interval)
 
 
 def application(live: Live, token: str) -> Any:

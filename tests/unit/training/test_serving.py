@@ -15,7 +15,7 @@ from dataaudit.training.pages import serving
 from dataaudit.training.pages.serving import Live, application, serve, stream
 
 pytest.importorskip("starlette", reason="needs the extra `serve`")
-TOKEN = "right-token"
+TOKEN = "right-token"  # noqa: S105  (of these tests)
 OWN = "http://127.0.0.1:8765"
 
 

@@ -13,30 +13,21 @@ from dataaudit.base.render.line import PLAIN, spell
 from dataaudit.cli import main
 from dataaudit.decide.gate.policy import parse_policy
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.present.report.history import History, history_page
 
 POLICY = """
 policy: small
 rules:
-  - {name: few, metric: near_dup_rate, stat: rate, unit: ratio, budget: 0.1}
-  - {name: each, metric: near_dup_rate, stat: rate, unit: ratio, scope: {per: source}, budget: 0.2}
+  - {name: few, metric: documents, stat: count, unit: documents, budget: 25}
+  - {name: each, metric: documents, stat: count, unit: documents, scope: {per: split}, budget: 40}
 """
-
-
-def rate(value):
-    """Return the rate of near-duplicates of everything."""
-    return Metric(
-        metric="near_dup_rate", stat="rate", scope=Scope(), unit="ratio", value=value, n=10, denominator=10,
-        method="exact", status="ok", version="1",
-    )  # fmt: skip
 
 
 @pytest.fixture
 def versions(tmp_path):
     """Three manifests of one corpus, in other order than their names."""
-    for name, day, value in (("c", 1, 0.05), ("a", 2, 0.08), ("b", 3, 0.15)):
-        make(tmp_path / name, [shard("x.jsonl", documents=10 * day)], metrics=[rate(value)])
+    for name, day in (("c", 1), ("a", 2), ("b", 3)):
+        make(tmp_path / name, [shard("x.jsonl", documents=10 * day)])
         path = tmp_path / name / "manifest.json"
         document = json.loads(path.read_bytes())
         document["run"]["finished"] = dt.datetime(2026, 11, day, tzinfo=dt.UTC).isoformat()
@@ -49,7 +40,6 @@ def test_versions_stand_in_the_order_of_when_they_were_built(versions):
     history = History([load_manifest(folder) for folder in versions])
     followed = {own.name: own.values for own in history.followed}
     assert followed["documents"] == (10, 20, 30)
-    assert followed["near_dup_rate"] == (0.05, 0.08, 0.15)
     assert history.names == ["1.0.0 #1", "1.0.0 #2", "1.0.0 #3"]
     assert history.baseline.folder.name == "a"
 
@@ -58,17 +48,17 @@ def test_limits_stand_beside_numbers_and_judge(versions):
     """A number beyond the limit of the whole is red; a limit of parts is named as that."""
     policy = parse_policy(POLICY, where="policy")
     history = History([load_manifest(folder) for folder in versions], policy)
-    own = next(own for own in history.followed if own.metric == "near_dup_rate")
+    own = next(own for own in history.followed if own.metric == "documents")
     assert [own.beyond(value) for value in own.values] == [False, False, True]
     page = history_page(history)
     assert page.tone == "bad"
     points = [spell(point.text, PLAIN) for point in page.findings]
-    assert points == ["near_dup_rate of the last is 15.0\xa0%; the limit is <= 10.0\xa0%; <= 20.0\xa0% of each source."]
-    chart = next(figure.chart for figure in page.charts if spell(figure.title, PLAIN) == "near_dup_rate")
+    assert points == ["documents of the last is 30; the limit is <= 25; <= 40 of each split."]
+    chart = next(figure.chart for figure in page.charts if spell(figure.title, PLAIN) == "documents")
     assert [(value, spell(name, PLAIN)) for value, name in chart.limits] == [
-        (0.08, "baseline"),
-        (0.1, "few"),
-        (0.2, "each"),
+        (20, "baseline"),
+        (25, "few"),
+        (40, "each"),
     ]
     assert [spell(name, PLAIN) for _, name in chart.ticks] == history.names
 
@@ -93,9 +83,8 @@ def test_the_command_prints_a_table_json_and_a_page(versions, tmp_path):
     out = tmp_path / "history.html"
     result = run(*versions, "--policy", policy, "--out", out)
     assert result.exit_code in {1, 3}, result.stderr
-    assert "near_dup_rate" in result.output
-    assert "<= 10.0 %" in result.output.replace("\xa0", " ")
-    assert "+7 points" in result.output
+    assert "<= 25" in result.output
+    assert "+50.0%" in result.output
     assert "<script>" in out.read_text()
     plain = json.loads(run(*versions, "--json").output)
     assert [row["values"] for row in plain["metrics"] if row["metric"] == "documents"] == [[10, 20, 30]]
