@@ -136,7 +136,7 @@ class RunView:
                 steps.append(step)
                 averages.append(self._total / self._weight)
         self.ema.add(np.array(steps, np.int64), np.array(averages))
-        if self.more:
+        if self.more or self.watch is None:  # the still page has the detector that knows what a step was made of
             self._waiting = self._waiting[-BAND_STEPS:]
             return
         judged, low, high, done = [], [], [], 0

@@ -155,7 +155,7 @@ def test_the_loss_has_its_band_and_a_spike_is_shaded(tmp_path):
     losses = healthy()
     losses[200:203] = [4.0, 4.0, 4.0]
     Log(tmp_path / "run").steps(losses).flush()
-    view = viewed(tmp_path / "run", judged=False)
+    view = viewed(tmp_path / "run")
     assert view.episodes() == [(201, 203)]
     figure = next(one for one in live_page(view, NOW).charts if one.id == "live-loss")
     assert [span[:2] for span in figure.chart.spans] == [(201, 203)]
