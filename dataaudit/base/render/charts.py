@@ -262,7 +262,7 @@ def _curves(chart: Curves, height: int) -> Any:
     plot = _plot(
         height or 280,
         x_range=_range(min(steps, default=0) - side, max(steps, default=1) + side),
-        y_range=_range(low - room, high + room),
+        y_range=_range(low - room, high + room * (3 if chart.limits else 1)),
     )
     if chart.spans:
         source = _source(
@@ -310,6 +310,8 @@ def _labelled(plot: Any, chart: Curves) -> Any:
         plot.xaxis.major_label_overrides = {at: PlainText(text=label(name)) for at, name in chart.ticks}
     if chart.percent:
         plot.yaxis.formatter = NumeralTickFormatter(format="0.[00] %")
+    elif chart.ticks:
+        plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[00]")
     return plot
 
 

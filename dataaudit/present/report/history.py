@@ -7,8 +7,9 @@ that speaks of each source, set or shard is named with that, since the whole may
 from __future__ import annotations
 
 import operator as op
+import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +38,8 @@ from dataaudit.base.render.terminal import render as terminal
 from dataaudit.decide.gate.number_texts import number
 from dataaudit.decide.gate.policy import Policy, Rule
 from dataaudit.decide.gate.run import judge, policy_of
+from dataaudit.decide.gate.verdict import Verdict
+from dataaudit.decide.gate.writers.blocks import verdict_section
 from dataaudit.decide.gate.writers.words import WORDS
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric, Scope
@@ -151,13 +154,13 @@ class History:
         return {key: record.value for key, record in _of_all(self.baseline).items()}
 
     @cached_property
-    def verdicts(self) -> list[ExitCode]:
+    def verdicts(self) -> list[Verdict]:
         """What the policy says of each version, against the one before it; the last against the baseline."""
         if self.policy is None:
             return []
         older = [None, *self.manifests[:-2], self.baseline]
         pairs = zip(self.manifests, older, strict=True)
-        return [judge(manifest, self.policy, baseline=before).exit_code for manifest, before in pairs]
+        return [judge(manifest, self.policy, baseline=before) for manifest, before in pairs]
 
     def document(self) -> dict[str, Any]:
         """Return it in plain types."""
@@ -176,7 +179,7 @@ class History:
             {"id": manifest.id, "version": name, "built": manifest.run.finished, "folder": str(manifest.folder)}
             for name, manifest in zip(self.names, self.manifests, strict=True)
         ]
-        verdicts = [int(code) for code in self.verdicts]
+        verdicts = [int(verdict.exit_code) for verdict in self.verdicts]
         return {"versions": versions, "baseline": self.baseline.id, "verdicts": verdicts, "metrics": rows}
 
 
@@ -295,7 +298,9 @@ def _headline(history: History, wrong: Sequence[Followed]) -> tuple[str, Tone, l
         for own in wrong
     ]
     if history.verdicts:
-        code = history.verdicts[-1]
+        code = history.verdicts[-1].exit_code
+        _, chief = verdict_section(history.verdicts[-1])
+        points = [replace(point, section="versions") for point in chief]
         word = "good" if code == ExitCode.PASS else "bad"
         return f"{WORDS[code]}: version {t.clean(history.names[-1], 40)}", word, points
     return f"{t.plural(len(history.manifests), 'version')} of a corpus", "bad" if points else "", points
@@ -307,7 +312,7 @@ def _verdict_table(history: History) -> Table:
         list(zip(history.names, history.manifests, history.verdicts, strict=True)),
         ("version", "name", lambda row: Name(row[0])),
         ("built", "word", lambda row: row[1].run.finished[:16].replace("T", " ")),
-        ("verdict", "word", lambda row: toned(WORDS[row[2]], "bad", when=row[2] != ExitCode.PASS)),
+        ("verdict", "word", lambda row: toned(WORDS[row[2].exit_code], "bad", when=row[2].exit_code != ExitCode.PASS)),
         note="Each against the version before it, the last against the baseline.",
     )
 
@@ -368,7 +373,7 @@ def write_history(
         raise ConfigError(f"the manifests are of several datasets: {', '.join(t.clean(name, 60) for name in names)}")
     rules = None if policy is None else policy_of(policy)
     history = History(manifests, rules, None if baseline is None else load_manifest(baseline))
-    code = history.verdicts[-1] if history.verdicts else ExitCode.PASS
+    code = history.verdicts[-1].exit_code if history.verdicts else ExitCode.PASS
     if out is not None:
         from dataaudit.base.render.html import render
 
@@ -380,6 +385,10 @@ def write_history(
     newest = range(max(0, len(manifests) - _TERMINAL), len(manifests))
     title = f"{t.clean(names[0], 80)}: {t.plural(len(manifests), 'version')}"
     text = terminal(title, [*blocks, history_table(history, newest)])
+    if code != ExitCode.PASS and policy is not None:
+        older = shlex.quote(str(history.baseline.folder))
+        why = f"dataaudit gate {shlex.quote(str(history.last.folder))} --policy {policy} --baseline {older}"
+        text += f"Why the last fails: {t.clean(why, 400)}\n"
     left = len(manifests) - len(newest)
     text += f"{t.plural(left, 'older version')} left out: --out FILE.html, or --json.\n" if left else ""
     return text + ("" if out is None else f"{t.clean(str(out))}: {t.size(len(data))}\n"), code
