@@ -62,6 +62,8 @@ class Watch:
         self._follower = Follower(runlog, run)
         self.response = Response(runlog, file, boxes, ranks=run.ranks, log=log)
         self._began = _seconds(run.started)
+        self.failed = ""
+        """What the newest look failed by, where others look after it."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:

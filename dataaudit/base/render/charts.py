@@ -293,8 +293,8 @@ def _curves(chart: Curves, height: int) -> Any:
             form = {"size": 8, "fill_color": color, "line_color": PANEL}
             _hover(plot, [plot.scatter(x="x", y="y", source=source, **form)], mode="mouse")
     for value, name in chart.limits:
-        ends = {"x0": [plot.x_range.start], "x1": [plot.x_range.end], "y0": [value], "y1": [value]}
-        plot.segment(**ends, line_color=MUTED, line_dash="dashed", line_width=1.5)
+        across = {"x0": [plot.x_range.start], "x1": [plot.x_range.end], "y0": [value], "y1": [value]}
+        plot.segment(**across, line_color=MUTED, line_dash="dashed", line_width=1.5)
         form = {"text_color": MUTED, "text_baseline": "bottom", "text_align": "right", **_TEXT}
         plot.text(x=[plot.x_range.end], y=[value], text=[label(name)], **form)
     if len(chart.series) > 1:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -301,8 +301,8 @@ def _headline(history: History, wrong: Sequence[Followed]) -> tuple[str, Tone, l
         code = history.verdicts[-1].exit_code
         _, chief = verdict_section(history.verdicts[-1])
         points = [replace(point, section="versions") for point in chief]
-        word = "good" if code == ExitCode.PASS else "bad"
-        return f"{WORDS[code]}: version {t.clean(history.names[-1], 40)}", word, points
+        tone: Tone = "good" if code == ExitCode.PASS else "bad"
+        return f"{WORDS[code]}: version {t.clean(history.names[-1], 40)}", tone, points
     return f"{t.plural(len(history.manifests), 'version')} of a corpus", "bad" if points else "", points
 
 
@@ -340,12 +340,16 @@ def _figures(history: History) -> Iterator[Figure]:
                 own.name,
                 known,
                 ("version", "name", lambda row: Name(history.names[row[0] - 1])),
-                ("value", "number", lambda row, own=own: own.shown(row[1])),
+                ("value", "number", partial(_second, own)),
                 folded=True,
             ),
             says=f"{own.shown(known[0][1])} to {own.shown(known[-1][1])}",
             height=180,
         )
+
+
+def _second(own: Followed, row: tuple[int, float]) -> Line:
+    return own.shown(row[1])
 
 
 def _version(manifest: Manifest) -> str:

@@ -29,7 +29,8 @@ from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.base.text import plural
 from dataaudit.live.hours import Hour
 from dataaudit.manifest.load import Manifest
-from dataaudit.training.attribution.trained_on import POINTS, TokenDrift
+from dataaudit.training.attribution.run_findings import TokenDrift
+from dataaudit.training.attribution.trained_on import POINTS
 from dataaudit.training.pages.run_view import RunView
 
 MOST_HOURS: Final = 48
@@ -112,8 +113,8 @@ def data_points(view: RunView, hours: list[Hour], total: Any, wanted: dict[str, 
     drifted = [hour for hour in hours if isinstance(hour.drift, TokenDrift) and hour.drift.mark == "beyond"]
     if drifted:
         worst = max(drifted, key=lambda hour: hour.drift.kl)
-        text = f"Tokens of {plural(len(drifted), 'hour')} differ from those audited beyond chance, most at "
-        yield Point(text=f"{text}{_time(worst.begins)}: {worst.drift.kl:.2g} nats.", tone="warn", section="data-hours")
+        words = f"Tokens of {plural(len(drifted), 'hour')} differ from those audited beyond chance, most at "
+        yield Point(text=f"{words}{_time(worst.begins)}: {worst.drift.kl:.2g} nats.", tone="warn", section="data-hours")
 
 
 def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict[str, float], of: str) -> list[Block]:

@@ -279,7 +279,8 @@ def _data_findings(view: RunView) -> list[Point]:
 
 
 def _grids(view: RunView) -> dict[tuple[str, str], Grid]:
-    return {key: Grid(*key, *heat.read()) for key, heat in sorted(view.tiles.heats.items())}
+    read = {key: heat.read() for key, heat in sorted(view.tiles.heats.items())}
+    return {key: Grid(*key, places, steps, values) for key, (places, steps, values) in read.items()}
 
 
 def ago(seconds: float) -> str:

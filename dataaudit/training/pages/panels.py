@@ -256,9 +256,9 @@ def line_table(found: Buckets, unit: str) -> Any:
         f"Some of the buckets, {unit}",
         rows,
         ("step", "number", lambda at: f"{found.step[at]:,.0f}"),
-        ("least", "number", lambda at: number(found.low[at])),
-        ("mean", "number", lambda at: number(found.mean[at])),
-        ("largest", "number", lambda at: number(found.high[at])),
+        ("least", "number", lambda at: number(float(found.low[at]))),
+        ("mean", "number", lambda at: number(float(found.mean[at]))),
+        ("largest", "number", lambda at: number(float(found.high[at]))),
         folded=True,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from dataaudit.base.errors import CatchErrors
 from dataaudit.base.render.line import PERCENT, spell
 from dataaudit.base.text import clean
 from dataaudit.live.tiles import Buckets
+from dataaudit.training.pages.data_panel import MOST_SOURCES, expected_shares
 from dataaudit.training.pages.live_page import health, key_figures
 from dataaudit.training.pages.panels import EFFICIENCY, ICU, QUALITY, buckets_of, number, tones_of
 from dataaudit.training.pages.run_view import RunView
@@ -66,22 +68,31 @@ def screen_of(view: RunView, *, now: float | None = None, failed: str = "") -> R
         parts.append(Text(words, style=_COLOURS["bad" if item.severity < 2 else "warn"]))
         parts.append(Text(f"      {clean(item.action, 200)}", style="dim"))
     table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
-    for name, side in (
-        ("panel", "left"),
-        ("metric", "left"),
-        ("newest", "right"),
-        ("unit", "left"),
-        ("over steps", "left"),
-    ):
-        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    for head in ("panel", "metric", "newest", "unit", "over steps"):
+        table.add_column(head, justify="right" if head == "newest" else "left", no_wrap=True)
     tones = tones_of(view)
     for panel, shown in _PANELS:
         rows = [(item, found) for item in shown if (found := buckets_of(view, item)) is not None]
-        for at, (item, found) in enumerate(rows):
-            name = Text(item.name, style=_COLOURS[tones.get(item.name, "")])
-            table.add_row("" if at else panel, name, number(found.mean[-1]), item.unit, sparkline(found))
+        for at, (own, found) in enumerate(rows):
+            metric = Text(own.name, style=_COLOURS[tones.get(own.name, "")])
+            table.add_row("" if at else panel, metric, number(found.mean[-1]), own.unit, sparkline(found))
+    for at, (source, newest, note) in enumerate(_shares(view)):
+        table.add_row("" if at else "data", Text(source), newest, "of tokens", note)
     parts += [table, Text("Ctrl-C ends it. `--serve` shows it in a browser, with charts.", style="dim")]
     return Group(*parts)
+
+
+def _shares(view: RunView) -> Iterator[tuple[str, str, str]]:
+    """Yield sources, their shares in the newest hour that has any, and what the manifest lets expect."""
+    hours = [hour for _, hour in sorted(view.tiles.hours.by_time.items()) if hour.sources.sum()]
+    if not hours:
+        return
+    wanted, of = expected_shares(view)
+    counts = hours[-1].sources
+    for at in np.argsort(-counts, kind="stable").tolist()[:MOST_SOURCES]:
+        name = view.tiles.hours.sources[at]
+        expected = f"{wanted[name]:.1%} {of}" if name in wanted else ""
+        yield clean(name, 40), f"{counts[at] / counts.sum():.1%}", expected
 
 
 def sparkline(found: Buckets) -> str:

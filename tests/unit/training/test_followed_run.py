@@ -256,13 +256,15 @@ def test_names_of_a_log_are_shown_and_not_obeyed(tmp_path):
 
 def test_the_terminal_shows_health_incidents_and_lines(tmp_path):
     """With a line of each number."""
-    Log(tmp_path / "run").steps([*healthy(100), math.nan, math.nan], grad_global_norm=1.0).flush()
+    log = Log(tmp_path / "run").steps([*healthy(100), math.nan, math.nan], grad_global_norm=1.0)
+    log.table("lengths", step=[102, 102], source=[0, 1], length=[1, 1], stretches=[3, 1], begun=[1, 1]).flush()
     console = Console(width=140, height=80, record=True)
     console.print(screen_of(viewed(tmp_path / "run"), now=NOW))
     text = console.export_text()
     assert "the gravest SEV0: loss not finite" in text
     assert "SEV0  step00000101-numerics" in text
     assert re.search(r"step ICU +train_loss_ema +2\.\d+ +nats/token +[▁▂▃▄▅▆▇█]+", text)
+    assert re.search(r"data +web +75.0% +of tokens", text)
 
 
 def test_a_line_of_cells_goes_from_the_least_to_the_largest():
