@@ -68,8 +68,8 @@ def screen_of(view: RunView, *, now: float | None = None, failed: str = "") -> R
         parts.append(Text(words, style=_COLOURS["bad" if item.severity < 2 else "warn"]))
         parts.append(Text(f"      {clean(item.action, 200)}", style="dim"))
     table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
-    for head in ("panel", "metric", "newest", "unit", "over steps"):
-        table.add_column(head, justify="right" if head == "newest" else "left", no_wrap=True)
+    for title in ("panel", "metric", "newest", "unit", "over steps"):
+        table.add_column(title, justify="right" if title == "newest" else "left", no_wrap=True)
     tones = tones_of(view)
     for panel, shown in _PANELS:
         rows = [(item, found) for item in shown if (found := buckets_of(view, item)) is not None]
