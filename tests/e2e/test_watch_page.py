@@ -15,7 +15,9 @@ from test_followed_run import Log, healthy, viewed
 
 from dataaudit.base.render.html import render
 from dataaudit.live.incidents import FOLDER, acknowledged
+from dataaudit.live.watch_process import WatchProcess
 from dataaudit.training.pages.live_page import live_page
+from dataaudit.training.pages.run_view import RunView
 from dataaudit.training.pages.serving import serve
 
 pytest.importorskip("uvicorn", reason="needs the extra `serve`")
@@ -56,7 +58,8 @@ def served(tmp_path, browser):
     from dataaudit.training.pages import serving
 
     log = Log(tmp_path / "run").steps(healthy(100), grad_global_norm=1.0, step_time=0.5).flush()
-    view = viewed(tmp_path / "run")
+    judge = WatchProcess(tmp_path / "run", None, log=None, send=False, interval=0.4)
+    view = RunView(tmp_path / "run", watch=judge)
     servers, lines, up = [], [], threading.Event()
     import uvicorn
 
@@ -86,6 +89,7 @@ def served(tmp_path, browser):
     browser.get("about:blank")
     servers[0].should_exit = True
     thread.join(20)
+    judge.close()
 
 
 def test_it_follows_the_log_and_asks_its_own_server_alone(served, browser):
@@ -99,10 +103,10 @@ def test_it_follows_the_log_and_asks_its_own_server_alone(served, browser):
     log.steps(healthy(20, seed=2), grad_global_norm=1.0, step_time=0.5).flush()
     waited(browser, "return document.querySelector('.figures dd').textContent.includes('120')")
     log.steps([math.nan]).flush()
-    waited(browser, f"{HEADLINE}.includes('SEV0: loss not finite')", 30)
+    waited(browser, f"{HEADLINE}.includes('SEV0: loss not finite')", 60)
     assert browser.execute_script("return document.querySelector('#icu details').open")
     assert browser.execute_script("return window.kept")
-    waited(browser, BLANK.replace("return [", "return ![").replace(".map((one) => one.id)", ".length"), 30)
+    waited(browser, BLANK.replace("return [", "return ![").replace(".map((one) => one.id)", ".length"), 60)
     assert complaints_of(browser) == []
     origin = link.partition("/?")[0]
     assert all(url.startswith(origin) for url in requests_of(browser))
@@ -112,7 +116,7 @@ def test_an_incident_is_acknowledged_from_the_page(served, browser):
     """With the token alone; then it is no longer what stands first."""
     log, _, token, view = served
     log.steps([math.nan]).flush()
-    waited(browser, "return document.querySelector('#alerts button.ack')", 30)
+    waited(browser, "return document.querySelector('#alerts button.ack')", 60)
     browser.execute_script("document.querySelector('#alerts button.ack').click()")
     for name, value in (("who", "ana"), ("note", "back to step 90"), ("token", "wrong")):
         browser.find_element("css selector", f"#alerts form.ack [name={name}]").send_keys(value)
@@ -124,7 +128,7 @@ def test_an_incident_is_acknowledged_from_the_page(served, browser):
     field.send_keys(token)
     browser.find_element("css selector", "#alerts form.ack button").click()
     browser.execute_script("document.activeElement.blur()")
-    waited(browser, f"{HEADLINE.replace('return ', 'return !')}.includes('open')", 30)
+    waited(browser, f"{HEADLINE.replace('return ', 'return !')}.includes('open')", 60)
     [incident] = view.incidents()
     assert acknowledged(view.tiles.folder / FOLDER / incident.id).who == "ana"
     assert "Acknowledged by" in browser.execute_script("return document.getElementById('alerts').textContent")
