@@ -53,6 +53,7 @@ EXTRAS: Mapping[str, Extra] = {
     ),
     "ci": Extra(purpose="gate --junit and --sarif", modules=("junitparser", "sarif_pydantic")),
     "report": Extra(purpose="the HTML report", modules=("bokeh", "jinja2")),
+    "serve": Extra(purpose="watch --serve", modules=("starlette", "uvicorn")),
     "export": Extra(
         purpose="export lsh, openlineage and verdict", modules=("datasketch", "in_toto_attestation", "openlineage")
     ),

@@ -11,7 +11,7 @@ from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.live import alerts, checkpoints, triage_log, watch
 from dataaudit.cli.probing import probe
 from dataaudit.cli.quarantining import quarantine
-from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
+from dataaudit.cli.reading import doctor, explain, history, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, ending
 from dataaudit.cli.tokens import map_, tokenize
 from dataaudit.cli.training import attribute, reconstruct
@@ -48,6 +48,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     inspect,
     verify,
     diff,
+    history,
     gate,
     policy,
     quarantine,

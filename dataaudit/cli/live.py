@@ -18,6 +18,8 @@ _SHIPPED = "default"
     short_help="Follow a run's log, and alert when a rule fires.",
     epilog=ending(
         "dataaudit watch runs/7b --alert",
+        "dataaudit watch runs/7b --serve --manifest manifests/2026-11",
+        "dataaudit watch runs/7b --serve --beside runs/7b-before",
         "dataaudit watch runs/7b --alert alerts.yaml --log train.log",
         "dataaudit watch runs/7b --alert alerts.yaml --once --json | jq .incidents",
         codes={
@@ -40,18 +42,41 @@ _SHIPPED = "default"
     help="Rules: an alerts.yaml; the shipped ones without a file.",
 )
 @click.option("--once", is_flag=True, help="Judge what is there, send what is new, and exit.")
+@click.option(
+    "--serve",
+    "port",
+    is_flag=False,
+    flag_value=8765,
+    type=click.IntRange(0, 65_535),
+    metavar="[PORT]",
+    help="Show it in a browser on this machine, with charts; port 8765 without a number.",
+)
+@click.option("--manifest", type=FOLDER, metavar="DIR", help="The run's manifest, which its data are compared with.")
+@click.option("--beside", type=FOLDER, multiple=True, metavar="RUNLOG", help="A further run on the same axes.")
 @click.option("--interval", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds between looks.")
 @click.option("--log", type=FOLDER, metavar="FILE", help="The process's own log, whose end is kept as evidence.")
 @click.option("--no-send", is_flag=True, help="Send no message; evidence is written.")
 @JSON
 def watch(
-    runlog: Path, rules: str, log: Path | None, *, once: bool, interval: float, no_send: bool, as_json: bool
+    runlog: Path,
+    rules: str,
+    log: Path | None,
+    port: int | None,
+    manifest: Path | None,
+    beside: tuple[Path, ...],
+    *,
+    once: bool,
+    interval: float,
+    no_send: bool,
+    as_json: bool,
 ) -> None:
-    """Judge a run by rules from another process, since a dead process cannot report itself.
+    """Judge a run by rules from another process, since a dead process cannot report itself, and show how it is.
 
     The log of all ranks is followed as it grows, until the run is closed or Ctrl-C. Each incident has its evidence in
     RUNLOG/alerts before a message is sent; what the run's own process sent already is not sent again. Without --once, a
     run that has not begun is waited for.
+
+    A terminal shows the panels; a pipe gets a line for each incident. --serve shows the page of the run in a browser.
     """
     import threading
 
@@ -59,10 +84,22 @@ def watch(
     from dataaudit.live.rules import load_alerts
     from dataaudit.live.watch import Watch, wait_for, watched_text
 
-    file = load_alerts(None if rules == _SHIPPED else Path(rules))
+    if port is not None and (once or as_json):
+        raise click.UsageError("--serve shows a page until Ctrl-C; leave out --once and --json.")
+    if port is not None:
+        from dataaudit.base.extras import require
+
+        require("watch --serve", "report", "serve")
+    shows = not (once or as_json) and (port is not None or sys.stdout.isatty())
+    if (manifest is not None or beside) and not shows:
+        raise click.UsageError("--manifest and --beside are for what is shown: a terminal, or --serve.")
+    file = None if rules == _SHIPPED else Path(rules)
     if not once:
         wait_for(runlog, interval, lambda line: click.echo(t.clean(line), err=True))
-    watched = Watch(runlog, file, log=log, send=not no_send)
+    if shows:
+        _show(runlog, file, log, port, manifest, beside, interval=interval, send=not no_send)
+        return
+    watched = Watch(runlog, load_alerts(file), log=log, send=not no_send)
     try:
         if once:
             watched.look()
@@ -72,6 +109,49 @@ def watch(
         result = watched.close()
     print_text(t.as_json(result.document()) if as_json else watched_text(result))
     sys.exit(result.exit_code)
+
+
+def _show(
+    runlog: Path,
+    rules: Path | None,
+    log: Path | None,
+    port: int | None,
+    manifest: Path | None,
+    beside: tuple[Path, ...],
+    *,
+    interval: float,
+    send: bool,
+) -> None:
+    """Show a run in a browser or a terminal, while a process of its own judges it; then print what it saw."""
+    import threading
+
+    from dataaudit.live.rules import load_alerts
+    from dataaudit.live.watch import Watch, watched_text
+    from dataaudit.live.watch_process import WatchProcess
+    from dataaudit.manifest.load import load_manifest
+    from dataaudit.training.pages.run_view import RunView
+
+    Watch(runlog, load_alerts(rules), log=log, send=send).response.boxes.close(0.0)  # says what is wrong with any
+    opened = None if manifest is None else load_manifest(manifest)
+    judge = WatchProcess(runlog, rules, log=log, send=send, interval=interval)
+    try:
+        view = RunView(runlog, watch=judge, manifest=opened, beside=beside)
+        if port is not None:
+            from dataaudit.training.pages.serving import serve
+
+            serve(view, port=port, interval=min(interval, 5.0), show=print_text)
+        else:
+            from dataaudit.training.pages.screen import follow
+
+            follow(view, min(interval, 5.0), threading.Event())
+    finally:
+        judge.close()
+    if port is None:
+        last = Watch(runlog, load_alerts(rules), log=log, send=False)
+        last.look()
+        result = last.close()
+        print_text(watched_text(result))
+        sys.exit(result.exit_code)
 
 
 @click.group(

@@ -62,6 +62,43 @@ def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, 
 
 
 @click.command(
+    short_help="Follow headlines over versions of a corpus.",
+    epilog=ending(
+        "dataaudit history manifests/*",
+        "dataaudit history manifests/* --policy release-gate --baseline manifests/2026-06",
+        "dataaudit history manifests/* --policy policy.yaml --out history.html",
+        codes={
+            0: "printed; with a policy, the last passes",
+            1: "a limit of the policy is exceeded by the last",
+            2: "wrong use: fewer than two manifests, or of several datasets",
+            3: "the policy could not be evaluated for the last",
+        },
+    ),
+)
+@click.argument("folders", type=MANIFEST, metavar="DIR...", nargs=-1, required=True)
+@click.option("--policy", type=POLICY, metavar="FILE", help="Policy whose limits are shown, and that judges.")
+@click.option(
+    "--baseline", type=MANIFEST, metavar="DIR", help="What the last is compared with; else the one before it."
+)
+@click.option("--out", type=FOLDER, metavar="FILE", help="Write it as a page with charts, too.")
+@JSON
+@lean_process
+def history(
+    folders: tuple[Path, ...], policy: Path | None, baseline: Path | None, out: Path | None, *, as_json: bool
+) -> None:
+    """Show how the headlines of a corpus went over its manifests, in the order of when they were built.
+
+    With --policy each number stands beside its limit, and each version is judged. The page of --out draws each number
+    with its limits, and distributions of the last over those of the baseline.
+    """
+    from dataaudit.present.report.history import write_history
+
+    text, code = write_history(folders, policy, baseline, out, as_json=as_json)
+    print_text(text)
+    sys.exit(code)
+
+
+@click.command(
     short_help="Explain one shard, or one document.",
     epilog=ending(
         "dataaudit inspect manifests/first 3",

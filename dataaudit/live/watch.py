@@ -15,7 +15,8 @@ from dataaudit.base.text import clean, plural
 from dataaudit.live.alerts import Response, boxes_of
 from dataaudit.live.delivery import Boxes
 from dataaudit.live.incidents import acknowledged
-from dataaudit.live.rules import AlertsFile
+from dataaudit.live.judging import State
+from dataaudit.live.rules import AlertsFile, Rule
 from dataaudit.live.surroundings import Surroundings
 from dataaudit.runlog.following import Follower
 from dataaudit.runlog.format import RUN_FILE
@@ -72,6 +73,22 @@ class Watch:
         self.response = Response(runlog, file, boxes, ranks=run.ranks, log=log)
         self._surroundings = Surroundings(runlog, log)
         self._began = _seconds(run.started)
+        self.failed = ""
+        """What the newest look failed by, where others look after it."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules."""
+        return self.response.file.rules
+
+    @property
+    def judged_step(self) -> int:
+        """The step up to which rules were judged."""
+        return max((own.step for own in dict(self.response.feed.ranks).values()), default=0)
+
+    def states(self) -> list[State]:
+        """Return how each rule stands."""
+        return self.response.states()
 
     def look(self) -> None:
         """Judge what came since the last time."""

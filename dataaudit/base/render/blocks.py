@@ -109,6 +109,10 @@ class Point:
     """Why it is asked for."""
     runbook: Cell | None = None
     """What to do."""
+    action: Line = ""
+    """What is safe to do at once."""
+    incident: str = ""
+    """Id of the incident of a live run that it is, where nobody acknowledged it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +201,16 @@ class Curves:
     """Step, lowest and highest value that is expected."""
     spans: tuple[tuple[float, float, Line], ...] = ()
     """First and last step of what is pointed out, and words."""
+    stacked: bool = False
+    """Whether series are parts of a whole, at the same steps, drawn on top of each other."""
+    percent: bool = False
+    """Whether values are ratios, shown in percent on the axis."""
+    order: str = "step"
+    """What the horizontal axis counts."""
+    ticks: tuple[tuple[float, Line], ...] = ()
+    """Names at the horizontal axis, in place of numbers; values are marked by points then."""
+    limits: tuple[tuple[float, Line], ...] = ()
+    """Dashed lines: a value, and what it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +272,8 @@ class Section:
     """What to know first, in a sentence."""
     tone: Tone = ""
     blocks: tuple[Block, ...] = ()
+    side_by_side: bool = False
+    """Whether figures stand beside each other where there is room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

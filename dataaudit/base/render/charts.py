@@ -36,6 +36,8 @@ _SERIES = (BLUE, ORANGE, TEAL, GREY, INK, MUTED)
 _FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 _TEXT: dict[str, Any] = {"text_font": constant(_FONT), "text_font_size": "12px"}
 _ROW, _FRAME = 26, 58
+_BAND_REACH = 0.25
+"""How far a band widens the axis on either side, times the range of the lines."""
 LABEL_LIMIT = 26
 """Cells of a name at an axis."""
 _ID = re.compile(r"p\d+")
@@ -247,15 +249,20 @@ def _points(chart: Scatter, height: int) -> Any:
 
 
 def _curves(chart: Curves, height: int) -> Any:
-    every = [value for _, _, values in chart.series for value in values]
-    every += [value for _, *ends in chart.band for value in ends]
+    if chart.stacked:
+        return _stacked(chart, height)
+    every = [value for _, _, values in chart.series for value in values] + [value for value, _ in chart.limits]
     low, high = min(every, default=0.0), max(every, default=1.0)
+    reach = (high - low or 1.0) * _BAND_REACH  # a wide band is cut, so that the line stays readable
+    ends = [min(max(value, low - reach), high + reach) for _, *ends in chart.band for value in ends]
+    low, high = min([low, *ends]), max([high, *ends])
     room = (high - low or 1.0) * 0.06
     steps = [step for _, own, _ in chart.series for step in own]
+    side = 0.3 if chart.ticks else 0.0
     plot = _plot(
         height or 280,
-        x_range=_range(min(steps, default=0), max(steps, default=1)),
-        y_range=_range(low - room, high + room),
+        x_range=_range(min(steps, default=0) - side, max(steps, default=1) + side),
+        y_range=_range(low - room, high + room * (3 if chart.limits else 1)),
     )
     if chart.spans:
         source = _source(
@@ -280,11 +287,51 @@ def _curves(chart: Curves, height: int) -> Any:
     for (name, own, values), color in zip(chart.series, _SERIES, strict=False):
         named = {"legend_label": label(name)} if len(chart.series) > 1 else {}
         plot.line(x=list(own), y=list(values), line_color=color, line_width=1.5, **named)
+        if chart.ticks:
+            words = [f"{label(tick)}: {value:.6g}" for (_, tick), value in zip(chart.ticks, values, strict=False)]
+            source = _source(x=list(own), y=list(values), words=words)
+            form = {"size": 8, "fill_color": color, "line_color": PANEL}
+            _hover(plot, [plot.scatter(x="x", y="y", source=source, **form)], mode="mouse")
+    for value, name in chart.limits:
+        across = {"x0": [plot.x_range.start], "x1": [plot.x_range.end], "y0": [value], "y1": [value]}
+        plot.segment(**across, line_color=MUTED, line_dash="dashed", line_width=1.5)
+        form = {"text_color": MUTED, "text_baseline": "bottom", "text_align": "right", **_TEXT}
+        plot.text(x=[plot.x_range.end], y=[value], text=[label(name)], **form)
     if len(chart.series) > 1:
         _legend(plot)
-    plot.xaxis.axis_label, plot.yaxis.axis_label = "step", chart.unit
+    return _labelled(plot, chart)
+
+
+def _labelled(plot: Any, chart: Curves) -> Any:
+    plot.xaxis.axis_label, plot.yaxis.axis_label = chart.order, chart.unit
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    if chart.ticks:
+        plot.xaxis.ticker = FixedTicker(ticks=[at for at, _ in chart.ticks], minor_ticks=[])
+        plot.xaxis.major_label_overrides = {at: PlainText(text=label(name)) for at, name in chart.ticks}
+    if chart.percent:
+        plot.yaxis.formatter = NumeralTickFormatter(format="0.[00] %")
+    elif chart.ticks:
+        plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[00]")
     return plot
+
+
+def _stacked(chart: Curves, height: int) -> Any:
+    steps = list(chart.series[0][1]) if chart.series else []
+    tops = [0.0] * len(steps)
+    whole = [sum(values) for values in zip(*(values for *_, values in chart.series), strict=True)]
+    plot = _plot(
+        height or 240,
+        x_range=_range(min(steps, default=0), max(steps, default=1)),
+        y_range=_range(0, (max(whole, default=1.0) or 1.0) * 1.06),
+    )
+    for (name, _, values), color in zip(chart.series, _SERIES, strict=False):
+        bottoms, tops = tops, [before + value for before, value in zip(tops, values, strict=True)]
+        form = {"fill_color": color, "fill_alpha": 0.75, "legend_label": label(name)}
+        plot.varea(x=steps, y1=bottoms, y2=tops, **form)
+    if chart.series:
+        _legend(plot, orientation="horizontal", padding=0)
+        plot.add_layout(plot.legend[0], "above")
+    return _labelled(plot, chart)
 
 
 def _heat(chart: Heat, height: int) -> Any:

@@ -157,8 +157,68 @@ def html(line: Line) -> str:
     return spell(line, _HTML)
 
 
-def render(page: Page) -> str:
-    """Return the file of a page."""
+def render(page: Page, *, live: str = "", drawn: Drawn | None = None) -> str:
+    """Return the file of a page.
+
+    Args:
+        page: The page.
+        live: Of a page that a server brings up to date: the address of its events, which the page may open.
+        drawn: Charts that were made before, as of :func:`fragments`.
+    """
+    packed, shards = _shards(page)
+    environment = _environment()
+    body = environment.get_template("page.html.j2").render(_names(page, shards), live=live)
+    data = embedded_json(packed)
+    known = {} if drawn is None else drawn
+    charts = embedded_json([_drawn(figure, known) for figure in page.charts])
+    scripts = [_asset(name) for name in (*_SCRIPTS, *(["live.js"] if live else []))]
+    library, library_hash = _bokeh() if page.charts or live else ("", "")
+    nonce = _hash(body + charts + data)[:32]
+    hashes = [f"'sha256-{_hash(script)}'" for script in scripts] + ([f"'sha256-{library_hash}'"] if library else [])
+    return environment.get_template("document.html.j2").render(
+        title=f"{spell(page.title)} {spell(page.version)}: data audit",
+        nonce=nonce,
+        policy=_policy(hashes, nonce) + ("; connect-src 'self'" if live else ""),
+        style=_asset("page.css"),
+        body=body,
+        charts=charts,
+        shard_data=data,
+        library=library,
+        scripts=scripts,
+    )
+
+
+Fragment = tuple[str, str, list[dict[str, Any]]]
+"""A section of an open page: its id, its markup, its charts."""
+
+
+Drawn = dict[str, tuple[Figure, dict[str, Any]]]
+"""Charts that were made, with the figures that they are of, by id."""
+
+
+def fragments(page: Page, drawn: Drawn) -> tuple[str, list[Fragment]]:
+    """Return a page in parts, for a page that is open: what stands first, and each section with its charts.
+
+    Charts that are the same are taken from ``drawn``, others put into it.
+    """
+    environment, values = _environment(), _names(page, None)
+    top = environment.get_template("top.html.j2").render(values)
+    template, found = environment.get_template("section.html.j2"), []
+    for section in page.sections:
+        charts = [_drawn(block, drawn) for block in section.blocks if isinstance(block, Figure)]
+        found.append((section.id, template.render(values, one=section), charts))
+    return top, found
+
+
+def _drawn(figure: Figure, drawn: Drawn) -> dict[str, Any]:
+    known = drawn.get(figure.id)
+    if known is None or known[0].chart != figure.chart:
+        known = drawn[figure.id] = figure, chart_item(figure)
+    return known[1]
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader(_PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -168,32 +228,18 @@ def render(page: Page) -> str:
         "left_out": left_out,
         "listed": lambda table: first(table.rows, MOST_ROWS),
     }
-    packed, shards = _shards(page)
-    body = environment.get_template("page.html.j2").render(
-        page=page,
-        titles={section.id: section.title for section in page.sections},
-        kind_of=lambda block: type(block).__name__,
-        is_cell=lambda item: isinstance(item, Cell),
-        says=says,
-        shards=shards,
-    )
-    data = embedded_json(packed)
-    charts = embedded_json([chart_item(figure) for figure in page.charts])
-    scripts = [_asset(name) for name in _SCRIPTS]
-    library, library_hash = _bokeh() if page.charts else ("", "")
-    nonce = _hash(body + charts + data)[:32]
-    hashes = [f"'sha256-{_hash(script)}'" for script in scripts] + ([f"'sha256-{library_hash}'"] if library else [])
-    return environment.get_template("document.html.j2").render(
-        title=f"{spell(page.title)} {spell(page.version)}: data audit",
-        nonce=nonce,
-        policy=_policy(hashes, nonce),
-        style=_asset("page.css"),
-        body=body,
-        charts=charts,
-        shard_data=data,
-        library=library,
-        scripts=scripts,
-    )
+    return environment
+
+
+def _names(page: Page, shards: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "page": page,
+        "titles": {section.id: section.title for section in page.sections},
+        "kind_of": lambda block: type(block).__name__,
+        "is_cell": lambda item: isinstance(item, Cell),
+        "says": says,
+        "shards": shards,
+    }
 
 
 def broken(text: str) -> Markup:

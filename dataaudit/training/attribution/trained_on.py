@@ -245,11 +245,11 @@ def _drifts(data: Trained, tokens: pa.Table) -> tuple[tuple[TokenDrift, ...], An
         if code < 0 or not now.any() or (names[code] == OTHER and histogram.folded):
             continue
         if (own := audited(names[code])).any():
-            drifts.append(_drift(names[code], now, half, own))
+            drifts.append(drift_of(names[code], now, half, own))
     if not everything.any() or not reference.any():
         return (), "no_histogram" if everything.any() else "no_labels"
     if len(drifts) != 1:
-        drifts.insert(0, _drift("", everything, None, reference))
+        drifts.insert(0, drift_of("", everything, None, reference))
     else:
         drifts[0] = drifts[0].model_copy(update={"source": ""})
     return tuple(drifts), ""
@@ -266,7 +266,7 @@ def _dense(tokens: pa.Table, size: int, special: tuple[int, ...]) -> tuple[Ints,
     return every, half
 
 
-def _drift(source: str, now: Ints, half: Ints | None, reference: Ints) -> TokenDrift:
+def drift_of(source: str, now: Ints, half: Ints | None, reference: Ints) -> TokenDrift:
     """Compare counts with those that were audited."""
     kl, js = divergences(now, reference)
     passes = float(now.sum()) / float(reference.sum())

@@ -132,7 +132,7 @@ def test_a_healthy_run_says_so_and_the_same_log_gives_the_same_bytes(tmp_path):
 def test_a_run_without_values_has_its_loss(tmp_path):
     made(tmp_path / "run", values=False).close()
     page = run_page(load_run(tmp_path / "run"))
-    assert [one.id for one in page.sections] == ["loss", "run", "about"]
+    assert [one.id for one in page.sections] == ["loss", "icu", "efficiency", "data-hours", "run", "about"]
     assert [one.text for one in page.findings] == ["Loss spike at steps 200 to 203."]
 
 

@@ -32,33 +32,107 @@
   }
 
   const views = new Map();
-  let queue = Promise.resolve();
-  function draw(items) {
-    queue = queue.then(async () => {
-      const dark = dataaudit.isDark();
-      document.documentElement.classList.toggle("drawn-dark", dark);
-      for (const item of items) {
-        const place = document.getElementById(item.target_id);
-        views.get(item.target_id)?.clear();
-        place.replaceChildren();
-        views.set(item.target_id, await Bokeh.embed.embed_item(dark ? recoloured(item, false) : item));
-      }
-      document.documentElement.dataset.charts = dark ? "dark" : "light";
-    });
+  const items = new Map();
+  const waiting = new Set();
+  const seen = new Set();
+  let drawing = false;
+
+  // What is in sight is drawn first, then the rest, so that printing finds all of it.
+  const watcher = new IntersectionObserver((entries) => {
+    for (const one of entries) {
+      if (one.isIntersecting) seen.add(one.target.id);
+      else seen.delete(one.target.id);
+    }
+  }, { rootMargin: "200px" });
+
+  async function drawOne(id) {
+    const place = document.getElementById(id);
+    if (place === null) return;
+    const dark = dataaudit.isDark();
+    const item = items.get(id);
+    const made = document.createElement("div");
+    const before = place.firstElementChild;
+    made.className = before ? "drawn behind" : "drawn"; // the old picture stays until the new one stands
+    place.append(made);
+    const view = await Bokeh.embed.embed_item(dark ? recoloured(item, false) : item, made);
+    views.get(id)?.clear();
+    before?.remove();
+    made.className = "drawn";
+    views.set(id, view);
+  }
+
+  async function draw(wanted) {
+    for (const id of wanted) waiting.add(id);
+    document.documentElement.classList.toggle("drawn-dark", dataaudit.isDark());
+    if (drawing) return;
+    drawing = true;
+    while (waiting.size) {
+      const id = [...waiting].find((one) => seen.has(one)) ?? waiting.values().next().value;
+      waiting.delete(id);
+      await drawOne(id);
+      await new Promise((resolve) => setTimeout(resolve)); // the page answers in between
+    }
+    drawing = false;
+    document.documentElement.dataset.charts = dataaudit.isDark() ? "dark" : "light";
+  }
+
+  // The parts of a chart lie in shadow roots of Bokeh's elements.
+  function canvases(node, found = []) {
+    for (const one of [...(node.shadowRoot ? node.shadowRoot.children : []), ...node.children]) {
+      if (one.tagName === "CANVAS") found.push(one);
+      canvases(one, found);
+    }
+    return found;
+  }
+
+  // Bokeh draws anew, later, when the paper gives a chart another width; so a copy of what is drawn is printed.
+  function copied(place) {
+    const outer = place.getBoundingClientRect();
+    const parts = canvases(place).filter((one) => one.width && one.getBoundingClientRect().width);
+    if (!parts.length || !outer.width) return;
+    const ratio = parts[0].width / parts[0].getBoundingClientRect().width;
+    const copy = document.createElement("canvas");
+    copy.className = "printed";
+    [copy.width, copy.height] = [outer.width * ratio, outer.height * ratio];
+    const context = copy.getContext("2d");
+    for (const part of parts) {
+      const box = part.getBoundingClientRect();
+      context.drawImage(part, (box.left - outer.left) * ratio, (box.top - outer.top) * ratio, box.width * ratio, box.height * ratio);
+    }
+    place.after(copy);
+  }
+
+  function take(given) {
+    const news = given.filter((item) => JSON.stringify(items.get(item.target_id)) !== JSON.stringify(item));
+    for (const item of news) {
+      items.set(item.target_id, item);
+      const place = document.getElementById(item.target_id);
+      if (place !== null) watcher.observe(place);
+    }
+    const box = { top: -200, bottom: innerHeight + 200 };
+    for (const item of news) {
+      const at = document.getElementById(item.target_id)?.getBoundingClientRect();
+      if (at && at.bottom > box.top && at.top < box.bottom) seen.add(item.target_id);
+    }
+    draw(news.map((item) => item.target_id));
   }
 
   async function start() {
-    const items = JSON.parse(document.getElementById("charts").textContent);
-    if (!items.length) return;
+    const first = JSON.parse(document.getElementById("charts").textContent);
+    const packed = document.getElementById("bokeh");
+    if (packed === null) return;
     const library = document.createElement("script");
-    library.textContent = await dataaudit.unpack(document.getElementById("bokeh").textContent);
+    library.textContent = await dataaudit.unpack(packed.textContent);
     const log = console.log;
     console.log = () => {}; // Bokeh greets; the console is for what is wrong
     document.head.append(library);
     Bokeh.set_log_level("error");
     console.log = log;
-    draw(items);
-    dataaudit.onTheme(() => draw(items));
+    take(first);
+    dataaudit.onTheme(() => draw(items.keys()));
+    addEventListener("beforeprint", () => document.querySelectorAll(".chart").forEach(copied));
+    addEventListener("afterprint", () => document.querySelectorAll("canvas.printed").forEach((one) => one.remove()));
   }
-  start();
+  const ready = start();
+  dataaudit.redraw = (news) => ready.then(() => take(news));
 })();

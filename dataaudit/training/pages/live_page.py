@@ -1,0 +1,299 @@
+"""The page that follows a run: is it healthy, which incident, then the loss and the panels.
+
+:func:`live_sections` are those that the still page of ``report --run`` shows, too; :func:`live_page` puts them under
+a headline that says how the run is now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from dataaudit.base.render.blocks import (
+    Block,
+    Cell,
+    Curves,
+    Figure,
+    KeyFigure,
+    Page,
+    Point,
+    Points,
+    Prose,
+    Section,
+    Tone,
+    table_of,
+)
+from dataaudit.base.render.line import Line, Name, say
+from dataaudit.base.text import clean, plural
+from dataaudit.live.incidents import FOLDER
+from dataaudit.training.pages.data_panel import data_panel, data_points, expected_shares
+from dataaudit.training.pages.event_section import happened
+from dataaudit.training.pages.heat_maps import HEADS, LAYERS, pictures
+from dataaudit.training.pages.incident_blocks import Grid, coverage_section, incident_section, incidents_of
+from dataaudit.training.pages.panels import EFFICIENCY, ICU, QUALITY, line_table, number, panel, time_split
+from dataaudit.training.pages.run_view import DEAD_SECONDS, LiveIncident, RunView
+
+MOST_INCIDENTS = 20
+_EVENTS = 200
+_BY_SEVERITY: tuple[Tone, ...] = ("bad", "bad", "warn")
+
+
+def live_page(view: RunView, now: float | None = None) -> Page:
+    """Return the page of a run as it is now."""
+    now = time.time() if now is None else now
+    incidents = view.incidents()
+    headline, tone, subline = health(view, incidents, now)
+    events = list(view.tiles.events)
+    vital = incidents_of(events)
+    grids = _grids(view)
+    alerts, *panels = live_sections(view, incidents)
+    sections = (
+        alerts,
+        live_loss(view, incidents),
+        *panels,
+        incident_section(vital, grids),
+        coverage_section(events),
+        pictures("heads", "Attention heads", HEADS, grids, vital),
+        pictures("layers", "Layers", LAYERS, grids, vital),
+        happened(events[-_EVENTS:]),
+    )
+    shown = tuple(section for section in sections if section is not None)
+    first = [*[_point(item, view) for item in incidents if item.open][:5], *_data_findings(view)]
+    log = view.log
+    opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
+    began = log.run.started.replace("T", " ").replace("Z", " UTC")
+    return Page(
+        title=Name(log.folder.name),
+        version="",
+        meta=f"A training run, followed. Started {began}, dataaudit {clean(log.run.program, 40)}. {opened}",
+        headline=headline,
+        tone=tone,
+        subline=subline,
+        findings=tuple(first),
+        others=(),
+        findings_left_out=max(0, sum(item.open for item in incidents) - 5),
+        figures=key_figures(view, now),
+        sections=shown,
+    )
+
+
+def health(view: RunView, incidents: Sequence[LiveIncident], now: float) -> tuple[str, Tone, Line]:
+    """Return how the run is in a few words, how grave that is, and what else to know."""
+    opened = [item for item in incidents if item.open]
+    silent = view.silent_seconds(now)
+    states = view.states()
+    fed = sum(state.state != "not_evaluated" for state in states)
+    firing = sum(state.state == "firing" for state in states)
+    rules = f"{fed} of {len(states)} rules are fed, {firing} fire" if states else "No rule is judged yet"
+    if states and view.watch is not None and view.watch.judged_step < view.tiles.step:
+        rules += f"; judged up to step {view.watch.judged_step:,}"
+    heard = "" if silent is None else f" Newest row {ago(silent)} ago."
+    known = f"{len(incidents) - len(opened)} acknowledged. " if len(incidents) > len(opened) else ""
+    more = " The log is still being read." if view.more else ""
+    subline = f"{known}{rules}.{'' if view.ended else heard}{more}"
+    if opened:
+        rule = clean(opened[0].rule, 60).replace("_", " ")
+        words = f"{plural(len(opened), 'incident')} open, the gravest SEV{opened[0].severity}: {rule}"
+        return words, _tone(opened[0]), subline
+    if silent is None:
+        return "Waiting for the first step", "", "The run log holds no step yet."
+    calm: tuple[str, Tone, Line] = f"Healthy at step {view.tiles.step:,}", "good", f"No open incident. {subline}"
+    if view.tiles.damaged:
+        calm = "The log is damaged", "bad", f"What follows in {clean(view.tiles.damaged[0])} is not shown."
+    elif view.more:
+        calm = f"Reading the log, up to step {view.tiles.step:,} so far", "", subline
+    elif view.ended:
+        calm = f"Ended at step {view.tiles.step:,}", "good", f"No open incident. {subline}"
+    elif silent >= view.patience:
+        why = "Its process is dead or hangs, or its log cannot be written."
+        calm = f"Nothing was heard for {ago(silent)}", "bad" if silent >= DEAD_SECONDS else "warn", f"{why} {subline}"
+    elif firing:
+        calm = f"Training at step {view.tiles.step:,}; what is acknowledged still fires", "warn", subline
+    return calm
+
+
+def key_figures(view: RunView, now: float) -> tuple[KeyFigure, ...]:
+    """Return the figures that stand first."""
+    tiles = view.tiles
+    silent = view.silent_seconds(now)
+    loss, took = view.buckets(view.ema), tiles.line("step_time")
+    tokens = sum(hour.targets for hour in tiles.hours.by_time.values())
+    behind = len(tiles.ranks) and min(step for step, _ in tiles.ranks.values())
+    lag = f"rank furthest behind: {behind:,}" if len(tiles.ranks) > 1 else plural(len(tiles.ranks), "rank")
+    figures = [
+        KeyFigure(label="step", value=f"{tiles.step:,}", detail=lag),
+        KeyFigure(
+            label="train_loss_ema",
+            value="-" if loss is None else number(loss.mean[-1]),
+            detail="nats/token",
+        ),
+        KeyFigure(label="tokens_seen", value=_large(tokens), detail="tokens that a loss was computed of"),
+        KeyFigure(
+            label="step_time",
+            value="-" if took is None else f"{number(took.newest[1])} s",
+            detail="newest step",
+        ),
+    ]
+    if silent is not None and not view.ended:
+        tone: Tone = "bad" if silent >= DEAD_SECONDS else "warn" if silent >= view.patience else ""
+        figures.append(
+            KeyFigure(label="metrics_ingest_lag", value=ago(silent), detail="since the newest row", tone=tone)
+        )
+    return tuple(figures)
+
+
+def live_sections(view: RunView, incidents: Sequence[LiveIncident]) -> tuple[Section | None, ...]:
+    """Return alerts, the four panels and the time of steps: alerts, ICU, efficiency, time, data, quality."""
+    return (
+        alert_section(view, incidents),
+        panel(view, "icu", "Step ICU", ICU),
+        panel(view, "efficiency", "Efficiency", EFFICIENCY),
+        time_split(view),
+        data_panel(view),
+        panel(view, "quality", "Checkpoint quality", QUALITY),
+    )
+
+
+def alert_section(view: RunView, incidents: Sequence[LiveIncident]) -> Section | None:
+    """Return incidents of the rules with what to do, and how each rule stands; None where neither is known."""
+    states = view.states()
+    if not incidents and not states:
+        return None
+    blocks: list[Block] = []
+    if incidents:
+        blocks.append(Points(items=tuple(_point(item, view) for item in incidents[:MOST_INCIDENTS])))
+    if len(incidents) > MOST_INCIDENTS:
+        left = plural(len(incidents) - MOST_INCIDENTS, "more incident")
+        blocks.append(Prose(text=f"And {left}, in the folder alerts of the run log.", tone="quiet"))
+    if any(item.open for item in incidents) and view.watch is None:
+        text = "`dataaudit alerts ack RUNLOG INCIDENT --who NAME --note TEXT` says that somebody takes care of it."
+        blocks.append(Prose(text=text))
+    if states:
+        words: dict[str, tuple[str, Tone]] = {
+            "firing": ("firing", "bad"),
+            "ok": ("ok", "good"),
+            "not_evaluated": ("not evaluated", "quiet"),
+        }
+        order = sorted(states, key=lambda state: (("firing", "ok", "not_evaluated").index(state.state), state.severity))
+        blocks.append(
+            table_of(
+                "Rules",
+                order,
+                ("rule", "name", lambda state: Name(state.rule)),
+                ("SEV", "number", lambda state: state.severity),
+                ("state", "word", lambda state: Cell(text=words[state.state][0], tone=words[state.state][1])),
+                (
+                    "fed last at step",
+                    "number",
+                    lambda state: "-" if state.last_step is None else f"{state.last_step:,}",
+                ),
+                ("why", "text", lambda state: Name(state.why, 200)),
+                noun="rule",
+                folded=True,
+            )
+        )
+    opened = [item for item in incidents if item.open]
+    lead = (
+        f"{plural(len(opened), 'incident')} that nobody acknowledged, of {len(incidents)}."
+        if opened
+        else "No open incident."
+    )
+    tone: Tone = _tone(opened[0]) if opened else "good"
+    return Section(id="alerts", title="Alerts", lead=lead, tone=tone, blocks=tuple(blocks))
+
+
+def _point(item: LiveIncident, view: RunView) -> Point:
+    steps = (
+        f"step {item.first_step:,}"
+        if item.first_step == item.last_step
+        else f"steps {item.first_step:,} to {item.last_step:,}"
+    )
+    ranks = f" on {plural(len(item.ranks), 'rank')}" if len(view.tiles.ranks) > 1 else ""
+    ack: Line = say(" Acknowledged by {}: {}", Name(item.who, 60), Name(item.note, 200)) if item.who else ""
+    text = say("{}, {}{}: {}.{}", Name(item.rule.replace("_", " "), 60), steps, ranks, Name(item.seen, 200), ack)
+    state = "firing" if item.firing else "over" if view.watch is not None else "seen"
+    folder = view.tiles.folder / FOLDER / item.id
+    return Point(
+        head=f"SEV{item.severity}, {state}",
+        text=text,
+        tone=_tone(item) if item.open else "warn" if item.firing else "good",
+        section="alerts",
+        action=item.action if item.open else "",
+        runbook=Cell(text=Name(str(folder / "runbook.md"), 400)) if item.open else None,
+        incident=item.id if item.open else "",
+    )
+
+
+def _tone(item: LiveIncident) -> Tone:
+    return _BY_SEVERITY[min(item.severity, 2)]
+
+
+def live_loss(view: RunView, incidents: Sequence[LiveIncident]) -> Section | None:
+    """Return the loss with the band of the detector; shaded: episodes of the loss, and incidents of rules."""
+    found = view.buckets(view.tiles.line("loss"))
+    if found is None:
+        return None
+    low, high = view.buckets(view.low), view.buckets(view.high)
+    band: tuple[tuple[float, float, float], ...] = ()
+    if low is not None and high is not None:
+        band = tuple(zip(low.step.tolist(), low.mean.tolist(), high.mean.tolist(), strict=True))
+    own = view.log.folder.name if view.beside else "loss"
+    series = [(Name(own), tuple(found.step.tolist()), tuple(found.mean.tolist()))]
+    if found.width > 1 and not view.beside:
+        series.append((Name("largest"), series[0][1], tuple(found.high.tolist())))
+    for name, tiles in view.beside.items():
+        other = view.buckets(tiles.line("loss"))
+        if other is not None:
+            series.append((Name(name), tuple(other.step.tolist()), tuple(other.mean.tolist())))
+    episodes = view.episodes()
+    spans = [(first, last, f"above the band, steps {first:,} to {last:,}") for first, last in episodes]
+    spans += [
+        (item.first_step, item.last_step, f"SEV{item.severity} {clean(item.rule, 60)}")
+        for item in incidents
+        if item.open
+    ]
+    spans = [span for span in spans if span[1] >= view.first][-50:]
+    note = f"A point is the mean of {found.width:,} steps. " if found.width > 1 else ""
+    begins = f", from step {int(low.step[0]):,} on" if low is not None and low.step[0] > found.step[0] + 100 else ""
+    note += f"Grey: the band of the detector{begins}. Shaded: above the band, or an open incident."
+    figure = Figure(
+        id="live-loss",
+        title="Loss over steps",
+        chart=Curves(series=tuple(series), unit="nats/token", band=band, spans=tuple(spans)),
+        table=line_table(found, "nats/token"),
+        says=f"Loss from {number(found.mean[0])} to {number(found.mean[-1])}",
+        note=note,
+    )
+    lead = f"{plural(len(episodes), 'episode')} above the band." if episodes else "The loss stayed inside its band."
+    if episodes:
+        lead += f" The newest: steps {episodes[-1][0]:,} to {episodes[-1][1]:,}."
+    return Section(id="loss", title="Loss", lead=lead, tone="warn" if episodes else "good", blocks=(figure,))
+
+
+def _data_findings(view: RunView) -> list[Point]:
+    hours = [hour for _, hour in sorted(view.tiles.hours.by_time.items()) if hour.last_step >= 0]
+    if not hours or view.manifest is None:
+        return []
+    wanted, of = expected_shares(view)
+    return list(data_points(view, hours, sum(hour.sources for hour in hours), wanted, of))
+
+
+def _grids(view: RunView) -> dict[tuple[str, str], Grid]:
+    read = {key: heat.read() for key, heat in sorted(view.tiles.heats.items())}
+    return {key: Grid(*key, places, steps, values) for key, (places, steps, values) in read.items()}
+
+
+def ago(seconds: float) -> str:
+    """Return a time span in words."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    sizes = ((86_400, "days"), (3_600, "h"), (60, "min"))
+    size, unit = next((size, unit) for size, unit in sizes if seconds >= 2 * size)
+    return f"{seconds / size:.3g} {unit}"
+
+
+def _large(value: float) -> str:
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:,.0f}"

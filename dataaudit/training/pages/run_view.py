@@ -1,0 +1,286 @@
+"""What a run's page is made of while it trains: tiles, the band around the loss, rules, incidents, hours.
+
+The still page makes a view once, the live page and the terminal bring theirs up to date every few seconds. The band
+is that of the detector that judges a loss alone; it follows the newest :data:`BAND_STEPS` steps that were there when
+the view was made, and every step that came since.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.statistics import Ints
+from dataaudit.decide.diff.drifts import Histogram
+from dataaudit.live.hours import Hour
+from dataaudit.live.incidents import FOLDER, acknowledged, stored_incidents
+from dataaudit.live.judging import State
+from dataaudit.live.tiles import Buckets, Line, Tiles
+from dataaudit.live.watch import Watch
+from dataaudit.live.watch_process import WatchProcess
+from dataaudit.manifest.load import Manifest
+from dataaudit.runlog.reader import load_run
+from dataaudit.training.attribution.run_facts import BETA
+from dataaudit.training.attribution.run_findings import TokenDrift
+from dataaudit.training.attribution.spikes import GAP, SpikeDetector
+from dataaudit.training.attribution.trained_on import Trained, drift_of
+
+POINTS = 600
+"""Buckets of a line on a page, at most."""
+BAND_STEPS = 5_000
+SILENT_SECONDS, SILENT_STEPS, DEAD_SECONDS = 60.0, 20, 600.0
+"""Without a row of a rank: worth a word, with so many steps of the usual length; what `monitoring_blackout` names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveIncident:
+    """An incident of the rules, as it is stored beside the run log."""
+
+    id: str
+    severity: int
+    rule: str
+    seen: str
+    action: str
+    first_step: int
+    last_step: int
+    opened: str
+    ranks: tuple[int, ...]
+    number: int
+    """Alerts of it."""
+    firing: bool
+    who: str
+    note: str
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody acknowledged it."""
+        return not self.who
+
+
+class RunView:
+    """A run log as pages and the terminal show it.
+
+    Args:
+        runlog: Its folder.
+        watch: Judges rules beside it; None on a still page.
+        manifest: That the run was trained on, to compare with.
+        beside: Further run logs on the same axes.
+
+    Raises:
+        RunLogError: There is no run log, or it is damaged.
+        ConfigError: The manifest is not that of the run.
+    """
+
+    def __init__(
+        self,
+        runlog: Path,
+        *,
+        watch: Watch | WatchProcess | None = None,
+        manifest: Manifest | None = None,
+        beside: Sequence[Path] = (),
+    ) -> None:
+        self.log = load_run(runlog)
+        if manifest is not None and self.log.run.manifest not in {None, manifest.id}:
+            raise ConfigError(
+                f"{runlog} is the log of a run on the manifest {self.log.run.manifest}, this one is {manifest.id}",
+                "Name the manifest that the run was trained on.",
+            )
+        self.tiles = Tiles(runlog, self.log.run)
+        self.watch, self.manifest = watch, manifest
+        self.beside = _named(beside)
+        self.more = False
+        """Whether the log holds more than was read yet."""
+        self.first = 0
+        """First step that lines show."""
+        self._began(self.tiles.generation)
+        self.other_tokens = manifest is not None and not Trained(self.log, manifest).same_tokens
+        """Whether the run's tokens are of another tokenizer than the manifest's."""
+        known = manifest is not None and not self.other_tokens
+        self._reference = _reference(manifest, self.log.run.sources) if known and manifest is not None else None
+
+    def _began(self, generation: int) -> None:
+        self._generation = generation
+        self._detector = SpikeDetector()
+        self._total = self._weight = 0.0
+        self._waiting: list[tuple[int, float]] = []
+        self._judged = False
+        self.ema, self.low, self.high = Line(), Line(), Line()
+        self.spikes: list[tuple[int, int]] = []
+        """First and last steps of episodes above the band, which the detector or the run itself flagged."""
+
+    def read(self, seconds: float = 2.0) -> None:
+        """Bring it up to date, for about so many seconds."""
+        self.more = self.tiles.read(seconds)
+        for tiles in self.beside.values():
+            self.more = tiles.read(seconds) or self.more
+        if self._generation != self.tiles.generation:
+            self._began(self.tiles.generation)
+        self._losses(seconds)
+        if self._reference is not None:
+            self.tiles.hours.drifts(self._drift)
+
+    def _losses(self, seconds: float) -> None:
+        came, end = self.tiles.new_losses, time.monotonic() + seconds
+        steps, averages = [], []
+        while came:
+            step, loss = came.popleft()
+            self._waiting.append((step, loss))
+            if np.isfinite(loss):
+                self._total, self._weight = BETA * self._total + loss, BETA * self._weight + 1
+                steps.append(step)
+                averages.append(self._total / self._weight)
+        self.ema.add(np.array(steps, np.int64), np.array(averages))
+        if self.more or self.watch is None:  # the still page has the detector that knows what a step was made of
+            self._waiting = self._waiting[-BAND_STEPS:]
+            return
+        judged, low, high, done = [], [], [], 0
+        if not self._judged:
+            self._waiting = self._waiting[-BAND_STEPS:]
+        self._judged = True
+        for step, loss in self._waiting:
+            done += 1
+            verdict = self._detector.see(step, loss)
+            if np.isfinite(verdict.expected) and np.isfinite(verdict.limit):
+                judged.append(step)
+                low.append(verdict.expected - verdict.limit)
+                high.append(verdict.expected + verdict.limit)
+            if verdict.kind in {"loss_spike", "not_finite", "level_shift"}:
+                self._flag(verdict.since or step, step)
+            if time.monotonic() > end:
+                break
+        self._waiting = self._waiting[done:]
+        self.low.add(np.array(judged, np.int64), np.array(low))
+        self.high.add(np.array(judged, np.int64), np.array(high))
+
+    def _flag(self, first: int, last: int) -> None:
+        if self.spikes and first - self.spikes[-1][1] <= GAP + 1:
+            self.spikes[-1] = self.spikes[-1][0], max(last, self.spikes[-1][1])
+        else:
+            self.spikes.append((first, last))
+
+    def episodes(self) -> list[tuple[int, int]]:
+        """Return first and last steps in which the loss left its band: of the detector here, and of the run's own."""
+        flagged = [
+            (_whole(event["detail"].get("first_step"), event["step"]), event["step"])
+            for event in self.tiles.events
+            if event["kind"] == "flagged"
+        ]
+        joined: list[tuple[int, int]] = []
+        for first, last in sorted([*flagged, *self.spikes]):
+            if joined and first - joined[-1][1] <= GAP + 1:
+                joined[-1] = joined[-1][0], max(last, joined[-1][1])
+            else:
+                joined.append((first, last))
+        return joined
+
+    def buckets(self, line: Line | None, most: int = POINTS) -> Buckets | None:
+        """Return what lines of the chosen steps show; None where there is nothing."""
+        if line is None:
+            return None
+        found = line.read(self.first, max(self.tiles.step, 1), most)
+        return found if len(found.step) else None
+
+    def incidents(self) -> list[LiveIncident]:
+        """Return the incidents of rules: those that nobody acknowledged first, then by severity, the newest first."""
+        firing = {state.rule for state in self.states() if state.state == "firing"}
+        found = []
+        for name, record in stored_incidents(self.tiles.folder).items():
+            alerts = [alert for alert in record.get("alerts", ()) if isinstance(alert, dict)]
+            first = min(
+                alerts, key=lambda alert: (_whole(alert.get("severity"), 9), alert.get("first_step", 0)), default={}
+            )
+            ack = acknowledged(self.tiles.folder / FOLDER / name)
+            found.append(
+                LiveIncident(
+                    id=name,
+                    severity=_whole(record.get("severity"), 2),
+                    rule=str(first.get("rule", record.get("group", ""))),
+                    seen=str(first.get("seen", "")),
+                    action=self._action(str(first.get("rule", ""))),
+                    first_step=_whole(record.get("first_step"), 0),
+                    last_step=_whole(record.get("latest_step"), 0),
+                    opened=str(record.get("opened", "")),
+                    ranks=tuple(rank for rank in record.get("ranks", ()) if isinstance(rank, int)),
+                    number=_whole(record.get("number"), len(alerts)),
+                    firing=any(alert.get("rule") in firing for alert in alerts),
+                    who="" if ack is None else ack.who,
+                    note="" if ack is None else ack.note,
+                )
+            )
+        return sorted(found, key=lambda item: (not item.open, item.severity, -item.first_step))
+
+    def _action(self, rule: str) -> str:
+        rules = self.watch.rules if self.watch is not None else ()
+        return next((known.action for known in rules if known.name == rule), "")
+
+    def states(self) -> list[State]:
+        """Return how each rule stands; nothing on a still page."""
+        return [] if self.watch is None else self.watch.states()
+
+    @property
+    def ended(self) -> bool:
+        """Whether every rank that wrote ended its log."""
+        return bool(self.tiles.ranks) and set(self.tiles.ranks) <= self.tiles.closed
+
+    def silent_seconds(self, now: float | None = None) -> float | None:
+        """Return for how long the rank that was heard of least lately has written no step; None where none ever did."""
+        if not self.tiles.ranks:
+            return None
+        newest = min(at for _, at in self.tiles.ranks.values())
+        return max(0.0, (time.time() if now is None else now) - newest)
+
+    @property
+    def patience(self) -> float:
+        """Seconds of silence that are worth a word: logs are written every ten seconds, and steps take their time."""
+        took = self.tiles.line("step_time")
+        return SILENT_SECONDS + SILENT_STEPS * (0.0 if took is None else float(took.newest[1]))
+
+    def _drift(self, hour: Hour) -> TokenDrift | None:
+        """Compare an hour's tokens with those audited, sources weighted as in that hour: a mixture is no drift."""
+        if self._reference is None or hour.tokens is None or hour.half is None:
+            return None
+        counts, special = self._reference
+        shares, audited = hour.sources / max(1, hour.sources.sum()), counts.sum(axis=1)
+        weights = np.divide(shares * audited.sum(), audited, out=np.zeros(len(audited)), where=audited > 0)
+        reference = np.rint(counts.T @ weights).astype(np.int64) if weights.any() else counts.sum(axis=0)
+        size = max(len(reference), len(hour.tokens))
+        now, half, reference = (np.pad(item, (0, size - len(item))) for item in (hour.tokens, hour.half, reference))
+        drop = [token for token in special if token < size]
+        now[drop] = half[drop] = reference[drop] = 0
+        return drift_of("", now, half, reference) if now.any() and reference.any() else None
+
+
+def _named(paths: Sequence[Path]) -> dict[str, Tiles]:
+    """Return tiles of run logs by the shortest names that tell them apart."""
+    last = [path.resolve().name for path in paths]
+    unique = len(set(last)) == len(last)
+    names = last if unique else [str(path) for path in paths]
+    return {name: Tiles(path, load_run(path).run) for name, path in zip(names, paths, strict=True)}
+
+
+def _reference(manifest: Manifest, sources: Sequence[str]) -> tuple[Ints, tuple[int, ...]] | None:
+    """Return int64[sources, tokens] audited counts of what is not held out, and the ids of special tokens."""
+    histogram = Histogram(manifest)
+    if histogram.empty:
+        return None
+    total = np.zeros((len(sources), histogram.size), np.int64)
+    for split in manifest.core.splits:
+        for place, source in enumerate(sources):
+            counts = None if split.held_out else histogram.counts((split.name, source), histogram.size)
+            total[place] += 0 if counts is None else counts
+    return total, tuple(manifest.core.tokenizer.special_ids)
+
+
+def _whole(value: Any, default: int) -> int:
+    """Return a whole number of a record that anybody may have written."""
+    return value if type(value) is int else default
+
+
+def _gravity(alert: dict[str, Any]) -> tuple[int, int]:
+    return _whole(alert.get("severity"), 9), _whole(alert.get("first_step"), 0)
