@@ -116,8 +116,8 @@ class Series:
         for each in np.unique(step).tolist():
             rows = np.flatnonzero(step == each)
             if len(rows) < len(step):
-                names = [[column[row] for row in rows.tolist()] for column in (metric, stat)]
-                layout = self._layout(*names, layer[rows], head[rows])
+                own, named = ([column[row] for row in rows.tolist()] for column in (metric, stat))
+                layout = self._layout(own, named, layer[rows], head[rows])
             else:
                 layout = self._layout(metric, stat, layer, head)
             taken[each] = self._taken(layout, value[rows])
