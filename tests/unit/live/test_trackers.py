@@ -135,11 +135,19 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def run(packed, tmp_path_factory):
+def monkeypatch_module():
+    """As pytest's own, for fixtures of the module."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def run(packed, tmp_path_factory, monkeypatch_module):
     """A run with all trackers at once: its folder, its sinks, and what Prometheus answers to the dashboards."""
     if PROMETHEUS is None:
         pytest.skip("Prometheus's server is what is tested: set PROMETHEUS, or apt-get install prometheus")
     folder = tmp_path_factory.mktemp("run")
+    monkeypatch_module.chdir(folder)  # W&B leaves a folder where it begins
     init = {"mode": "offline", "dir": str(folder), "project": "own", "settings": wandb.Settings(silent=True)}
     sinks = {
         "tensorboard": TensorBoardSink(folder / "tb", close_seconds=60),

@@ -128,6 +128,7 @@ BLOCKS = {
         "test_accelerate.py runs it",
         "Lightning has an environment of its own: test_lightning.py",
         "torchtitan has an environment of its own: test_torchtitan.py",
+        "OLMo-core has an environment of its own: test_olmo_core.py",
         "streaming has an environment of its own: test_stored.py",
     ),
     "docs/howto/replay.md": (True,),

@@ -626,6 +626,7 @@ for package in (dataaudit.training, dataaudit.vitals):
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stdout.splitlines() == [
         "dataaudit.training.loaders.lightning lightning",
+        "dataaudit.training.loaders.olmo_core olmo_core",
         "dataaudit.training.loaders.torchtitan torchtitan",
         "dataaudit.training.loaders.trainer transformers",
         "dataaudit.vitals.attention_triton triton",
