@@ -156,7 +156,7 @@ COMPILE := $(LOCK) pyproject.toml -c constraints.txt
 lock: | $(VENV)/bin/python
 	echo uv | $(LOCK) - -o requirements-uv.lock
 	$(COMPILE) $(addprefix --extra ,build report) --group backend -o requirements.lock
-	$(COMPILE) $(addprefix --extra ,build ci export hf http report s3 sign) $(addprefix --group ,dev docs) \
+	$(COMPILE) $(addprefix --extra ,build ci export hf http report s3 serve sign) $(addprefix --group ,dev docs) \
 	  -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) --extra ci --group backend -c requirements-dev.lock -o requirements-ci.lock
 	echo "torch ; sys_platform == 'never'" | $(COMPILE) $(addprefix --extra ,pii toxicity) --group loaders \
