@@ -36,13 +36,23 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "pipelines"))
 import demo_train  # noqa: E402
 
-from dataaudit.live import Alerts, Heartbeat  # noqa: E402
-from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest  # noqa: E402
-from dataaudit.vitals import Mapping, Vitals, VitalsConfig  # noqa: E402
+from dataaudit.live import Checkpoints, Heartbeat, Heartbeats, load_state, save_state  # noqa: E402
+from dataaudit.training import (  # noqa: E402
+    Documents,
+    PackedDocuments,
+    TrainingMonitor,
+    WatchedRun,
+    byte_encoder,
+    open_manifest,
+    watch_run,
+)
+from dataaudit.vitals import Mapping, VitalsConfig  # noqa: E402
 
 CONTEXT, ROWS, EPOCHS = 64, 8, 40
 SILENT_SECONDS = 20
 """Of a blackout here; the shipped rule waits for 600."""
+SAVED = 100
+"""Steps between checkpoints."""
 EARLIER = 60
 """Steps that a log may lack of a process that was killed."""
 RESUMED = 300
@@ -94,9 +104,7 @@ class Loop:
         self.corpus = open_manifest(out / "manifest", require="verified")
         documents = Documents(self.corpus, "train", byte_encoder(end=0))
         self.rows = PackedDocuments(documents, CONTEXT, epochs=EPOCHS)
-        self.model = demo_train.Model()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, backoff_factor=0.95)
+        self.model, self.optimizer, self.scaler = parts_of().values()
         self.kept: Any = None
         self.real_time = time.time
 
@@ -163,54 +171,52 @@ class Loop:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def train(self, alerts_file: Path) -> None:
-        """Train from the newest checkpoint to the last step."""
-        checkpoints = self.checkpoints
-        checkpoints.mkdir(exist_ok=True)
-        saved: dict[str, Any] = {"step": 0, "monitor": None, "vitals": None}
-        if found := sorted(checkpoints.glob("*.pt")):
-            saved = torch.load(found[-1])
-            self.model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
-            self.scaler.load_state_dict(saved["scaler"])
-        parts = Mapping(layers="blocks", attention="attention", heads=demo_train.HEADS, mlp="mlp")
-        settings = VitalsConfig(preset="medium", mapping=parts, first_step=saved["step"] + 1)
-        with (
-            Alerts(self.run, alerts_file) as alerts,
-            Heartbeat(self.run / "beats", 0, 2.0) as beat,
-            TrainingMonitor(
-                self.run,
-                self.corpus,
-                state=saved["monitor"],
-                planned_tokens=self.last * ROWS * CONTEXT,
-                optimizer=self.optimizer,
-                scaler=self.scaler,
-                alerts=alerts,
-            ) as monitor,
-            Vitals(self.model, self.optimizer, settings, [monitor]) as vitals,
-        ):
-            if saved["vitals"] is not None:
-                vitals.load_state_dict(saved["vitals"])
-            for batch in monitor.loader(self.batches(saved["step"] + 1)):
-                step = monitor.steps + 1
-                self.before(step)
-                with vitals.step():
-                    loss = self.update(step, batch, monitor)
-                monitor.step(loss)
-                beat.step(step)
-                self.after(step)
-                if step % 50 == 0:
-                    state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": step}
-                    state |= {"scaler": self.scaler.state_dict(), "vitals": vitals.state_dict()}
-                    torch.save({**state, "monitor": monitor.state_dict()}, checkpoints / "new")
-                    (checkpoints / "new").replace(checkpoints / f"{step:06d}.pt")
-                    for old in sorted(checkpoints.glob("*.pt"))[:-3]:
-                        old.unlink()
+        """Train from the last good checkpoint to the last step."""
+        own = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler}
+        saved: dict[str, Any] = {}
 
-    def update(self, step: int, batch: dict[str, torch.Tensor], monitor: TrainingMonitor) -> torch.Tensor:
-        """Make a step; return its loss."""
+        def read(path: Path) -> None:
+            load_state(path, own)
+            saved.update(torch.load(path / "run.pt"))
+
+        with Checkpoints(self.checkpoints, restore_test=f"{__file__}:restored") as checkpoints:
+            good = checkpoints.restore(read)
+            parts = Mapping(layers="blocks", attention="attention", heads=demo_train.HEADS, mlp="mlp")
+            with watch_run(
+                self.model,
+                self.optimizer,
+                self.corpus,
+                "medium",
+                folder=self.run,
+                rules=alerts_file,
+                vitals=VitalsConfig(preset="medium", mapping=parts),
+                state=saved or None,
+                checkpoints=checkpoints,
+                planned_tokens=self.last * ROWS * CONTEXT,
+                scaler=self.scaler,
+            ) as run:
+                for batch in run.loader(self.batches(good.step + 1 if good else 1)):
+                    step = run.monitor.steps + 1
+                    self.before(step)
+                    with run.step():
+                        self.update(step, batch, run)
+                    self.after(step)
+                    if step % SAVED == 0:
+                        state = run.state_dict()
+                        made = checkpoints.save(
+                            step,
+                            lambda path: (save_state(path, own), torch.save(state, path / "run.pt")),  # noqa: B023
+                            state=own,
+                        )
+                        if made and 0 <= step - self.faults.get("cut checkpoint", step + 1) < SAVED:
+                            os.truncate(made.path / "run.pt", 1_000)
+                            os.truncate(made.path / "state.pt", 100_000)
+
+    def update(self, step: int, batch: dict[str, torch.Tensor], run: WatchedRun) -> None:
+        """Make a step."""
         logits = self.model(batch["input_ids"])
         losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
-        monitor.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT), labels=batch["labels"])
+        run.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT), labels=batch["labels"])
         loss = losses.mean()
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(step)
@@ -219,10 +225,25 @@ class Loop:
         if self.during("overflow storm", step):
             self.model.head.weight.grad.fill_(float("inf"))
         self.scaler.unscale_(self.optimizer)
-        monitor.clip_grad_norm_(self.model.parameters(), 1.0)
+        run.clip_grad_norm_(self.model.parameters(), 1.0)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        return loss
+        run.log(loss)
+
+
+def parts_of() -> dict[str, Any]:
+    """Return new parts of the loop."""
+    model = demo_train.Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, backoff_factor=0.95)
+    return {"model": model, "optimizer": optimizer, "scaler": scaler}
+
+
+def restored(path: Path) -> dict[str, Any]:
+    """Return the parts as a checkpoint has them; a process of its own calls it."""
+    own = parts_of()
+    load_state(path, own)
+    return own
 
 
 def fill(folder: Path) -> None:
@@ -265,7 +286,8 @@ def prepare(out: Path) -> None:
 def rules_file(out: Path, url: str) -> Path:
     """Write the shipped rules with a webhook and a shorter blackout; return the file."""
     rules = yaml.safe_load((ROOT / "dataaudit/live/defaults.yaml").read_text())
-    rules["deliver"] = [{"name": "hook", "to": "webhook", "url": url}]
+    if url:
+        rules["deliver"] = [{"name": "hook", "to": "webhook", "url": url}]
     for rule in rules["rules"]:
         if rule["name"] == "monitoring_blackout":
             rule["absent"] = {"seconds": SILENT_SECONDS}
@@ -293,6 +315,28 @@ def watching(run: Path, rules: Path, log: Path, shown: Path) -> Iterator[None]:
         finally:
             watch.send_signal(signal.SIGINT)
             watch.wait(60)
+
+
+def hung(out: Path, seed: int) -> None:
+    """Run two ranks, of which the second hangs, and print what was said and after how long."""
+    run, step = out / "hung", int(np.random.default_rng(seed).integers(100, 150))
+    shutil.rmtree(run, ignore_errors=True)
+    rules, began = rules_file(out, ""), time.monotonic()
+    call = [sys.executable, __file__, str(out), "--work", str(run), "--hang", str(step)]
+    own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29_000 + os.getpid() % 1_000), "WORLD_SIZE": "2"}
+    with (out / "hung.log").open("wb") as log, watching(run, rules, out / "hung.log", out / "hung.watch.txt"):
+        ranks = [
+            subprocess.Popen(call, env={**os.environ, **own, "RANK": str(rank)}, stdout=log, stderr=log)
+            for rank in range(2)
+        ]
+        while not incidents(run) and time.monotonic() - began < 300:
+            time.sleep(0.5)
+        for rank in ranks:
+            rank.kill()
+    print(f"\nhung rank: the second of two, after step {step}")
+    for each in incidents(run):
+        print(f"  {in_words(each)}; ranks {each['ranks']}")
+    print("  " + Heartbeats(run / "beats").read().text().replace("\n", "\n  "))
 
 
 def incidents(run: Path) -> list[dict[str, Any]]:
@@ -411,13 +455,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--healthy", type=int, default=10_000)
     parser.add_argument("--faults", nargs="*", default=[*FAULTS])
-    for name, kind in (("--work", Path), ("--last", int), ("--at", json.loads)):
+    for name, kind in (("--work", Path), ("--last", int), ("--at", json.loads), ("--hang", int)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     out = given.out.resolve()
     torch.set_num_threads(1)
     if given.work:
+        if given.hang:
+            hang(given.work, out, given.hang)
         Loop(out, given.work, given.last, given.at).train(out / "alerts.yaml")
         return
     if not (out / "manifest").exists():
@@ -432,6 +478,7 @@ def main() -> None:
         finally:
             shutil.copytree(out / "disk", out / "kept", dirs_exist_ok=True)
             subprocess.run(["umount", out / "disk"], check=False)
+        hung(out, given.seed)
     if given.healthy:
         hook = Webhook()
         hook.start()

@@ -54,6 +54,7 @@ spike_replay.py {work}/replays --runs 1 --kinds clean
 spike_runs.py {work}/runs --limit 1 --steps 3 --documentation {system} --manuals {system} --checksums {system}
 spike_seen.py {bursts}
 spike_unseen.py {work}/a --seeds 0 --orders shuffled --faults no-spaces --documentation {system} --packages benchmarks
+staged_day.py {work}/day --faults --healthy 60
 startup.py {shards}/a.jsonl --repeat 1
 token_files.py {shards}/a.jsonl --rounds 1 --workers 1
 toxicity.py --sets made={made}/labelled.csv:text:is_toxic:Toxic --clean b={shards}/b.jsonl.zst --words {made}/words.txt
