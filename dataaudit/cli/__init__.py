@@ -8,6 +8,7 @@ from dataaudit import __version__
 from dataaudit.cli.building import build, sign
 from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
+from dataaudit.cli.lab import lab
 from dataaudit.cli.live import alerts, triage_log, watch
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
@@ -57,6 +58,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     triage_log,
     watch,
     alerts,
+    lab,
     tokenize,
     map_,
     doctor,

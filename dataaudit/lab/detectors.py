@@ -24,8 +24,25 @@ SMOOTHED = 9
 IN_A_ROW = 3
 RATE = 1e-4
 """False alarms a step that all monitors together may have."""
+RISE, AT_LEAST, MEAN = 0.5, 20, 20
+"""Nats above the lowest mean of 20 losses so far, for how many steps in a row: then a run has diverged."""
 _GUMBEL = 0.5772156649
 _MEAN = 16
+
+
+def divergence(loss: Floats) -> int | None:
+    """Return the step at which a run diverged, the last of 20 that are 0.5 nats too high; None: it did not.
+
+    A loss that is not finite counts as too high. The running minimum is that of means over 20 steps that ended before.
+    """
+    lowest, high = np.inf, 0
+    total = np.concatenate([[0.0], np.cumsum(np.where(np.isfinite(loss), loss, 1e6))])
+    for step in range(MEAN, len(loss)):
+        lowest = min(lowest, (total[step] - total[step - MEAN]) / MEAN)
+        high = 0 if loss[step] <= lowest + RISE else high + 1
+        if high >= AT_LEAST:
+            return step + 1
+    return None
 
 
 def above_past(values: Floats, window: int, *, robust: bool) -> Floats:
@@ -92,7 +109,7 @@ OUTSIDE: Final = (*BANDED, *DETECTORS)
 
 def module_of(signal: str) -> str:
     """Return the module that a signal watches."""
-    return next((item.module for item in MONITORS if item.name == signal), signal.split(".")[0])
+    return next((item.module for item in MONITORS if item.name == signal), signal.partition(".")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +176,7 @@ def less_own(values: Floats, onset: int) -> Floats:
     """Return values less their median over the span before an onset; an onset of 0 leaves them alone."""
     if onset == 0:
         return values
-    own = values[(onset - SPAN) // EVERY : onset // EVERY]
+    own = values[max(0, onset - SPAN) // EVERY : onset // EVERY]
     own = own[np.isfinite(own)]
     return values - (float(np.median(own)) if len(own) else np.nan)
 

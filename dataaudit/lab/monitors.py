@@ -68,7 +68,8 @@ class Series:
         self.alarms: list[tuple[int, str, str]] = list(before.alarms if before else [])
         """(step, metric, rule) of what opened or joined an incident of severity 0 to 2."""
         self._columns: tuple[Any, dict[str, Any]] = (None, {})
-        self._latest: dict[str, Floats] = dict(before._latest if before else {})
+        self.latest: dict[str, Floats] = dict(before.latest if before else {})
+        """By monitor, of each layer and head."""
 
     def add_values(self, columns: Mapping[str, Any]) -> None:
         """Take a step's values."""
@@ -85,9 +86,9 @@ class Series:
         step, values = int(columns["step"][0]), np.asarray(columns["value"], dtype=np.float64)
         for name, places in self._columns[1].items():
             own = values[places]
-            latest = self._latest.get(name)
+            latest = self.latest.get(name)
             latest = own if latest is None or len(latest) != len(own) else np.where(np.isnan(own), latest, own)
-            self._latest[name] = latest
+            self.latest[name] = latest
             known = latest[~np.isnan(latest)]
             if len(known) and not np.isnan(own).all():
                 self.points[name].append((step, float(getattr(np, BY_NAME[name].over)(known))))

@@ -13,33 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from dataaudit.base.statistics import Floats
-from dataaudit.lab.detectors import Curves
+from dataaudit.lab.detectors import Curves, divergence
 from dataaudit.lab.model import Size
 from dataaudit.lab.scenarios import Scenario
 from dataaudit.lab.store import read_run, run_path, write_run
 from dataaudit.lab.text import Text
 from dataaudit.lab.training import Run
 
-RISE, IN_A_ROW, MEAN = 0.5, 20, 20
-"""Nats above the lowest mean of 20 losses so far, for how many steps in a row: then a run has diverged."""
 TAIL = 40
 """Steps that a run goes on after it diverged."""
-
-
-def divergence(loss: Floats) -> int | None:
-    """Return the step at which a run diverged, the last of 20 that are 0.5 nats too high; None: it did not.
-
-    A loss that is not finite counts as too high. The running minimum is that of means over 20 steps that ended before.
-    """
-    lowest, high = np.inf, 0
-    total = np.concatenate([[0.0], np.cumsum(np.where(np.isfinite(loss), loss, 1e6))])
-    for step in range(MEAN, len(loss)):
-        lowest = min(lowest, (total[step] - total[step - MEAN]) / MEAN)
-        high = 0 if loss[step] <= lowest + RISE else high + 1
-        if high >= IN_A_ROW:
-            return step + 1
-    return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +51,7 @@ class Workshop:
             done = len(run.losses)
             if lifted is not None and done == lifted:
                 run.withdraw()
-            if scenario.plant is not None and (lifted is None or done < lifted):
+            if lifted is None or done < lifted:
                 scenario.plant(run, done - onset)
             run.step()
             if diverged is None and (done % 20 == 0 or not np.isfinite(run.losses[-1])):

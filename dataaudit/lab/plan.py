@@ -23,8 +23,6 @@ from dataaudit.lab.monitors import EVERY, MONITORS
 
 SHIPPED: Final = "plan.json"
 FORMAT = "dataaudit-lab-plan-1"
-LEAST_HEALTHY = 200
-"""Steps of a run that starts with a fault before which nothing is judged: bands of the first steps are too wide."""
 _DIGITS = 9
 
 
@@ -83,9 +81,9 @@ class Plan:
         return float(self.content["limits"][model][_mode(onset)][signal])
 
 
-def first_judged(onset: int) -> int:
-    """Return the step behind which alarms count."""
-    return onset or LEAST_HEALTHY
+def first_judged(onset: int, steps: int) -> int:
+    """Return the step behind which alarms count: the onset; of a fault from the start on, a quarter of the run."""
+    return onset or steps // 4
 
 
 def on_points(scores: Floats, steps: int) -> Floats:
@@ -126,8 +124,8 @@ def calibrate(runs: Mapping[str, list[Curves]], *, onset: int, steps: int) -> di
         bands[model], limits[model] = {}, {}
         grids = [curves.grid(steps) for curves in own]
         for mode, begin in (("later", onset), ("start", 0)):
-            judged = slice(first_judged(begin) // EVERY, None)
-            number = steps - first_judged(begin)
+            judged = slice(first_judged(begin, steps) // EVERY, None)
+            number = steps - first_judged(begin, steps)
             limits[model][mode] = {}
             for signal in (*(item.name for item in MONITORS), *BANDED):
                 values = [less_own(grid[signal], begin) for grid in grids]

@@ -1,8 +1,8 @@
 """Attention as faulty kernels compute it: bits of bfloat16 that are cut or shifted, and what its backward pass reads.
 
-FlashAttention's backward pass takes ``delta`` = rowsum(dO * O) from the output as it was stored. A stored output that is
-off by ``e`` moves the gradient of each logit by -P * rowsum(dO * e). That is the gradient of the row's log-sum-exp times
-that sum, so a fault needs no kernel of its own (Qiu, Yao 2025, arXiv 2510.04212, section 3).
+FlashAttention's backward pass takes ``delta`` = rowsum(dO * O) from the output as it was stored. A stored output that
+is off by ``e`` moves the gradient of each logit by -P * rowsum(dO * e). That is the gradient of the row's log-sum-exp
+times that sum, so a fault needs no kernel of its own (Qiu, Yao 2025, arXiv 2510.04212, section 3).
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
-"""The faults that the laboratory injects, with their strengths, and the shams and healthy runs beside them."""
+"""The faults that the laboratory injects; their strengths stand in ``scenarios.yaml``, with shams and healthy runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import TYPE_CHECKING, Final
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.base.yamlfile import load_yaml
 
 if TYPE_CHECKING:
     from dataaudit.lab.training import Run
 
-Plant = Callable[["Run", int], None]
-"""Called before each step from the onset on, with the steps since then."""
+Plant = Callable[["Run", float, int], None]
+"""Called before each step from the onset on, with the strength and the steps since then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +27,9 @@ class Scenario:
     model: str
     """``dense`` or ``experts``."""
     words: str
-    """The fault model, for receipts: what is wrong, and how it is injected."""
-    plant: Plant | None = None
+    """The fault model, for receipts."""
+    faults: Mapping[str, float] = field(default_factory=dict)
+    """Strength by name of :data:`FAULTS`."""
     start: bool = False
     """Whether it is there from the first step on."""
     quick: bool = False
@@ -37,192 +40,82 @@ class Scenario:
         """Whether its alarms are false ones."""
         return self.family in {"healthy", "sham"}
 
-
-def _rate(factor: float, group: int | None = None) -> Plant:
-    def plant(run: Run, since: int) -> None:
-        for at, own in enumerate(run.optimizer.param_groups):
-            if since == 0 and group in {None, at}:
-                own["lr"] *= factor
-
-    return plant
+    def plant(self, run: Run, since: int) -> None:
+        """Plant its faults, so many steps behind the onset."""
+        for name, strength in self.faults.items():
+            FAULTS[name](run, strength, since)
 
 
-def _creep(factor: float, group: int | None = None) -> Plant:
-    def plant(run: Run, _since: int) -> None:
-        for at, own in enumerate(run.optimizer.param_groups):
-            if group in {None, at}:
-                own["lr"] *= factor
+def _stored_bits(run: Run, ulps: float, since: int) -> None:
+    from dataaudit.lab.rounding import read_back, shifted
 
-    return plant
+    if since == 0:
+        run.attention(read_back(lambda output: shifted(output, int(ulps))))
 
 
-def _attention(make: Callable[[], Any]) -> Plant:
-    def plant(run: Run, since: int) -> None:
-        if since == 0:
-            run.attention(make())
+def _biased_sums(run: Run, part: float, since: int) -> None:
+    from dataaudit.lab.rounding import cut, read_back
 
-    return plant
-
-
-def _bits(ulps: int) -> Plant:
-    def make() -> Any:
-        from dataaudit.lab.rounding import read_back, shifted
-
-        return read_back(lambda output: shifted(output, ulps))
-
-    return _attention(make)
+    if since == 0:
+        run.attention(read_back(lambda output: cut(output, 7, biased=True), part))
 
 
-def _biased(part: float) -> Plant:
-    def make() -> Any:
-        from dataaudit.lab.rounding import cut, read_back
-
-        return read_back(lambda output: cut(output, 7, biased=True), part)
-
-    return _attention(make)
-
-
-def _rounds(bits: int, *, biased: bool) -> Plant:
-    def make() -> Any:
+def _cut(*, biased: bool) -> Plant:
+    def plant(run: Run, bits: float, since: int) -> None:
         from dataaudit.lab.rounding import cut, passed_on
 
-        return passed_on(lambda output: cut(output, bits, biased=biased))
+        if since == 0:
+            run.attention(passed_on(lambda output: cut(output, int(bits), biased=biased)))
 
-    return _attention(make)
-
-
-def _few_rows(run: Run, _since: int) -> None:
-    run.rows = 1
+    return plant
 
 
-def _moments(run: Run, _since: int) -> None:
+def _rate(*, grows: bool, routers: bool = False) -> Plant:
+    def plant(run: Run, factor: float, since: int) -> None:
+        if grows or since == 0:
+            for group in run.optimizer.param_groups[1 if routers else 0 :]:
+                group["lr"] *= factor
+
+    return plant
+
+
+def _spoilt(run: Run, over: float, since: int) -> None:
+    run.spoilt = min(1.0, (since + 1) / over)
+
+
+def _matrices(run: Run, factor: float, since: int) -> None:
+    if since == 0:
+        run.scale_weights(factor)
+
+
+def _rows(run: Run, rows: float, _since: int) -> None:
+    run.rows = int(rows)
+
+
+def _moments(run: Run, _strength: float, _since: int) -> None:
     for state in run.optimizer.state.values():
         for name in ("exp_avg", "exp_avg_sq"):
             state[name].copy_(state[name].bfloat16())
 
 
-def _spoilt(over: int) -> Plant:
-    def plant(run: Run, since: int) -> None:
-        run.spoilt = min(1.0, (since + 1) / over)
-
-    return plant
-
-
-def _wide(factor: float) -> Plant:
-    def plant(run: Run, since: int) -> None:
-        if since == 0:
-            run.scale_weights(factor)
-
-    return plant
-
-
-def _both(*plants: Plant) -> Plant:
-    def plant(run: Run, since: int) -> None:
-        for own in plants:
-            own(run, since)
-
-    return plant
-
-
-SCENARIOS: Final[tuple[Scenario, ...]] = (
-    Scenario(name="healthy_dense", family="healthy", model="dense", words="no fault", quick=True),
-    Scenario(name="healthy_experts", family="healthy", model="experts", words="no fault", quick=True),
-    Scenario(
-        name="attention_bits",
-        family="attention",
-        model="experts",
-        words="attention's backward pass reads an output whose bfloat16 bits are 64 units in the last place too high",
-        plant=_bits(64),
-        quick=True,
-    ),
-    Scenario(
-        name="rate_creep",
-        family="rate",
-        model="dense",
-        words="the learning rate of all weights grows by 1 % a step",
-        plant=_creep(1.01),
-        quick=True,
-    ),
-    Scenario(
-        name="router_creep",
-        family="router",
-        model="experts",
-        words="the learning rate of routers grows by 3 % a step",
-        plant=_creep(1.03, group=1),
-        quick=True,
-    ),
-    Scenario(
-        name="data_spoilt",
-        family="data",
-        model="dense",
-        words="tokens are replaced by random ones, a share that grows by 1 / 3000 a step",
-        plant=_spoilt(3_000),
-        quick=True,
-    ),
-    Scenario(
-        name="attention_bias",
-        family="attention",
-        model="dense",
-        words="rowsum(dO * O) of attention's backward pass is too small by 0.3 % of its absolute terms, and the output "
-        "that it reads is cut to bfloat16 towards minus infinity",
-        plant=_biased(0.003),
-    ),
-    Scenario(
-        name="sham_rounding",
-        family="sham",
-        model="dense",
-        words="attention's output is rounded to bfloat16 at random, right in the mean",
-        plant=_rounds(7, biased=False),
-    ),
-    Scenario(
-        name="sham_rate", family="sham", model="experts", words="the learning rate is 1.05 times as large", plant=_rate(1.05)
-    ),
-    Scenario(
-        name="combined",
-        family="combined",
-        model="experts",
-        words="attention as in attention_bias at 0.1 %, and a rate that grows by 0.5 % a step",
-        plant=_both(_biased(0.001), _creep(1.005)),
-    ),
-    Scenario(
-        name="rate_start",
-        family="rate",
-        model="dense",
-        words="the learning rate is 8 times as large from the first step on",
-        plant=_rate(8.0),
-        start=True,
-    ),
-    Scenario(
-        name="initialisation",
-        family="initialisation",
-        model="dense",
-        words="all matrices of the layers begin 4 times as large",
-        plant=_wide(4.0),
-        start=True,
-    ),
-    Scenario(
-        name="rate_jump", family="rate", model="dense", words="the learning rate is 8 times as large", plant=_rate(8.0)
-    ),
-    Scenario(
-        name="router_jump",
-        family="router",
-        model="experts",
-        words="the learning rate of routers is 30 times as large",
-        plant=_rate(30.0, group=1),
-    ),
-    Scenario(
-        name="attention_rounding",
-        family="attention",
-        model="dense",
-        words="attention's output is cut to 1 bit of mantissa, towards minus infinity",
-        plant=_rounds(1, biased=True),
-    ),
-    Scenario(name="few_rows", family="batch", model="dense", words="a batch has 1 row in place of 8", plant=_few_rows),
-    Scenario(
-        name="moments", family="precision", model="dense", words="Adam's moments are kept in bfloat16", plant=_moments
-    ),
+FAULTS: Final[Mapping[str, Plant]] = {
+    "stored_bits": _stored_bits,
+    "biased_sums": _biased_sums,
+    "output_cut": _cut(biased=True),
+    "output_rounded_at_random": _cut(biased=False),
+    "rate": _rate(grows=False),
+    "rate_grows": _rate(grows=True),
+    "router_rate": _rate(grows=False, routers=True),
+    "router_rate_grows": _rate(grows=True, routers=True),
+    "tokens_spoilt_over": _spoilt,
+    "matrices": _matrices,
+    "rows": _rows,
+    "moments_in_bfloat16": _moments,
+}
+SCENARIOS: Final = tuple(
+    Scenario(**own)
+    for own in load_yaml(resources.files("dataaudit.lab").joinpath("scenarios.yaml").read_text("utf-8"), where="")
 )
-"""In the order in which a seed runs them."""
 BY_NAME: Final = {item.name: item for item in SCENARIOS}
 
 

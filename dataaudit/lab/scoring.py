@@ -31,6 +31,8 @@ class Verdict:
     model: str
     seed: int
     onset: int
+    begin: int
+    """Step behind which alarms count."""
     steps: int
     diverged: int | None
     first: dict[str, int | None]
@@ -46,7 +48,7 @@ class Verdict:
 def judge(plan: Plan, scenario: Scenario, curves: Curves, facts: Mapping[str, Any]) -> Verdict:
     """Return the verdict on a run."""
     onset = int(facts["onset"])
-    begin = first_judged(onset)
+    begin = first_judged(onset, plan.steps)
     first: dict[str, int | None] = dict.fromkeys(SIGNALS)
     for signal, scores in plan.scores(curves, scenario.model, onset).items():
         beyond = np.flatnonzero(scores[begin // EVERY :] > plan.limit(signal, scenario.model, onset))
@@ -61,6 +63,7 @@ def judge(plan: Plan, scenario: Scenario, curves: Curves, facts: Mapping[str, An
         model=scenario.model,
         seed=int(facts["seed"]),
         onset=onset,
+        begin=begin,
         steps=int(facts["steps"]),
         diverged=facts["diverged"],
         first=first,
@@ -103,9 +106,8 @@ def false_alarms(verdicts: Sequence[Verdict], signals: Sequence[str]) -> dict[st
     """Return how often any of some signals was beyond its limit in healthy runs; a run counts up to its first alarm."""
     exposed, alarms, of = 0, 0, []
     for item in verdicts:
-        begin = first_judged(item.onset)
         first = item.caught(signals)
-        exposed += (first if first is not None else item.steps) - begin
+        exposed += (first if first is not None else item.steps) - item.begin
         alarms += first is not None
         if first is not None:
             of.append([item.scenario, item.seed, first, [name for name in signals if item.first.get(name) == first]])
@@ -150,15 +152,15 @@ def order(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """
     of_loss = [name for name in OUTSIDE if name.startswith("loss")]
     of_updates = ["delta_w_entropy.query", "delta_w_entropy.key"]
-    steps = [
-        (item.first["qk_first_order_entropy"], item.caught(of_updates), item.caught(of_loss)) for item in verdicts
-    ]
+    steps = [(item.first["qk_first_order_entropy"], item.caught(of_updates), item.caught(of_loss)) for item in verdicts]
     far = 1 << 30
     return {
         "runs": len(verdicts),
         "first_order_fired": sum(first is not None for first, _, _ in steps),
         "delta_w_fired": sum(updates is not None for _, updates, _ in steps),
-        "first_order_before_delta_w": sum(first is not None and first < (updates or far) for first, updates, _ in steps),
+        "first_order_before_delta_w": sum(
+            first is not None and first < (updates or far) for first, updates, _ in steps
+        ),
         "delta_w_before_loss": sum(updates is not None and updates < (loss or far) for _, updates, loss in steps),
         "all_in_order": sum(
             first is not None and updates is not None and first < updates < (loss or far)

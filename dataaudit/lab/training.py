@@ -14,6 +14,7 @@ from dataaudit.lab.monitors import Series
 from dataaudit.lab.text import VOCABULARY, Text
 from dataaudit.vitals import Mapping, Vitals, VitalsConfig
 
+
 class Run:
     """A run that another one can go on from.
 
