@@ -37,9 +37,10 @@ def lab() -> None:
 )
 @_OUT
 @_TEXT
-@click.option("--seeds", metavar="N", type=click.IntRange(4), default=8, show_default=True, help="Seeds of bands.")
+@click.option("--seeds", metavar="N", type=click.IntRange(4), default=7, show_default=True, help="Seeds of bands.")
+@click.option("--all", "every", is_flag=True, help="Pilot the faults that `lab run --quick` leaves out, too.")
 @JSON
-def pilot(out: Path, text: Path | None, seeds: int, *, as_json: bool) -> None:
+def pilot(out: Path, text: Path | None, seeds: int, *, every: bool, as_json: bool) -> None:
     """Train healthy runs and faults of pilot seeds, and write DIR/plan.json: commit it before anything is scored."""
     _require_torch("lab pilot")
     from dataaudit.base import text as t
@@ -47,7 +48,7 @@ def pilot(out: Path, text: Path | None, seeds: int, *, as_json: bool) -> None:
     from dataaudit.lab.text import Text
 
     first = BAND_SEEDS[0]
-    plan = write_plan(out, Text.load(text), note, band_seeds=tuple(range(first, first + seeds)))
+    plan = write_plan(out, Text.load(text), note, band_seeds=tuple(range(first, first + seeds)), every=every)
     facts = {"plan": plan.digest, "scenarios": plan.content["scenarios"]}
     lines = [f"{out / 'plan.json'}: {plan.digest}"]
     lines += [f"  {name}: {own['verdict']}" for name, own in facts["scenarios"].items() if "verdict" in own]

@@ -29,7 +29,7 @@ class Size:
     balance: float = 1e-2
 
 
-class Attention(nn.Module):
+class Attention(nn.Module):  # type: ignore[misc]
     """Causal attention; ``fault`` gets output, queries, keys and scale, and returns another output."""
 
     def __init__(self, size: Size) -> None:
@@ -45,10 +45,10 @@ class Attention(nn.Module):
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         if self.fault is not None:
             mixed = self.fault(mixed, q, k)
-        return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.out(mixed.transpose(1, 2).flatten(2))
 
 
-class Experts(nn.Module):
+class Experts(nn.Module):  # type: ignore[misc]
     """Experts in two tensors, top-k gates, and the auxiliary loss of Switch."""
 
     def __init__(self, size: Size) -> None:
@@ -70,7 +70,7 @@ class Experts(nn.Module):
         return (torch.matmul(inner, self.down) * gate).sum(0).view_as(x)
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]
     """A layer: attention, then a dense MLP or experts, each behind a norm."""
 
     def __init__(self, size: Size, *, sparse: bool) -> None:
@@ -83,10 +83,10 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the residual stream."""
         x = x + self.attention(self.norms[0](x))
-        return x + self.mlp(self.norms[1](x))  # type: ignore[no-any-return]
+        return x + self.mlp(self.norms[1](x))
 
 
-class Model(nn.Module):
+class Model(nn.Module):  # type: ignore[misc]
     """A language model of bytes."""
 
     def __init__(self, size: Size, *, sparse: bool) -> None:
@@ -102,8 +102,8 @@ class Model(nn.Module):
         x = self.embedding(tokens) + self.positions.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x))  # type: ignore[no-any-return]
+        return self.head(self.norm(x))
 
     def routers(self) -> list[Any]:
         """Return the weights of routers; none of a dense model."""
-        return [block.mlp.router.weight for block in self.blocks if isinstance(block.mlp, Experts)]  # type: ignore[union-attr]
+        return [block.mlp.router.weight for block in self.blocks if isinstance(block.mlp, Experts)]

@@ -19,6 +19,7 @@ from dataaudit.base.render.blocks import (
     Page,
     Point,
     Prose,
+    Row,
     Section,
     Table,
     Tone,
@@ -206,7 +207,7 @@ def _cell(own: Mapping[str, Any] | None) -> str:
 def _specificity(made: Mapping[str, Any]) -> Table:
     matrix = made["specificity"]
     scenarios = list(dict.fromkeys(name for own in matrix.values() for name in own))
-    rows = tuple(
+    rows: tuple[Row, ...] = tuple(
         (Name(scenario), *(f"{own[scenario][0]} ({own[scenario][1]}) of {own[scenario][2]}" for own in matrix.values()))
         for scenario in scenarios
     )
@@ -217,7 +218,7 @@ def _claims(made: Mapping[str, Any]) -> Block:
     claims = made["order_of_arxiv_2606_28116"]
     if not claims:
         return Prose(text="No fault of attention was run.")
-    rows = tuple(
+    rows: tuple[Row, ...] = tuple(
         (
             Name(name),
             *(f"{own[key]} of {own['runs']}" for key in ("first_order_fired", "delta_w_fired")),

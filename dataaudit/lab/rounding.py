@@ -36,7 +36,7 @@ def shifted(values: torch.Tensor, ulps: int) -> torch.Tensor:
     return (raw + ulps).view(torch.bfloat16).to(values.dtype)
 
 
-class _Stored(torch.autograd.Function):
+class _Stored(torch.autograd.Function):  # type: ignore[misc]
     """The output as it is; its backward pass reads what was stored of it."""
 
     @staticmethod
@@ -67,7 +67,7 @@ def read_back(store: Callable[[torch.Tensor], torch.Tensor], bias: float = 0.0) 
         logits = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
         hidden = torch.ones(logits.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         lse = logits.masked_fill(hidden, -torch.inf).logsumexp(-1)
-        return _Stored.apply(mixed, lse, store(mixed), bias)  # type: ignore[no-any-return,no-untyped-call]
+        return _Stored.apply(mixed, lse, store(mixed), bias)
 
     return fault
 

@@ -24,8 +24,10 @@ def run_path(folder: Path, name: str, seed: int) -> Path:
 def write_run(path: Path, curves: Curves, facts: dict[str, Any]) -> None:
     """Write a run whole: curves, and facts that JSON can hold."""
     stream = io.BytesIO()
-    points = {f"of_{name}": np.asarray(own, dtype=np.float64).reshape(-1, 2) for name, own in curves.points.items()}
-    np.savez_compressed(stream, loss=curves.loss, norm=curves.norm, facts=np.array(json.dumps(facts)), **points)
+    arrays: dict[str, Any] = {
+        f"of_{name}": np.asarray(own, dtype=np.float64).reshape(-1, 2) for name, own in curves.points.items()
+    }
+    np.savez_compressed(stream, loss=curves.loss, norm=curves.norm, facts=np.array(json.dumps(facts)), **arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, stream.getvalue())
 

@@ -27,7 +27,7 @@ class Text:
     """int64[length], 0 to 127."""
 
     @classmethod
-    def load(cls, path: str | None = None) -> Text:
+    def load(cls, path: Path | None = None) -> Text:
         """Read a file as text; without a path take ``pydoc_data.topics``, which every Python brings.
 
         Raises:
@@ -38,7 +38,7 @@ class Text:
             name, data = "pydoc_data.topics", "\n\n".join(topics[key] for key in sorted(topics)).encode()
         else:
             try:
-                name, data = Path(path).name, Path(path).read_bytes()
+                name, data = path.name, path.read_bytes()
             except OSError as error:
                 raise ConfigError(f"lab: the text {path} cannot be read: {error.strerror or error}") from None
         if len(data) < LEAST_BYTES:
