@@ -19,6 +19,8 @@ from dataaudit.lab.monitors import EVERY, MONITORS, on_grid
 
 SPAN = 128
 """Steps before an onset whose median is a run's own level."""
+FLOOR = 0.5
+"""Share of the median deviation of a band that it is wide at least: a few runs may be close to each other by chance."""
 SMOOTHED = 9
 """Points of the grid over which a band is averaged."""
 IN_A_ROW = 3
@@ -147,8 +149,8 @@ class Band:
         known = np.isfinite(stacked).all(axis=0)
         middle, spread = np.full((2, stacked.shape[1]), np.nan)
         middle[known], spread[known] = stacked[:, known].mean(axis=0), stacked[:, known].std(axis=0, ddof=1)
-        floor = 1e-3 * float(np.nanmean(np.abs(middle), dtype=np.float64)) + 1e-9 if known.any() else 1e-9
-        return cls(_smooth(middle), np.maximum(_smooth(spread), floor))
+        floor = FLOOR * float(np.median(spread[known])) if known.any() else 0.0
+        return cls(_smooth(middle), np.maximum(_smooth(spread), max(floor, 1e-9)))
 
     def score(self, values: Floats) -> Floats:
         """Return the least distance of three points in a row on the same side, in standard deviations."""
