@@ -30,7 +30,8 @@ REACHED_BY = {
         dataaudit/present/ docs/ mkdocs.yml
     """,
     "torch": """
-        dataaudit/training/ dataaudit/vitals/ dataaudit/live/ dataaudit/runlog/ dataaudit/base/async_copy.py examples/
+        dataaudit/training/ dataaudit/vitals/ dataaudit/live/ dataaudit/lab/ dataaudit/runlog/ examples/
+        dataaudit/base/async_copy.py
         pipelines/demo_train.py tests/gpu/ tests/attention_cases.py
     """,
     "tables": """

@@ -24,7 +24,12 @@ _PLAN = click.option("--plan", type=FOLDER, metavar="FILE", help="Plan of `lab p
         "dataaudit lab run --quick --out lab",
         "dataaudit lab ingest runs/7b --healthy 2000-9000 --fault 'router rate too high'",
         "dataaudit lab check alerts.yaml --receipts lab",
-        codes={0: "it is done"},
+        codes={
+            0: "it is done",
+            1: "an aim is missed, verdicts differ, or a receipt is lacking",
+            3: "there are too few seeds for an aim",
+            4: "a run log without a loss",
+        },
     ),
 )
 def lab() -> None:
