@@ -167,9 +167,9 @@ class Band:
 def _smooth(values: Floats) -> Floats:
     """Return means of neighbouring points, of those that have a number."""
     weights = np.isfinite(values).astype(np.float64)
-    kernel = np.ones(SMOOTHED)
-    total = np.convolve(np.where(weights > 0, values, 0.0), kernel, "same")
-    number = np.convolve(weights, kernel, "same")
+    kernel, own = np.ones(SMOOTHED), slice(SMOOTHED // 2, SMOOTHED // 2 + len(values))
+    total = np.convolve(np.where(weights > 0, values, 0.0), kernel)[own]
+    number = np.convolve(weights, kernel)[own]
     smooth: Floats = np.where(weights > 0, total / np.maximum(number, 1), np.nan)
     return smooth
 

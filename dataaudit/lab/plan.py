@@ -23,7 +23,6 @@ from dataaudit.lab.monitors import EVERY, MONITORS
 
 SHIPPED: Final = "plan.json"
 FORMAT = "dataaudit-lab-plan-1"
-_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ def _mode(onset: int) -> str:
 
 
 def _stored(values: Floats) -> list[float | None]:
-    return [round(value, _DIGITS) if np.isfinite(value) else None for value in values.tolist()]
+    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
 def _floats(stored: list[float | None]) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 from dataaudit import __version__
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.render import terminal
-from dataaudit.base.render.blocks import Block, Facts, Table, names, texts
+from dataaudit.base.render.blocks import Facts, Table, names, texts
 from dataaudit.base.render.line import Name
 from dataaudit.lab.detectors import BANDED, DETECTORS, OUTSIDE, SIGNALS, module_of
 from dataaudit.lab.monitors import BY_NAME
@@ -226,72 +226,41 @@ def load_receipts(path: Path) -> dict[str, Any]:
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what two files of receipts differ in: settings, verdicts by run, and caught faults by monitor."""
-    settings = {
-        name: [first.get(name), second.get(name)]
-        for name in ("plan", "seeds", "text", "versions", "machine")
-        if first.get(name) != second.get(name)
-    }
-    runs = [{(item["scenario"], item["seed"]): item for item in side["verdicts"]} for side in (first, second)]
+    """Return what two files of receipts differ in: settings, and by run the steps that differ."""
+    fields = ("plan", "seeds", "text", "versions", "machine")
+    runs = [{(item["scenario"], item["seed"]): _flat(item) for item in side["verdicts"]} for side in (first, second)]
     both = sorted(runs[0].keys() & runs[1].keys())
     changed = [
-        {"scenario": scenario, "seed": seed, "what": _changed(runs[0][scenario, seed], runs[1][scenario, seed])}
-        for scenario, seed in both
-        if runs[0][scenario, seed] != runs[1][scenario, seed]
+        {"scenario": key[0], "seed": key[1], "what": {name: [old, new.get(name)] for name, old in own.items()}}
+        for key in both
+        for new in [runs[1][key]]
+        if (own := {name: value for name, value in runs[0][key].items() if value != new.get(name)})
     ]
-    monitors = {}
-    for name in first["receipts"].keys() & second["receipts"].keys():
-        leads = [side["receipts"][name]["lead_time"] for side in (first, second)]
-        differ = {
-            scenario: [
-                [lead[scenario][key] for key in ("caught_before", "diverged", "lead_over_divergence")] for lead in leads
-            ]
-            for scenario in leads[0].keys() & leads[1].keys()
-            if leads[0][scenario] != leads[1][scenario]
-        }
-        if differ:
-            monitors[name] = dict(sorted(differ.items()))
     return {
         "same_verdicts": first["verdicts_digest"] == second["verdicts_digest"],
-        "settings": settings,
+        "settings": {name: [first[name], second[name]] for name in fields if first[name] != second[name]},
         "runs_in_both": len(both),
         "runs_in_one": len(runs[0].keys() ^ runs[1].keys()),
         "runs_that_differ": changed,
-        "monitors_that_differ": dict(sorted(monitors.items())),
     }
 
 
-def _changed(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    flat = [{**{key: item[key] for key in ("diverged", "steps")}, **item["first"]} for item in (first, second)]
-    return {name: [flat[0].get(name), flat[1].get(name)] for name in flat[0] if flat[0].get(name) != flat[1].get(name)}
+def _flat(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{name: verdict[name] for name in ("onset", "diverged", "steps")}, **verdict["first"]}
 
 
 def compared_text(made: Mapping[str, Any]) -> str:
     """Return what the terminal shows of a comparison."""
-    rows = [
+    rows = tuple(
         (
-            f"{item['scenario']}, seed {item['seed']}",
-            ", ".join(f"{name} {a} and {b}" for name, (a, b) in item["what"].items()),
+            Name(f"{item['scenario']}, seed {item['seed']}"),
+            Name(", ".join(f"{name} {old} and {new}" for name, (old, new) in item["what"].items()), 300),
         )
         for item in made["runs_that_differ"]
-    ]
-    monitors = [
-        (name, scenario, *(f"{own[0]} of {own[1]}, lead {own[2]['median'] if own[2] else '-'}" for own in pair))
-        for name, differ in made["monitors_that_differ"].items()
-        for scenario, pair in differ.items()
-    ]
+    )
     title = "The same verdicts" if made["same_verdicts"] else f"{len(rows)} of {made['runs_in_both']} runs differ"
-    settings = tuple((name, Name(f"{first} and {second}", 200)) for name, (first, second) in made["settings"].items())
-    blocks: list[Block] = [
-        Facts(
-            title="Runs",
-            pairs=(("in both", f"{made['runs_in_both']}"), ("in a single file", f"{made['runs_in_one']}")),
-        )
-    ]
-    blocks += [Facts(title="Settings that differ", pairs=settings)] if settings else []
-    runs = tuple((Name(run), Name(what, 300)) for run, what in rows)
-    blocks += [Table(title="Runs that differ", columns=(*names("run"), *texts("first and second file")), rows=runs)]
-    table = tuple((Name(name), Name(scenario), first, second) for name, scenario, first, second in monitors)
-    heads = (*names("signal", "fault"), *texts("first", "second"))
-    blocks += [Table(title="Caught before divergence", columns=heads, rows=table, noun="row")]
-    return terminal.render(title, blocks)
+    settings = tuple((name, Name(f"{old} and {new}", 200)) for name, (old, new) in made["settings"].items())
+    number = (("runs in both", f"{made['runs_in_both']}"), ("in a single file", f"{made['runs_in_one']}"))
+    columns = (*names("run"), *texts("steps of the first and the second file"))
+    table = Table(title="Runs that differ", columns=columns, rows=rows, noun="run")
+    return terminal.render(title, [Facts(title="Receipts", pairs=(*number, *settings)), table])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -117,9 +120,10 @@ def test_monitors_change_no_bit_of_a_run():
         run = Run(3, Text.load(), SIZE, sparse=False, delta=16)
         if not watched:
             run.vitals.close()
+            run.vitals = SimpleNamespace(step=nullcontext, close=bool)
         for _ in range(6):
             run.step()
-        losses.append(run.losses)
+        losses.append(run.losses + run.norms)
         run.vitals.close()
     assert losses[0] == losses[1]
 
