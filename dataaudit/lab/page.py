@@ -93,7 +93,9 @@ def write_page(made: Mapping[str, Any], plan: Plan, folder: Path, out: Path) -> 
         subline=_lead(made),
         findings=tuple(
             Point(
-                text=f"{name}: {own['caught_before']} of {own['diverged']} caught before divergence: {own['verdict']}"
+                text=f"{name}: {own['caught_before']} of {own['diverged']} caught before divergence: {own['verdict']}",
+                tone="good" if own["verdict"] == "met" else "warn",
+                section="aims",
             )
             for name, own in aims.items()
         ),

@@ -219,8 +219,11 @@ def load_receipts(path: Path) -> dict[str, Any]:
         raise ConfigError(f"lab: {file} cannot be read: {error}", "`dataaudit lab run` writes receipts.json.") from None
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ConfigError(f"lab: {file} is no file of receipts", "`dataaudit lab run` and `lab ingest` write them.")
-    stored = [Verdict(**item) for item in value["verdicts"]]
-    if verdicts_digest(stored) != value["verdicts_digest"]:
+    try:
+        intact = verdicts_digest([Verdict(**item) for item in value["verdicts"]]) == value["verdicts_digest"]
+    except (KeyError, TypeError):
+        intact = False
+    if not intact:
         raise ConfigError(f"lab: the verdicts of {file} are not those of its digest", "Make the receipts again.")
     return value
 
