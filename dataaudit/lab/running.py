@@ -13,7 +13,7 @@ from dataaudit.lab.model import Size
 from dataaudit.lab.pieces import Workshop
 from dataaudit.lab.plan import Plan
 from dataaudit.lab.receipts import FILE, MECHANISM, receipts
-from dataaudit.lab.scenarios import Scenario
+from dataaudit.lab.scenarios import BY_NAME, Scenario
 from dataaudit.lab.scoring import Verdict, judge
 from dataaudit.lab.store import read_run, run_path, write_run
 from dataaudit.lab.text import Text
@@ -68,15 +68,17 @@ def run_lab(
     )
     verdicts: list[Verdict] = []
     lifted: list[dict[str, Any]] = []
-    for at, seed in enumerate(seeds):
+    for seed in seeds:
         own = scenarios
         if stored_only:
             own = [item for item in scenarios if run_path(folder, item.name, seed).exists()]
         for scenario, curves, facts in shop.piece(folder, seed, own, report):
             verdicts.append(judge(plan, scenario, curves, facts))
-            alarm = verdicts[-1].caught(MECHANISM)
-            if at < LIFTED_SEEDS and not scenario.healthy and not scenario.start and alarm is not None:
-                lifted += _lifted(shop, plan, folder, seed, scenario, alarm, report, stored_only=stored_only)
+    for verdict in verdicts:
+        alarm = verdict.caught(MECHANISM)
+        if verdict.seed in seeds[:LIFTED_SEEDS] and verdict.onset and verdict.family != "healthy" and alarm is not None:
+            scenario = BY_NAME[verdict.scenario]
+            lifted += _lifted(shop, plan, folder, verdict.seed, scenario, alarm, report, stored_only=stored_only)
     if not verdicts:
         raise ConfigError(f"lab: {folder} holds no run of this plan", "Make some: dataaudit lab run --quick")
     made = receipts(
