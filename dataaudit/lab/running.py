@@ -75,9 +75,8 @@ def run_lab(
         for scenario, curves, facts in shop.piece(folder, seed, own, report):
             verdicts.append(judge(plan, scenario, curves, facts))
     for verdict in verdicts:
-        alarm = verdict.caught(MECHANISM)
-        if verdict.seed in seeds[:LIFTED_SEEDS] and verdict.onset and verdict.family != "healthy" and alarm is not None:
-            scenario = BY_NAME[verdict.scenario]
+        alarm, scenario = verdict.caught(MECHANISM), BY_NAME[verdict.scenario]
+        if verdict.seed in seeds[:LIFTED_SEEDS] and verdict.onset and not scenario.healthy and alarm is not None:
             lifted += _lifted(shop, plan, folder, verdict.seed, scenario, alarm, report, stored_only=stored_only)
     if not verdicts:
         raise ConfigError(f"lab: {folder} holds no run of this plan", "Make some: dataaudit lab run --quick")

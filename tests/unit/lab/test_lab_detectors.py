@@ -17,6 +17,22 @@ from dataaudit.lab.detectors import (
     over_average,
 )
 from dataaudit.lab.monitors import Series, on_grid
+from dataaudit.lab.plan import load_plan
+from dataaudit.lab.scenarios import SCENARIOS
+
+
+def test_the_shipped_plan_is_whole_and_has_every_scenario_at_its_strength():
+    plan = load_plan(None)
+    assert {name: own["words"] for name, own in plan.content["scenarios"].items()} == {
+        item.name: item.words for item in SCENARIOS
+    }
+    seeds = [set(own) for own in plan.content["seeds"].values()]
+    assert sum(map(len, seeds)) == len(set.union(*seeds))
+    for model in ("dense", "experts"):
+        for mode in ("later", "start"):
+            assert set(DETECTORS) <= plan.content["limits"][model][mode].keys()
+    assert "router_token_entropy" in plan.content["limits"]["experts"]["later"]
+    assert "router_token_entropy" not in plan.content["limits"]["dense"]["later"]
 
 
 def test_divergence_is_the_twentieth_step_half_a_nat_above_the_lowest_mean():
