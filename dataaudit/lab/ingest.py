@@ -71,6 +71,7 @@ def ingest(folder: Path, healthy: tuple[int, int], words: str, command: str) -> 
     facts = {"onset": onset, "seed": 0, "steps": steps, "diverged": diverged, "alarms": _alarms(log, begin)}
     verdict = judge(plan, scenario, curves, facts)
     made = receipts(plan, [verdict], [], command=command, device="as the run log has it", text=plan.content["text"])
+    made["first_step"] = begin
     for own in made["receipts"].values():
         own["healthy_baseline"] = f"steps {first} to {last} of the run itself: a line, and the deviations from it"
         own["injection"] = dict.fromkeys(own["injection"], f"not injected: what happened after step {last} of a run")

@@ -15,10 +15,8 @@ from dataaudit.base.render.blocks import (
     Curves,
     Facts,
     Figure,
-    KeyFigure,
     Page,
     Point,
-    Prose,
     Row,
     Section,
     Table,
@@ -26,8 +24,10 @@ from dataaudit.base.render.blocks import (
     names,
     numbers,
     texts,
+    words,
 )
 from dataaudit.base.render.line import Line, Name
+from dataaudit.base.text import plural
 from dataaudit.lab.detectors import BANDED, OUTSIDE, less_own
 from dataaudit.lab.monitors import EVERY
 from dataaudit.lab.plan import Plan
@@ -46,23 +46,18 @@ def terminal_text(made: Mapping[str, Any]) -> str:
 
 def sections_of(made: Mapping[str, Any]) -> list[Section]:
     """Return the sections that terminal and page share."""
-    return [
+    lead = "Runs that a signal caught before they diverged, and its median lead over divergence in steps."
+    fired = "Runs in which a module's signals fired before divergence, and in parentheses as the first."
+    sections = [
         Section(id="aims", title="Aims", lead=_lead(made), blocks=(_aims(made), _false_alarms(made))),
-        Section(
-            id="faults",
-            title="Monitors by fault",
-            lead="Runs that a signal caught before they diverged, and its median lead over divergence in steps.",
-            blocks=(_scenarios(made), *_by_fault(made)),
-        ),
-        Section(
-            id="specificity",
-            title="Specificity",
-            lead="Share of runs in which a module's signals fired before divergence; in how many of them as the first.",
-            blocks=(_specificity(made),),
-        ),
-        Section(id="claims", title="Claims of arXiv 2606.28116", blocks=(_claims(made),)),
-        Section(id="about", title="How it was made", blocks=(_about(made),)),
+        Section(id="faults", title="Monitors by fault", lead=lead, blocks=(_scenarios(made), *_by_fault(made))),
+        Section(id="specificity", title="Specificity", lead=fired, blocks=(_specificity(made),)),
     ]
+    if len(made["verdicts"]) == 1:
+        sections.insert(1, Section(id="alarms", title="First alarms", blocks=(_first_alarms(made),)))
+    if made["order_of_arxiv_2606_28116"]:
+        sections.append(Section(id="claims", title="Claims of arXiv 2606.28116", blocks=(_claims(made),)))
+    return [*sections, Section(id="about", title="How it was made", blocks=(_about(made),))]
 
 
 def write_page(made: Mapping[str, Any], plan: Plan, folder: Path, out: Path) -> None:
@@ -101,14 +96,7 @@ def write_page(made: Mapping[str, Any], plan: Plan, folder: Path, out: Path) -> 
         ),
         others=(),
         findings_left_out=0,
-        figures=tuple(
-            KeyFigure(
-                label=f"{name} faults caught",
-                value=f"{own['caught_before']} of {own['diverged']}",
-                detail=f"lower bound {own['low']:.0%}",
-            )
-            for name, own in aims.items()
-        ),
+        figures=(),
         sections=(*sections[:2], *pictures, *sections[2:]),
     )
     write_file(out, render(page).encode())
@@ -117,7 +105,8 @@ def write_page(made: Mapping[str, Any], plan: Plan, folder: Path, out: Path) -> 
 def _lead(made: Mapping[str, Any]) -> str:
     rate = made["false_alarms"]["monitors"]
     return (
-        f"{len(made['seeds'])} seeds, {made['runs']} runs. All monitors together: {rate['alarms']} false alarms in "
+        f"{plural(len(made['seeds']), 'seed')}, {plural(made['runs'], 'run')}. All monitors together: "
+        f"{plural(rate['alarms'], 'false alarm')} in "
         f"{rate['healthy_steps']:,} healthy steps (aim: {rate['aim_per_10000_steps']:g} in 10,000)."
     )
 
@@ -135,6 +124,17 @@ def _aims(made: Mapping[str, Any]) -> Table:
     )
     heads = (*names("fault"), *numbers("caught before divergence", "lower bound", "aim"), *texts("verdict"))
     return Table(title="Faults that any monitor catches", columns=heads, rows=rows, noun="family", whole=True)
+
+
+def _first_alarms(made: Mapping[str, Any]) -> Table:
+    """Return when each signal of a single run was first beyond its limit, in steps of that run's own log."""
+    verdict, offset = made["verdicts"][0], made.get("first_step", 1) - 1
+    known = sorted((step + offset, signal) for signal, step in verdict["first"].items() if step is not None)
+    rows = tuple((Name(signal), made["receipts"][signal]["module"], f"{step:,}") for step, signal in known)
+    ended = f"diverged at step {verdict['diverged'] + offset:,}" if verdict["diverged"] else "did not diverge"
+    note = f"The run {ended}; steps up to {verdict['onset'] + offset:,} are the healthy span."
+    columns = (*names("signal"), *words("module"), *numbers("step"))
+    return Table(title="Signals", columns=columns, rows=rows, whole=True, note=note, empty="No signal left its limits.")
 
 
 def _false_alarms(made: Mapping[str, Any]) -> Table:
@@ -218,8 +218,6 @@ def _specificity(made: Mapping[str, Any]) -> Table:
 
 def _claims(made: Mapping[str, Any]) -> Block:
     claims = made["order_of_arxiv_2606_28116"]
-    if not claims:
-        return Prose(text="No fault of attention was run.")
     rows: tuple[Row, ...] = tuple(
         (
             Name(name),
@@ -282,19 +280,17 @@ def _pictures(made: Mapping[str, Any], plan: Plan, folder: Path, name: str) -> t
             if middle is not None
         )
         first = own["first"].get(signal)
-        words = [f"fault from step {onset + 1}"]
-        words += [f"first alarm at step {first}"] if first else ["no alarm"]
-        words += [f"diverged at step {own['diverged']}"] if own["diverged"] else ["did not diverge"]
-        shown = ((float(onset + 1), float(own["diverged"] or own["steps"]), ", ".join(words)),)
+        said = [f"fault from step {onset + 1}"]
+        said += [f"first alarm at step {first}"] if first else ["no alarm"]
+        said += [f"diverged at step {own['diverged']}"] if own["diverged"] else ["did not diverge"]
+        shown = ((float(onset + 1), float(own["diverged"] or own["steps"]), ", ".join(said)),)
         series = ((Name(signal), tuple(map(float, steps)), tuple(values[np.isfinite(values)].tolist())),)
         title = "Loss, mean of 16 steps" if signal in BANDED else signal
         rows = tuple((str(step), f"{value:.4g}") for step, value in list(zip(steps, series[0][2], strict=True))[::16])
         table = Table(title=title, columns=numbers("step", "value"), rows=rows, folded=True)
         chart = Curves(series=series, unit=_unit(signal, onset), band=band, spans=shown)
         figures.append(
-            Figure(
-                id=f"{name}-{signal}".replace(".", "-"), title=title, chart=chart, table=table, says="; ".join(words)
-            )
+            Figure(id=f"{name}-{signal}".replace(".", "-"), title=title, chart=chart, table=table, says="; ".join(said))
         )
     return seed, tuple(figures)
 
