@@ -30,7 +30,7 @@ REACHED_BY = {
         dataaudit/present/ docs/ mkdocs.yml
     """,
     "torch": """
-        dataaudit/training/ dataaudit/vitals/ dataaudit/live/ dataaudit/probes/ dataaudit/runlog/
+        dataaudit/training/ dataaudit/vitals/ dataaudit/live/ dataaudit/probes/ dataaudit/lab/ dataaudit/runlog/
         dataaudit/base/async_copy.py examples/
         pipelines/demo_train.py tests/gpu/ tests/attention_cases.py
     """,

@@ -8,6 +8,7 @@ from dataaudit import __version__
 from dataaudit.cli.building import build, sign
 from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
+from dataaudit.cli.lab import lab
 from dataaudit.cli.live import alerts, checkpoints, triage_log, watch
 from dataaudit.cli.probing import probe
 from dataaudit.cli.quarantining import quarantine
@@ -61,6 +62,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     watch,
     alerts,
     checkpoints,
+    lab,
     tokenize,
     map_,
     doctor,

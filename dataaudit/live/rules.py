@@ -23,6 +23,7 @@ from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, read_named
 
 DEFAULTS = "defaults.yaml"
 _REFERENCE = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"
+SOURCE_PATTERN = r"^(own|definition|literature|receipt( [0-9a-f]{8,64})?)$"
 _OF_ENVIRONMENT: dict[str, Any] = {"anyOf": [{"type": "string", "pattern": _REFERENCE}, {"type": "null"}]}
 CONDITIONS: Final = ("threshold", "ratio", "change", "absent", "not_finite", "count")
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=60)]
@@ -155,6 +156,11 @@ class Rule(_Model):
     actions: Texts = Field(
         default=(), description="What the run does by itself, in order; only what the loop handed over to `Actions`."
     )
+    source: Annotated[str, Field(pattern=SOURCE_PATTERN, max_length=80)] = Field(
+        default="own",
+        description="Where the limit comes from: `own`, `definition` (what the metric means), `literature`, or "
+        "`receipt DIGEST` of `dataaudit lab`, which `dataaudit lab check` then demands.",
+    )
     group: Name | None = Field(default=None, description="Alerts of a group are one incident; the name by default.")
     cool_down: Steps = Field(default=1_000, description="Steps within which a further alert joins the incident.")
     silence: Silence | None = None
@@ -243,6 +249,10 @@ class AlertsFile(_Model):
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     deliver: tuple[Destination, ...] = ()
     evidence: Evidence = Evidence()
+    require_receipts: bool = Field(
+        default=False,
+        description="Whether `dataaudit lab check` demands a receipt of every metric that a rule relies on.",
+    )
 
     @model_validator(mode="after")
     def _unique(self) -> Self:

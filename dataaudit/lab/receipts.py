@@ -1,0 +1,269 @@
+"""Receipts: what was shown of each monitor, by which faults and runs; written as JSON, compared, looked up."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from dataaudit import __version__
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.render import terminal
+from dataaudit.base.render.blocks import Facts, Table, names, texts
+from dataaudit.base.render.line import Name
+from dataaudit.lab.detectors import BANDED, DETECTORS, OUTSIDE, SIGNALS, module_of
+from dataaudit.lab.monitors import BY_NAME
+from dataaudit.lab.plan import Plan
+from dataaudit.lab.scoring import AIM, Verdict, false_alarms, order, outcome, specificity, verdicts_digest
+
+FORMAT: Final = "dataaudit-receipts-1"
+FILE: Final = "receipts.json"
+FIELDS: Final = (
+    "module",
+    "signal",
+    "fault_model",
+    "injection",
+    "lead_time",
+    "healthy_baseline",
+    "threshold",
+    "recovery",
+    "limits",
+)
+"""What a receipt has to hold, each not empty."""
+LIMITS: Final = (
+    "Two layers, 64 wide, bytes of one text: sizes, optimizers and data of other runs were not tried.",
+    "Strengths were chosen so that runs diverge within hundreds of steps; a weaker fault may take thousands.",
+    "Limits hold for this size, text and number of signals: calibrate your own on healthy runs of yours.",
+)
+MECHANISM: Final = tuple(name for name in SIGNALS if name in BY_NAME)
+
+
+def receipts(
+    plan: Plan,
+    verdicts: Sequence[Verdict],
+    lifted: Sequence[Mapping[str, Any]],
+    *,
+    command: str,
+    device: str,
+    text: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the file of receipts of scored runs.
+
+    Args:
+        plan: That the runs were made by.
+        verdicts: On all runs.
+        lifted: What happened where a fault was withdrawn at its first alarm, by run.
+        command: That makes the same receipts again.
+        device: That runs were made on.
+        text: Its name and digest.
+    """
+    healthy = [item for item in verdicts if item.family in {"healthy", "sham"}]
+    faults = {name: own for name, own in _by(verdicts, "scenario").items() if own[0] not in healthy}
+    families = {name: own for name, own in _by(verdicts, "family").items() if own[0] not in healthy}
+    seeds = sorted({item.seed for item in verdicts})
+    return {
+        "format": FORMAT,
+        "plan": plan.digest,
+        "command": command,
+        "seeds": seeds,
+        "bands_from_seeds": plan.content["seeds"]["band"],
+        "text": dict(text),
+        "text_is_the_plans": text["digest"] == plan.content["text"]["digest"],
+        "versions": {
+            "dataaudit": __version__,
+            "torch": _version("torch"),
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "machine": {"machine": platform.machine(), "system": platform.system(), "cpu": _cpu(), "device": device},
+        "runs": len(verdicts),
+        "verdicts_digest": verdicts_digest(verdicts),
+        "aims": {name: _aim(families[name], share) for name, share in AIM.items() if name in families},
+        "families": {name: outcome(own, MECHANISM) for name, own in families.items()},
+        "scenarios": {
+            name: {"words": plan.content["scenarios"][name]["words"], "model": own[0].model, "family": own[0].family}
+            | {"pilot": plan.content["scenarios"][name].get("verdict", "")}
+            | {"any_monitor": outcome(own, MECHANISM), "any_loss_or_gradient": outcome(own, OUTSIDE)}
+            for name, own in faults.items()
+        },
+        "false_alarms": {
+            "monitors": false_alarms(healthy, MECHANISM),
+            "loss_and_gradient": false_alarms(healthy, OUTSIDE),
+            "vitals_own_rules": _own_alarms(healthy),
+        },
+        "specificity": specificity(verdicts),
+        "order_of_arxiv_2606_28116": {name: order(own) for name, own in faults.items() if own[0].family == "attention"},
+        "receipts": {name: _receipt(plan, name, healthy, faults, lifted) for name in SIGNALS},
+        "verdicts": [asdict(item) for item in verdicts],
+    }
+
+
+def _receipt(
+    plan: Plan,
+    signal: str,
+    healthy: Sequence[Verdict],
+    faults: Mapping[str, Sequence[Verdict]],
+    lifted: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the receipt of a signal: the nine fields, and its false alarms."""
+    monitor = BY_NAME.get(signal)
+    stored = plan.content["limits"]
+    threshold = {
+        f"{model}, fault {'later' if mode == 'later' else 'from the start'}": round(own[signal], 4)
+        for model, modes in stored.items()
+        for mode, own in modes.items()
+        if signal in own
+    }
+    models = {name.split(",")[0] for name in threshold}
+    own = {name: outcome(runs, [signal]) for name, runs in faults.items() if runs[0].model in models}
+    seeds = plan.content["seeds"]["band"]
+    return {
+        "module": module_of(signal),
+        "signal": {"metric": monitor.metric, "stat": monitor.stat, "over": monitor.over, "log": monitor.logarithm}
+        if monitor
+        else {"detector": signal},
+        "fault_model": {name: plan.content["scenarios"][name]["words"] for name in own},
+        "injection": {
+            name: f"{faults[name][0].model} model, from step {faults[name][0].onset + 1} on, seeds "
+            f"{min(item.seed for item in faults[name])} to {max(item.seed for item in faults[name])}"
+            for name in own
+        },
+        "lead_time": own,
+        "healthy_baseline": f"{len(seeds)} healthy runs of each model, seeds {seeds[0]} to {seeds[-1]}, none scored",
+        "threshold": threshold
+        or "it has no series in the models that were tried: no layer of them has what it measures",
+        "threshold_unit": "standard deviations of healthy runs at the step, three points in a row"
+        if monitor or signal in BANDED
+        else DETECTORS[signal][0] + ", in the unit of the detector",
+        "recovery": [
+            {key: row[key] for key in ("scenario", "seed", "lifted", "diverged")}
+            | {"last_score": row["scores"].get(signal)}
+            for row in lifted
+            if row["scenario"] in own
+        ]
+        or "not tried",
+        "limits": list(LIMITS),
+        "false_alarms": false_alarms(healthy, [signal]),
+    }
+
+
+def _by(verdicts: Sequence[Verdict], field: str) -> dict[str, list[Verdict]]:
+    made: dict[str, list[Verdict]] = {}
+    for item in verdicts:
+        made.setdefault(getattr(item, field), []).append(item)
+    return made
+
+
+def _aim(verdicts: Sequence[Verdict], share: float) -> dict[str, Any]:
+    own = outcome(verdicts, MECHANISM)
+    reached = own["share_low_high"][0] >= share if own["diverged"] else None
+    return {
+        "aim": share,
+        "caught_before": own["caught_before"],
+        "diverged": own["diverged"],
+        "low": own["share_low_high"][0],
+        "verdict": "not evaluated: no run diverged"
+        if reached is None
+        else "met"
+        if reached
+        else "missed"
+        if own["caught_before"] < share * own["diverged"]
+        else "share met, its lower bound not: more seeds are needed",
+    }
+
+
+def _own_alarms(healthy: Sequence[Verdict]) -> dict[str, Any]:
+    """Return false alarms of vitals by their own rules, without bands."""
+    by_metric: dict[str, int] = {}
+    for item in healthy:
+        for metric in item.vitals:
+            by_metric[metric] = by_metric.get(metric, 0) + 1
+    return {
+        "healthy_runs": len(healthy),
+        "runs_with_an_alarm": sum(bool(item.vitals) for item in healthy),
+        "runs_by_metric": dict(sorted(by_metric.items())),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+
+
+def load_receipts(path: Path) -> dict[str, Any]:
+    """Read a file of receipts, or that of a folder.
+
+    Raises:
+        ConfigError: It is none, or its verdicts were changed.
+    """
+    file = path / FILE if path.is_dir() else path
+    try:
+        value = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"lab: {file} cannot be read: {error}", "`dataaudit lab run` writes receipts.json.") from None
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise ConfigError(f"lab: {file} is no file of receipts", "`dataaudit lab run` and `lab ingest` write them.")
+    try:
+        intact = verdicts_digest([Verdict(**item) for item in value["verdicts"]]) == value["verdicts_digest"]
+    except (KeyError, TypeError):
+        intact = False
+    if not intact:
+        raise ConfigError(f"lab: the verdicts of {file} are not those of its digest", "Make the receipts again.")
+    return value
+
+
+def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what two files of receipts differ in: settings, and by run the steps that differ."""
+    fields = ("plan", "seeds", "text", "versions", "machine")
+    runs = [{(item["scenario"], item["seed"]): _flat(item) for item in side["verdicts"]} for side in (first, second)]
+    both = sorted(runs[0].keys() & runs[1].keys())
+    changed = [
+        {"scenario": key[0], "seed": key[1], "what": {name: [old, new.get(name)] for name, old in own.items()}}
+        for key in both
+        for new in [runs[1][key]]
+        if (own := {name: value for name, value in runs[0][key].items() if value != new.get(name)})
+    ]
+    return {
+        "same_verdicts": first["verdicts_digest"] == second["verdicts_digest"],
+        "settings": {name: [first[name], second[name]] for name in fields if first[name] != second[name]},
+        "runs_in_both": len(both),
+        "runs_in_one": len(runs[0].keys() ^ runs[1].keys()),
+        "runs_that_differ": changed,
+    }
+
+
+def _flat(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{name: verdict[name] for name in ("onset", "diverged", "steps")}, **verdict["first"]}
+
+
+def compared_text(made: Mapping[str, Any]) -> str:
+    """Return what the terminal shows of a comparison."""
+    rows = tuple(
+        (
+            Name(f"{item['scenario']}, seed {item['seed']}"),
+            Name(", ".join(f"{name} {old} and {new}" for name, (old, new) in item["what"].items()), 300),
+        )
+        for item in made["runs_that_differ"]
+    )
+    title = "The same verdicts" if made["same_verdicts"] else f"{len(rows)} of {made['runs_in_both']} runs differ"
+    settings = tuple((name, Name(f"{old} and {new}", 200)) for name, (old, new) in made["settings"].items())
+    number = (("runs in both", f"{made['runs_in_both']}"), ("in a single file", f"{made['runs_in_one']}"))
+    columns = (*names("run"), *texts("steps of the first and the second file"))
+    table = Table(title="Runs that differ", columns=columns, rows=rows, noun="run")
+    return terminal.render(title, [Facts(title="Receipts", pairs=(*number, *settings)), table])
