@@ -37,6 +37,7 @@ sys.path.insert(0, str(ROOT / "pipelines"))
 import demo_train  # noqa: E402
 
 from dataaudit.live import Checkpoints, Heartbeat, Heartbeats, load_state, save_state  # noqa: E402
+from dataaudit.runlog.reader import load_run  # noqa: E402
 from dataaudit.training import (  # noqa: E402
     Documents,
     PackedDocuments,
@@ -313,7 +314,7 @@ def watching(run: Path, rules: Path, log: Path, shown: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            watch.send_signal(signal.SIGINT)
+            watch.terminate()
             watch.wait(60)
 
 
@@ -400,6 +401,15 @@ def staged(out: Path, names: list[str], seed: int) -> None:
     table(run, moments(seed, names), hook)
 
 
+def took(run: Path, own: dict[str, Any]) -> str:
+    """Return seconds from the step that an incident was opened by to its evidence; empty where that step is lost."""
+    steps = load_run(run).table("steps").to_pylist()
+    times = [each["time"] for each in steps if each["step"] == own["alerts"][0]["step"]]
+    opened = (run / "alerts" / own["id"] / "runbook.md").stat().st_mtime
+    since = [opened - time for time in times if time <= opened]
+    return f"{min(since):.1f}" if since else ""
+
+
 def in_words(own: dict[str, Any]) -> str:
     """Return a line of an incident."""
     return f"{own['id']} severity {own['severity']}: {own['rules'][0]['name']}, {own['alerts'][0].get('seen')}"
@@ -408,7 +418,7 @@ def in_words(own: dict[str, Any]) -> str:
 def table(run: Path, faults: dict[str, int], hook: Webhook) -> None:
     """Print a row a fault, and what came beside."""
     left = {each["id"]: each for each in incidents(run)}
-    head("fault", "step", "incident", "severity", "steps after", "seconds to disk", "evidence", "messages")
+    head("fault", "step", "incident", "severity", "steps after", "seconds", "files", "messages")
     for name, at in faults.items():
         fault = FAULTS[name]
         of = [
@@ -425,7 +435,16 @@ def table(run: Path, faults: dict[str, int], hook: Webhook) -> None:
             sent = [moment for moment, body in hook.messages if body["incident"] == own["id"]]
             files = len(list((run / "alerts" / own["id"]).iterdir()))
             right = "" if own["severity"] == fault.severity else f", not {fault.severity}"
-            row(name, at, own["id"], f"{own['severity']}{right}", own["first_step"] - at, "", files, len(sent))
+            row(
+                name,
+                at,
+                own["id"],
+                f"{own['severity']}{right}",
+                own["first_step"] - at,
+                took(run, own),
+                files,
+                len(sent),
+            )
     print()
     for own in left.values():
         print(
