@@ -90,13 +90,24 @@ class PrepareRollback(Action):
 
 
 class ProposeCanary(Action):
-    """Writes which short run should be made from the last good checkpoint before anything is changed."""
+    """Writes which short run should be made from the last good checkpoint before anything is changed.
+
+    Args:
+        checkpoints: As of :class:`PrepareRollback`.
+        steps: Of the short run.
+        command: That starts it, with ``{path}``, ``{step}`` and ``{steps}`` in it.
+    """
 
     def __init__(
-        self, checkpoints: CheckpointStore, steps: int = 200, name: str = "propose_canary", **more: Any
+        self,
+        checkpoints: CheckpointStore,
+        steps: int = 200,
+        command: str = "",
+        name: str = "propose_canary",
+        **more: Any,
     ) -> None:
         super().__init__(name, **more)
-        self._checkpoints, self._steps = checkpoints, steps
+        self._checkpoints, self._steps, self._command = checkpoints, steps, command
 
     def perform(self, due: Due, actions: Actions) -> str:
         """Write it."""
@@ -105,7 +116,7 @@ class ProposeCanary(Action):
             raise Refused("there is no checkpoint")
         target = checkpoint_of(chosen)
         shards = sorted({own["shard_name"] for own in _batches(due.asked) if own["shard_name"]})
-        command = f"dataaudit canary {actions.folder} --checkpoint {target['path']} --steps {self._steps}"
+        command = self._command.format(**target, steps=self._steps) if self._command else None
         facts = {"checkpoint": target, "steps": self._steps, "shards": shards, "command": command}
         path = _write(actions, "canary", due.asked, facts)
         return f"{self._steps:,} steps from the checkpoint of step {target['step']:,}: {path}"

@@ -309,7 +309,11 @@ def test_a_stop_may_raise(tmp_path):
 def test_proposals_are_files(tmp_path):
     """To the newest good checkpoint before what the rule saw; without any the record says so."""
     checkpoints = Checkpoints([Kept(10), Kept(30)])
-    actions = Actions(tmp_path, PrepareRollback(checkpoints, "train --from {path}"), ProposeCanary(checkpoints, 300))
+    actions = Actions(
+        tmp_path,
+        PrepareRollback(checkpoints, "train --from {path}"),
+        ProposeCanary(checkpoints, 300, "train --from {path} --steps {steps}"),
+    )
     loop = Loop(tmp_path, [{**HIGH, "actions": ["prepare_rollback", "propose_canary"]}], actions)
     for step in range(1, 26):
         loop.end_step(loss=9.0 if step == 25 else 3.0)
@@ -321,7 +325,7 @@ def test_proposals_are_files(tmp_path):
     assert not back["notes"]
     compile("\n".join(back["lines"]), "lines", "exec")
     canary = json.loads((tmp_path / "actions/canary-step00000025.json").read_text())
-    assert canary["command"].startswith("dataaudit canary ")
+    assert canary["command"] == f"train --from {canary['checkpoint']['path']} --steps 300"
     assert "--steps 300" in canary["command"]
     checkpoints.kept = [Kept(40, good=False)]
     actions.do("prepare_rollback")

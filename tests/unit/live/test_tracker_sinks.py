@@ -152,7 +152,7 @@ def test_a_tracker_that_fails_costs_what_it_was_given_and_its_error_shows_no_tex
             sink.add_values(whole(step, loss=1.0, norm=2.0))
         sink.add_event(1, "flagged", {})
     assert (sink.lost, sink.written) == ({"values": 4}, {"events": 1})
-    assert sink.failure.startswith("OSError at test_sinks.py:")
+    assert sink.failure.startswith("OSError at test_tracker_sinks.py:")
     assert "training goes on" in caplog.text
     assert "4 values" in caplog.text
     assert "the text of the error" not in caplog.text
