@@ -78,13 +78,13 @@ FAULTS = {
     "slow loader, dead webhook": Fault((700, 850), 110, "throughput", 2, 110),
     "NaN": Fault((1_000, 1_100), 1, "numerics", 0, 1),
     "overflow storm": Fault((1_250, 1_350), 140, "overflow", 0, 140),
-    "disk full": Fault((1_600, 1_700), 80, "monitoring", 2, 400),
-    "logit runaway": Fault((1_900, 2_000), 60, "attention", 1, 60),
-    "clock jump": Fault((2_100, 2_200), 100, "", 3, 0),
-    "cut checkpoint": Fault((2_250, 2_390), 1, "checkpoints", 0, 700),
-    "mixture drift": Fault((2_650, 2_750), 250, "data", 2, 250),
-    "kill": Fault((3_050, 3_100), 1, "monitoring", 0, 0),
-    "out of memory": Fault((3_250, 3_300), 1, "run_failed", 0, 1),
+    "disk full": Fault((1_600, 1_700), 600, "monitoring", 2, 1_000),
+    "logit runaway": Fault((2_400, 2_500), 60, "attention", 1, 60),
+    "clock jump": Fault((2_600, 2_700), 100, "", 3, 0),
+    "cut checkpoint": Fault((2_750, 2_790), 1, "checkpoints", 0, 700),
+    "mixture drift": Fault((3_050, 3_150), 250, "data", 2, 250),
+    "kill": Fault((3_550, 3_600), 1, "monitoring", 0, 0),
+    "out of memory": Fault((3_750, 3_800), 1, "run_failed", 0, 1),
 }
 
 
