@@ -609,7 +609,7 @@ def test_a_monitor_takes_what_vitals_see_and_a_resumed_run_replaces_it(rows, cor
 
 
 def test_every_module_of_the_loop_and_of_vitals_imports_beside_a_few_packages():
-    """But for those that are named after a library, and the kernel that is Triton's."""
+    """But for those that are named after a library, the server of pages, and the kernel that is Triton's."""
     code = f"""
 import importlib, pkgutil, sys
 sys.path[:0] = {sys.path!r}
@@ -629,6 +629,7 @@ for package in (dataaudit.training, dataaudit.vitals):
         "dataaudit.training.loaders.olmo_core olmo_core",
         "dataaudit.training.loaders.torchtitan torchtitan",
         "dataaudit.training.loaders.trainer transformers",
+        "dataaudit.training.pages.serving bokeh",
         "dataaudit.vitals.attention_triton triton",
     ], done.stderr
 
