@@ -18,9 +18,13 @@ from pathlib import Path
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
 
-PAGES = ("reference/*.md", "concepts/*.md", "howto/*.md", "training.md", "vitals.md", "glossary.md")
+PAGES = (
+    *(f"{folder}/*.md" for folder in ("reference", "concepts", "howto", "live", "probes")),
+    *("training.md", "vitals.md", "mechanism.md", "lab.md", "glossary.md"),
+)
 """Pages that the wheel has."""
 _PACKAGE = Path(__file__).parent
+_LIVE = _PACKAGE / "live"
 _CODE = re.compile(r"`([^`\n]+)`")
 _ONLY_CODE = re.compile(r"(?:\*\*)?`[^`]+`(?:\*\*)?(?:(?:, | or | / )`[^`]+`)*")
 _HEADING = re.compile(r"(#{1,4}) (.+)")
@@ -73,10 +77,10 @@ def names() -> tuple[dict[str, list[Section]], dict[str, list[Section]]]:
     known: dict[str, list[Section]] = {}
     mentioned: dict[str, list[Section]] = {}
     folder = docs_folder()
-    paths = [path for pattern in PAGES for path in sorted(folder.glob(pattern))]
-    stems = {path.stem for path in paths}
-    for path in paths:
-        page = path.relative_to(folder).as_posix()
+    pages = {path.relative_to(folder).as_posix(): path for own in PAGES for path in sorted(folder.glob(own))}
+    pages |= {f"runbooks/{path.name}": path for path in sorted((_LIVE / "runbooks").glob("*.md"))}
+    stems = {path.stem for path in pages.values()}
+    for page, path in pages.items():
         text = _linked(_COMMENT.sub("", path.read_text(encoding="utf-8")), path.stem, stems)
         for keys, section in _sections(page, text):
             for key in keys:
@@ -85,6 +89,11 @@ def names() -> tuple[dict[str, list[Section]], dict[str, list[Section]]]:
                     own.append(section)
             for code in () if section.text.startswith("#") else dict.fromkeys(_CODE.findall(section.text)):
                 mentioned.setdefault(_plain(code.partition(": ")[0]), []).append(section)
+    for rule, runbook in re.findall(
+        r"- name: (\w+)\n(?:    (?!runbook).*\n)*(?:    runbook: (\w+)\n)?",
+        (_LIVE / "defaults.yaml").read_text("utf-8"),
+    ):
+        known.setdefault(rule, known.get(runbook, []))
     return known, mentioned
 
 

@@ -17,11 +17,14 @@ from dataaudit.cli import main
 from dataaudit.decide.diff import compare, difference
 from dataaudit.decide.gate.number_texts import REASONS
 from dataaudit.decide.gate.policy import Policy, Rule, Waiver
+from dataaudit.live.checklist import WANTED
+from dataaudit.live.rules import load_alerts
 from dataaudit.metrics import shown as meanings
 from dataaudit.metrics.registry import METRICS
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.training.attribution import findings, run_findings
 from dataaudit.training.pages import foreign_log
+from dataaudit.vitals.metrics import METRICS as VITALS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -49,6 +52,9 @@ KNOWN = {
         for field in ("reason", "outcome")
         for one in get_args(findings.EventTestFound.model_fields[field].annotation)
     ],
+    "rules of a live run": [rule.name for rule in load_alerts(None).rules],
+    "vitals": [*VITALS],
+    "musts of a run": sorted(name.rpartition(".")[2] for name in WANTED),
     "logs": [*get_args(foreign_log.Flagging.model_fields["kind"].annotation)],
 }
 
