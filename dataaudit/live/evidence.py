@@ -10,6 +10,7 @@
     RUNLOG/alerts/INCIDENT/batches.csv         documents of the newest batches: shard, row, source, loss
     RUNLOG/alerts/INCIDENT/attribution.json    what ``dataaudit attribute`` said of the run so far
     RUNLOG/alerts/INCIDENT/log.txt             the end of the process's own log
+    RUNLOG/alerts/INCIDENT/ranks.csv           what each rank was doing at its last heartbeat
     RUNLOG/alerts/INCIDENT/deliveries.jsonl    what was sent where, and what became of it
     RUNLOG/alerts/INCIDENT/actions.jsonl       what the run did by itself, or why not
     RUNLOG/alerts/INCIDENT/resolved.json       when it was over
@@ -44,6 +45,7 @@ from dataaudit.base.errors import CatchErrors, RunLogError
 from dataaudit.base.files import open_safely, read_safely, sync_folder, write_synced
 from dataaudit.base.redact import without_secrets
 from dataaudit.live.feed import Feed
+from dataaudit.live.heartbeats import BEATS_FOLDER, Heartbeats
 from dataaudit.live.incidents import FOLDER, INCIDENT_FILE, Incident, replace_synced
 from dataaudit.live.rules import Evidence, runbook
 from dataaudit.runlog.following import Rows, stored_stretches
@@ -57,6 +59,7 @@ _PLAIN = (str, int, float, type(None))
 _VALUES = ("rank", "step", "metric", "layer", "head", "stat", "value")
 _STRETCHES = tuple(STRETCHES.schema.names)
 _EVENTS = ("rank", "step", "time", "kind", "detail")
+_RANKS = ("rank", "node", "pid", "state", "step", "step_seconds", "beat_seconds", "where", "why")
 _STEPS = ("time", "micro_batches", "targets", "scored", "loss_sum", "user_loss", "merged")
 DELIVERIES_FILE = "deliveries.jsonl"
 
@@ -192,6 +195,13 @@ class Writer:
         yield "batches.csv", lambda: self._batches(incident), tags
         yield "attribution.json", lambda: _read_if(self.runlog / ATTRIBUTION_FILE), "`dataaudit attribute` did not run"
         yield "log.txt", self._log_text, log
+        yield "ranks.csv", self._ranks, "no rank beats in `beats`, below the run log: `Heartbeat` of dataaudit.live"
+
+    def _ranks(self) -> bytes:
+        """Return what each rank was doing at its last beat."""
+        folder = self.runlog / BEATS_FOLDER
+        ranks = Heartbeats(folder).read().ranks if folder.is_dir() else ()
+        return _csv(_RANKS, [tuple(getattr(own, name) for name in _RANKS) for own in ranks])
 
     def _log_text(self) -> bytes:
         text = tail_of(self._log) if self._log is not None else self._tail.text() if self._tail is not None else ""

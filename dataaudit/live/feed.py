@@ -35,6 +35,8 @@ DERIVED: Final = {
     "opt_state_finite": "the optimizer: `TrainingMonitor(..., optimizer=)`, or vitals",
 }
 """What feeds a number that the feed makes or fills in."""
+MOST_GAPS = 4
+"""Times the distance of the rows before from which on rows are lost between two."""
 MOST_ROWS = 400_000
 """Rows that are kept for evidence, of all tables."""
 _NEEDED = frozenset({"step_time", "dataloader_wait", "rank_time", "skipped_updates", "opt_state_finite"})
@@ -128,6 +130,10 @@ class _Rank:
     closed: bool = False
     tokens: int = 0
     times: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=AVERAGED + 1))
+    counted: int = 0
+    """The newest step whose row came."""
+    gap: int = 1
+    """Steps between that and the row before."""
     waits: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=AVERAGED))
     sparse: dict[str, float] = field(default_factory=dict)
     """Numbers that are written where they differ from this."""
@@ -256,7 +262,7 @@ class Feed:
                 numbers["loss"] = total / scored if given is None else given
             numbers |= own.sparse
             known = own.at_step.pop(int(step), {})
-            numbers |= _derived(own, float(ended), int(targets), known)
+            numbers |= _derived(own, int(step), float(ended), int(targets), known)
             for stale in [item for item in own.at_step if item < step - AVERAGED]:
                 del own.at_step[stale]
             for metric, value in numbers.items():
@@ -285,9 +291,13 @@ class Feed:
             yield _whole(slowest, step, "straggler_ratio", means[slowest] / middle)
 
 
-def _derived(own: _Rank, ended: float, targets: int, known: Mapping[str, float]) -> dict[str, float]:
+def _derived(own: _Rank, step: int, ended: float, targets: int, known: Mapping[str, float]) -> dict[str, float]:
     """Return numbers of a step that no table holds."""
     numbers = {}
+    gap, own.counted = step - own.counted, step
+    if gap > MOST_GAPS * own.gap:  # the tokens of lost rows are not known, and their time is
+        own.times.clear()
+    own.gap = max(1, gap)
     if targets or own.tokens:
         own.tokens += targets
         own.times.append((ended, own.tokens))

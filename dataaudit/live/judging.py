@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dataaudit.live.feed import ANY_ROW, DERIVED, Began, Feed, Happened, Item, Numbers, Stepped
+from dataaudit.live.feed import ANY_ROW, DERIVED, MOST_GAPS, Began, Feed, Happened, Item, Numbers, Stepped
 from dataaudit.live.rules import Ratio, Rule
 
 _WHOLE = np.array([-1])
@@ -275,6 +275,11 @@ class Judge:
         step = item.step
         known.began, known.since = min(known.began, step), min(known.since, step)
         if rule.mean_over > 1:
+            if len(known.averaged) > 1:
+                (first, _), (before, _) = known.averaged[-2], known.averaged[-1]
+                if step - before > max(rule.mean_over // 2, MOST_GAPS * (before - first)):  # values are lost
+                    known.averaged.clear()
+                    known.since = step
             known.averaged.append((step, value))
             while known.averaged[0][0] <= step - rule.mean_over:
                 known.averaged.popleft()
@@ -356,7 +361,7 @@ def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tu
     if rule.threshold is not None:
         return rule.threshold.met(value), value, f"{words}; the rule is {rule.threshold.words()}"
     if rule.ratio is not None:
-        median = _healthy(rule.ratio, known, step, value)
+        median = _healthy(rule.ratio, known, step, value, rule.mean_over)
         if not median:
             return False, value, ""
         number, far = value / median, abs(value - median) >= rule.ratio.by
@@ -378,10 +383,10 @@ def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tu
     return not math.isfinite(value), value, words
 
 
-def _healthy(ratio: Ratio, known: _Series, step: int, value: float) -> float | None:
+def _healthy(ratio: Ratio, known: _Series, step: int, value: float, mean_over: int) -> float | None:
     """Return the median of a series in its healthy span; None until that is over."""
-    span = ratio.healthy
-    first, last = span if isinstance(span, tuple) else (known.began, known.began + span - 1)
+    span, begun = ratio.healthy, known.began + mean_over - 1
+    first, last = span if isinstance(span, tuple) else (begun, begun + span - 1)
     if known.median is None and step <= last:
         if step >= first and math.isfinite(value) and len(known.healthy) < _MOST_SPAN:
             known.healthy.append(value)

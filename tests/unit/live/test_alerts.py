@@ -221,7 +221,7 @@ def test_evidence_says_what_was_before_after_and_missing(tmp_path):
     assert record["alerts"][0]["layer"] == 2
     assert record["rules"][0]["name"] == "logits"
     assert record["action"] == "Lower the rate."
-    assert set(record["missing"]) == {"batches.csv"}
+    assert set(record["missing"]) == {"batches.csv", "ranks.csv"}
     assert record["digests"]["run.json"].startswith("sha256:")
     before, after = (rows_of(place / name) for name in ("numbers.csv", "numbers-after.csv"))
     assert {int(own["step"]) for own in before if own["metric"] == "mfu"} == set(range(200, 400))

@@ -191,6 +191,31 @@ def test_the_share_of_a_source_comes_from_counts_of_lengths(tmp_path):
     assert "source_mix_share (web) is 0.157895" in str(incidents)
 
 
+def test_lost_rows_are_neither_slow_steps_nor_part_of_a_mean(tmp_path):
+    """A full disk takes 300 steps out of a log; what was trained in them is not known."""
+
+    def script(run):
+        for step in range(1, 1_701):
+            run.step = step - 1 if not 700 < step <= 1_000 else run.step
+            if 700 < step <= 1_000:
+                continue
+            lengths = {"step": [step] * 2, "source": [0, 1], "length": [60, 40], "begun": [0, 0], "stretches": [1, 1]}
+            if step == 1_050:
+                lengths["length"] = [10, 90]
+            if step % 50 == 0:
+                run.writer.add("lengths", lengths)
+            run.end_step(time=1e9 + step)
+        run.close()
+
+    rules = [
+        {"metric": "tokens_per_sec", "ratio": {"below": 0.8, "healthy": 300}, "name": "slow"},
+        {"metric": "source_mix_share", "mean_over": 500, "ratio": {"below": 0.8, "healthy": 300}, "name": "mixture"},
+    ]
+    alerts, states = judged(tmp_path / "run", file_of(*rules), script)
+    assert alerts == []
+    assert {state["rule"]: state["state"] for state in states} == {"slow": "ok", "mixture": "ok"}
+
+
 def test_a_source_that_is_gone_has_a_share_of_0_and_a_small_source_moves_by_chance(tmp_path):
     def script(run):
         for step in range(1, 201):

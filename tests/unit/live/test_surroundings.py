@@ -55,6 +55,9 @@ def test_a_rank_that_stops_beating_is_missed(tmp_path):
     assert state_of(watch, "heartbeat_missing").state == "firing"
     (incident,) = watch.response.incidents.all
     assert (incident.group, incident.severity) == ("monitoring", 1)
+    ranks = (watch.response.evidence.path(incident) / "ranks.csv").read_text().splitlines()
+    assert ranks[0].startswith("rank,node,pid,state,step")
+    assert [line.split(",")[3] for line in ranks[1:]] == ["ok", "missing"]
 
 
 def test_an_old_log_lags_and_its_age_does_not_make_a_rank_heard(tmp_path):
