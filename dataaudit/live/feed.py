@@ -52,6 +52,8 @@ class Numbers(NamedTuple):
     layer: np.ndarray
     head: np.ndarray
     value: np.ndarray
+    documents: int = 0
+    """That a share is of, so that chance is known; 0: unknown."""
 
 
 class Happened(NamedTuple):
@@ -207,6 +209,7 @@ class Feed:
         """Yield the share of each source in the targets since the counts before; 0 of a source that is gone."""
         source = np.asarray(columns["source"])
         targets = np.asarray(columns["length"]) * np.asarray(columns["stretches"])
+        begun = np.asarray(columns["begun"])
         for step in np.unique(steps).tolist():
             of = steps == step
             if not (total := float(targets[of].sum())):
@@ -215,7 +218,8 @@ class Feed:
             for each in sorted(own.met):
                 name = self.sources[each] if 0 <= each < len(self.sources) else f"source {each}"
                 share = float(targets[of & (source == each)].sum()) / total
-                yield _whole(rank, step, "source_mix_share", share)._replace(stat=name)
+                documents = int(begun[of].sum())
+                yield _whole(rank, step, "source_mix_share", share)._replace(stat=name, documents=documents)
 
     def _values(self, rank: int, own: _Rank, steps: np.ndarray, columns: Columns) -> Iterator[Item]:
         metrics, stats = _texts(columns["metric"]), _texts(columns["stat"])

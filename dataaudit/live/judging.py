@@ -16,6 +16,8 @@ from dataaudit.live.rules import Ratio, Rule
 _WHOLE = np.array([-1])
 _PLAIN = frozenset({"value", "count", "sampled", "share"})
 """Statistics that need no word."""
+CHANCE = 6.5
+"""Five standard errors of a share of targets, where documents differ in length by as much as their mean (1.3)."""
 _MOST_SPAN = 4_096
 """Values of a healthy span, at most."""
 _STALE = 4
@@ -74,7 +76,7 @@ class _Series:
     since: int = 1 << 62
     """and that of the attempt."""
     recent: deque[tuple[int, float]] = field(default_factory=deque)
-    averaged: deque[tuple[int, float]] = field(default_factory=deque)
+    averaged: deque[tuple[int, float, int]] = field(default_factory=deque)
     healthy: list[float] = field(default_factory=list)
     median: float | None = None
 
@@ -272,22 +274,26 @@ class Judge:
 
     def _judged(self, rule: Rule, known: _Series, item: Numbers, value: float, where: tuple[int, int]) -> Alert | None:
         """Take a value of a series; return an alert where the condition is met long enough, and was not before."""
-        step = item.step
+        step, documents = item.step, item.documents
         known.began, known.since = min(known.began, step), min(known.since, step)
         if rule.mean_over > 1:
             if len(known.averaged) > 1:
-                (first, _), (before, _) = known.averaged[-2], known.averaged[-1]
+                first, before = known.averaged[-2][0], known.averaged[-1][0]
                 if step - before > max(rule.mean_over // 2, MOST_GAPS * (before - first)):  # values are lost
                     known.averaged.clear()
                     known.since = step
-            known.averaged.append((step, value))
+            known.averaged.append((step, value, documents))
             while known.averaged[0][0] <= step - rule.mean_over:
                 known.averaged.popleft()
             if step - known.since + 1 < rule.mean_over:
                 return None
-            value = sum(own for _, own in known.averaged) / len(known.averaged)
+            documents = sum(own for *_, own in known.averaged)
+            weights = [own if documents else 1 for *_, own in known.averaged]
+            value = sum(own * weight for (_, own, _), weight in zip(known.averaged, weights, strict=True)) / sum(
+                weights
+            )
         named = item.metric if item.stat in _PLAIN else f"{item.metric} ({item.stat})"
-        met, number, words = _met(rule, known, named, step, value)
+        met, number, words = _met(rule, known, named, step, value, documents)
         if not met:
             known.first, known.firing = None, False
             return None
@@ -354,8 +360,11 @@ def _place(layer: int, head: int) -> str:
     return f" ({', '.join(named)})" if named else ""
 
 
-def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tuple[bool, float, str]:
-    """Return whether a value meets the condition, what was judged, and that in words."""
+def _met(rule: Rule, known: _Series, metric: str, step: int, value: float, documents: int) -> tuple[bool, float, str]:
+    """Return whether a value meets the condition, what was judged, and that in words.
+
+    A share of documents meets a ratio beyond :data:`CHANCE` of its standard errors alone.
+    """
     named = f"the mean of {metric} over {rule.mean_over:,} steps" if rule.mean_over > 1 else metric
     words = f"{named} is {value:.6g}"
     if rule.threshold is not None:
@@ -364,12 +373,11 @@ def _met(rule: Rule, known: _Series, metric: str, step: int, value: float) -> tu
         median = _healthy(rule.ratio, known, step, value, rule.mean_over)
         if not median:
             return False, value, ""
-        number, far = value / median, abs(value - median) >= rule.ratio.by
-        return (
-            far and rule.ratio.met(number),
-            number,
-            f"{words}, {number:.3g} times the median {median:.6g} when healthy",
-        )
+        chance = CHANCE * math.sqrt(median * (1 - median) / documents) if documents and median < 1 else 0.0
+        number, far = value / median, abs(value - median) >= max(rule.ratio.by, chance)
+        words += f", {number:.3g} times the median {median:.6g} when healthy"
+        words += f", in {documents:,} documents" if documents else ""
+        return far and rule.ratio.met(number), number, words
     if rule.change is not None:
         known.recent.append((step, value))
         while len(known.recent) > 1 and known.recent[1][0] <= step - rule.change.over:

@@ -191,6 +191,24 @@ def test_the_share_of_a_source_comes_from_counts_of_lengths(tmp_path):
     assert "source_mix_share (web) is 0.157895" in str(incidents)
 
 
+@pytest.mark.parametrize(("documents", "fires"), [(20, False), (2_000, True), (0, True)])
+def test_a_share_of_few_documents_moves_by_chance(tmp_path, documents, fires):
+    """From a half to 0.38: within five standard errors of 20 documents, not of 2,000; of 0 nothing is known."""
+
+    def script(run):
+        for step in range(1, 301):
+            run.end_step()
+            if step % 10 == 0:
+                lengths = [50, 50] if step <= 200 else [38, 62]
+                rows = {"step": [step] * 2, "source": [0, 1], "length": lengths, "stretches": [1, 1]}
+                run.writer.add("lengths", {**rows, "begun": [documents // 2] * 2})
+        run.close()
+
+    rule = {"metric": "source_mix_share", "ratio": {"below": 0.8, "healthy": 100, "by": 0.02}}
+    alerts, _ = judged(tmp_path / "run", file_of(rule), script)
+    assert bool(alerts) == fires
+
+
 def test_lost_rows_are_neither_slow_steps_nor_part_of_a_mean(tmp_path):
     """A full disk takes 300 steps out of a log; what was trained in them is not known."""
 
