@@ -54,7 +54,7 @@ SILENT_SECONDS = 20
 """Of a blackout here; the shipped rule waits for 600."""
 SAVED = 200
 """Steps between checkpoints."""
-EARLIER = 60
+EARLIER = 250
 """Steps that a log may lack of a process that was killed."""
 RESUMED = 300
 """Steps between the resume and the end."""
@@ -82,7 +82,7 @@ FAULTS = {
     "logit runaway": Fault((2_400, 2_500), 60, "attention", 1, 60),
     "clock jump": Fault((2_600, 2_700), 100, "", 3, 0),
     "cut checkpoint": Fault((2_750, 2_790), 1, "checkpoints", 0, 700),
-    "mixture drift": Fault((3_050, 3_150), 250, "data", 2, 250),
+    "mixture drift": Fault((3_050, 3_150), 250, "data", 2, 400),
     "kill": Fault((3_550, 3_600), 1, "monitoring", 0, 0),
     "out of memory": Fault((3_750, 3_800), 1, "run_failed", 0, 1),
 }
