@@ -101,7 +101,10 @@ class SaveCheckpoint(Action):
 
 
 class ProtectLastGood(Action):
-    """Keeps the last checkpoint that was restored in a test, before what the rule saw, from being deleted."""
+    """Keeps the last checkpoint that was restored in a test, before what the rule saw, from being deleted.
+
+    Where no test has ended yet it keeps the newest before what the rule saw, whose test may be under way.
+    """
 
     def __init__(self, checkpoints: CheckpointStore, name: str = "protect_last_good", **more: Any) -> None:
         super().__init__(name, **more)
@@ -110,12 +113,17 @@ class ProtectLastGood(Action):
 
     def perform(self, due: Due, _actions: Actions) -> str:
         """Protect it."""
-        good = good_before(self._checkpoints, due.asked.first_step)
-        if good is None:
-            raise Refused("no checkpoint is known to be good")
-        self._step = int(good.step)
+        first = due.asked.first_step
+        good = good_before(self._checkpoints, first)
+        chosen = good or next(
+            (own for own in self._checkpoints.list()[::-1] if own.step < (first or own.step + 1)), None
+        )
+        if chosen is None:
+            raise Refused("there is no checkpoint from before it")
+        self._step = int(chosen.step)
         self._checkpoints.protect(self._step)
-        return f"the checkpoint of step {self._step:,} stays: {good.path}"
+        note = "" if good else "; no test of a checkpoint has ended yet"
+        return f"the checkpoint of step {self._step:,} stays: {chosen.path}{note}"
 
     def undo(self, _actions: Actions) -> str:
         """Let it be deleted again."""

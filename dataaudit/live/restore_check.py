@@ -144,6 +144,30 @@ def compare(saved: Mapping[str, Sequence[Mapping[str, Any]]], parts: Mapping[str
     return {"differences": differences + extra, "not_compared": skipped, "compared": compared}
 
 
+def not_finite(parts: Mapping[str, Any]) -> list[str]:
+    """Return which parameters are not finite, and which other tensors hold NaN: masks may be infinite.
+
+    A run that goes on from them is lost, however well they restore.
+    """
+    from dataaudit.live.state_digests import leaves
+
+    weights = {
+        f"{part}.{name}": weight
+        for part, own in parts.items()
+        if hasattr(own, "named_parameters")
+        for name, weight in own.named_parameters()
+    }
+    lines = []
+    for path, value in {**leaves(parts, rng=False), **weights}.items():
+        own = getattr(value, "to_local", lambda value=value: value)()
+        if not hasattr(own, "is_floating_point") or not own.is_floating_point():
+            continue
+        bad = ~own.isfinite() if path in weights else own.isnan()
+        if number := int(bad.sum()):
+            lines.append(f"{path} is not finite ({number:,} of {own.numel():,} numbers)")
+    return lines
+
+
 def restore(request: Mapping[str, Any]) -> dict[str, Any]:
     """Restore a checkpoint by the function that a request names, and compare; in the process of its own."""
     folder = Path(request["folder"])
@@ -165,6 +189,7 @@ def restore(request: Mapping[str, Any]) -> dict[str, Any]:
                 differences += [name + line for line in outcome["differences"]]
                 skipped += [name + line for line in outcome["not_compared"]]
                 compared += outcome["compared"]
+        differences += [name + line for line in not_finite(parts)]
     if others := [str(rank) for rank in memory if rank not in request["ranks"]]:
         skipped.append(f"what ranks {', '.join(others[:_SHOWN])} do not share, such as their random states")
     outcome = {"compared": compared, "not_compared": skipped}

@@ -335,6 +335,20 @@ def test_proposals_are_files(tmp_path):
     assert actions.records[-1]["result"] == "refused"
 
 
+def test_where_no_test_has_ended_the_newest_from_before_is_protected(tmp_path):
+    """Its test may be under way; a later checkpoint has what the rule saw in it."""
+    checkpoints = Checkpoints()
+    checkpoints.kept = [Kept(10, good=False), Kept(20, good=False), Kept(30, good=False)]
+    actions = Actions(tmp_path, ProtectLastGood(checkpoints))
+    loop = Loop(tmp_path, [{**HIGH, "actions": ["protect_last_good"]}], actions)
+    for step in range(1, 26):
+        loop.end_step(loss=9.0 if step == 25 else 3.0)
+    loop.close()
+    (record,) = (own for own in actions.records if own["result"] == "done")
+    assert "step 20 stays" in record["words"]
+    assert "no test of a checkpoint has ended yet" in record["words"]
+
+
 @pytest.mark.parametrize(("stop", "word"), [((), "goes on"), (("--stop",), "stops")])
 def test_a_pause_ends_by_the_command(tmp_path, stop, word):
     """The loop waits at the end of the step, and the record says who resumed."""

@@ -18,7 +18,7 @@ import restored_loop as loop  # noqa: E402 - after the skip
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.live import Checkpoints, Probe, load_state, save_state  # noqa: E402
 from dataaudit.live.named_functions import find, named  # noqa: E402
-from dataaudit.live.restore_check import RestoreCheck, restore  # noqa: E402
+from dataaudit.live.restore_check import RestoreCheck, not_finite, restore  # noqa: E402
 from dataaudit.live.state_digests import STATE_FILE, digests, leaves  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 
@@ -376,3 +376,21 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path):
     other = loop.parts()
     assert checkpoints.restore(lambda path: load_state(path, other)).step == 3
     assert loop.train(other, 4) == through
+
+
+def test_what_restores_and_is_not_finite_is_named():
+    """NaN anywhere, infinity in parameters; a mask may be infinite."""
+    model = torch.nn.Linear(2, 2)
+    model.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    parts = {"model": model, "optimizer": optimizer}
+    assert not_finite(parts) == []
+    with torch.no_grad():
+        model.weight[0, 0] = torch.inf
+        optimizer.state[model.bias]["exp_avg"][1] = torch.nan
+    lines = not_finite(parts)
+    assert len(lines) == 2
+    assert "model.weight is not finite (1 of 4 numbers)" in lines
+    assert any(line.startswith("optimizer.") and "(1 of 2 numbers)" in line for line in lines)
