@@ -138,6 +138,8 @@ class WatchedRun:
         stack.push(self._beat)
         if self.vitals is not None:
             stack.callback(self.vitals.close)
+        if self.checkpoints is not None:
+            stack.callback(self.checkpoints.wait)  # what becomes of the last save is of this log
         if self._thread.is_alive():
             stack.callback(self._thread.join)
         stack.__exit__(kind, error, trace)
