@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import importlib
 import json
 import os
 import resource
@@ -22,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,13 +34,9 @@ import yaml
 from common import head, row
 from torch.nn import functional
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "pipelines"))
-import demo_train  # noqa: E402
-
-from dataaudit.live import Checkpoints, Heartbeat, Heartbeats, load_state, save_state  # noqa: E402
-from dataaudit.runlog.reader import load_run  # noqa: E402
-from dataaudit.training import (  # noqa: E402
+from dataaudit.live import Checkpoints, Heartbeat, Heartbeats, load_state, save_state
+from dataaudit.runlog.reader import load_run
+from dataaudit.training import (
     Documents,
     PackedDocuments,
     TrainingMonitor,
@@ -47,7 +45,11 @@ from dataaudit.training import (  # noqa: E402
     open_manifest,
     watch_run,
 )
-from dataaudit.vitals import Mapping, VitalsConfig  # noqa: E402
+from dataaudit.vitals import Mapping, VitalsConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "pipelines"))
+demo_train: Any = importlib.import_module("demo_train")  # the demo's model and corpus
 
 CONTEXT, ROWS, EPOCHS = 64, 8, 40
 SILENT_SECONDS = 20
@@ -203,12 +205,8 @@ class Loop:
                         self.update(step, batch, run)
                     self.after(step)
                     if step % SAVED == 0:
-                        state = run.state_dict()
-                        made = checkpoints.save(
-                            step,
-                            lambda path: (save_state(path, own), torch.save(state, path / "run.pt")),  # noqa: B023
-                            state=own,
-                        )
+                        write = partial(keep, own, run.state_dict())
+                        made = checkpoints.save(step, write, state=own)
                         if made and 0 <= step - self.faults.get("cut checkpoint", step + 1) < SAVED:
                             os.truncate(made.path / "run.pt", 1_000)
                             os.truncate(made.path / "state.pt", 100_000)
@@ -230,6 +228,12 @@ class Loop:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         run.log(loss)
+
+
+def keep(parts: dict[str, Any], state: dict[str, Any], path: Path) -> None:
+    """Write a checkpoint: the parts of the loop, and what watches it."""
+    save_state(path, parts)
+    torch.save(state, path / "run.pt")
 
 
 def parts_of() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -68,7 +69,7 @@ DEFAULT = "frozen,held_out,cloze,memorization,contamination"
 )
 @click.option("--alert", type=FOLDER, metavar="FILE", help="With --run: rules that the numbers are judged by.")
 @JSON
-def probe(checkpoint: str, manifest: Path, probes: str, *, as_json: bool, **options: object) -> None:
+def probe(checkpoint: str, manifest: Path, probes: str, *, as_json: bool, **options: Any) -> None:
     """Measure losses, memorisation, contamination and safety of a checkpoint; each number has an interval.
 
     Numbers carry an eval_artifact_hash of tokenizer, prompts, templates, decoding, harness and dtype. With --out they
@@ -82,7 +83,7 @@ def probe(checkpoint: str, manifest: Path, probes: str, *, as_json: bool, **opti
     if unknown := [name for name in names if name not in PROBES] or not names:
         shown = ", ".join(unknown) if isinstance(unknown, list) else "none"
         raise click.UsageError(f"--probes: expected some of {', '.join(PROBES)}, found {t.clean(shown)}.")
-    chosen = ProbeOptions(checkpoint=checkpoint, manifest=manifest, probes=tuple(names), **options)  # type: ignore[arg-type]
+    chosen = ProbeOptions(checkpoint=checkpoint, manifest=manifest, probes=tuple(names), **options)
     report = run_probes(chosen, note)
     print_text(t.as_json(report.document()) if as_json else report_text(report))
     sys.exit(exit_code(report))

@@ -29,7 +29,7 @@ class Size:
     balance: float = 1e-2
 
 
-class Attention(nn.Module):  # type: ignore[misc]
+class Attention(nn.Module):
     """Causal attention; ``fault`` gets output, queries, keys and scale, and returns another output."""
 
     def __init__(self, size: Size) -> None:
@@ -48,7 +48,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
-class Experts(nn.Module):  # type: ignore[misc]
+class Experts(nn.Module):
     """Experts in two tensors, top-k gates, and the auxiliary loss of Switch."""
 
     def __init__(self, size: Size) -> None:
@@ -70,7 +70,7 @@ class Experts(nn.Module):  # type: ignore[misc]
         return (torch.matmul(inner, self.down) * gate).sum(0).view_as(x)
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Module):
     """A layer: attention, then a dense MLP or experts, each behind a norm."""
 
     def __init__(self, size: Size, *, sparse: bool) -> None:
@@ -86,7 +86,7 @@ class Block(nn.Module):  # type: ignore[misc]
         return x + self.mlp(self.norms[1](x))
 
 
-class Model(nn.Module):  # type: ignore[misc]
+class Model(nn.Module):
     """A language model of bytes."""
 
     def __init__(self, size: Size, *, sparse: bool) -> None:

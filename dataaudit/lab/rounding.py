@@ -36,7 +36,7 @@ def shifted(values: torch.Tensor, ulps: int) -> torch.Tensor:
     return (raw + ulps).view(torch.bfloat16).to(values.dtype)
 
 
-class _Stored(torch.autograd.Function):  # type: ignore[misc]
+class _Stored(torch.autograd.Function):
     """The output as it is; its backward pass reads what was stored of it."""
 
     @staticmethod

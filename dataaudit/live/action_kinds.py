@@ -234,7 +234,7 @@ class LowerRate(Action):
         self._put_back(optimizer)  # a step that raised left them lowered
         if self.factor == 1.0:
             return
-        optimizer._optimizer_step_post_hooks.move_to_end(self._after_hooks[id(optimizer)])  # noqa: SLF001
+        optimizer._optimizer_step_post_hooks.move_to_end(self._after_hooks[id(optimizer)])  # noqa: SLF001 - as above
         lowered: set[int] = set()
         saved = self._saved.setdefault(id(optimizer), [])
         for group in optimizer.param_groups:

@@ -21,6 +21,7 @@ import logging
 import math
 import os
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -61,7 +62,7 @@ class EventSink(Protocol):
         """Take an event."""
 
 
-class Action:
+class Action(ABC):
     """What may be done to a run. An action of yours gives :meth:`perform`, or hand over :class:`dataaudit.live.Call`.
 
     Args:
@@ -74,13 +75,17 @@ class Action:
     """Whether all ranks do it at the same step; else the rank that asks does."""
     alone = False
     """Whether it is done, too, where ranks are missing."""
+    left = 0
+    """Batches that :meth:`Actions.loader` is still to leave out for it,"""
+    asked: Asked | None = None
+    """and by whose request."""
 
     def __init__(self, name: str, *, cool_down: int = COOL_DOWN, at_most: int | None = None) -> None:
         self.name, self.cool_down, self.at_most = name, cool_down, at_most
 
+    @abstractmethod
     def perform(self, due: Due, actions: Actions) -> str:
         """Do it, and return what was done, in words."""
-        raise NotImplementedError
 
     def undo(self, _actions: Actions) -> str:
         """Undo it, and return what was done, in words."""
@@ -92,6 +97,7 @@ class Action:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
+        del state  # this keeps nothing
 
 
 class Actions:
@@ -324,15 +330,15 @@ class Actions:
         self.has_loader = True
         for batch in batches:
             self.batches_read += 1
-            left = next((own for own in self._handed.values() if getattr(own, "left", 0) > 0), None)
+            left = next((own for own in self._handed.values() if own.left), None)
             if left is None:
                 yield batch
                 continue
-            left.left -= 1  # type: ignore[attr-defined]
+            left.left -= 1
             with CatchErrors() as call:
                 documents = _documents(batch)
             more = {"batch": self.batches_read, "documents": documents if call.error is None else None}
-            asked = getattr(left, "asked", None) or Asked(action=left.name, step=self.step)
+            asked = left.asked or Asked(action=left.name, step=self.step)
             self._record(asked, "skipped", f"batch {self.batches_read:,} of the loader", **more)
 
     def state_dict(self) -> dict[str, Any]:
@@ -379,4 +385,5 @@ def _documents(batch: Any) -> list[list[int]] | None:
     if tags is None or getattr(getattr(tags, "device", None), "type", "cpu") != "cpu":
         return None
     pairs = np.asarray(tags)[..., :2].reshape(-1, 2)
-    return np.unique(pairs[pairs[:, 0] >= 0], axis=0)[:_DOCUMENTS].tolist()  # type: ignore[no-any-return]
+    documents: list[list[int]] = np.unique(pairs[pairs[:, 0] >= 0], axis=0)[:_DOCUMENTS].tolist()
+    return documents

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from dataaudit.base.errors import ConfigError
+from dataaudit.base.errors import CatchErrors, ConfigError
 
 _LOOK_SECONDS, _LONGEST_LOOK = 0.005, 0.1
 
@@ -271,8 +271,7 @@ class _Bounded:
     def _run(self) -> None:
         while True:
             call = self._calls.get()
-            try:
+            with CatchErrors() as made:
                 call.value = getattr(self._store, call.name)(*call.arguments)
-            except Exception as error:  # noqa: BLE001 - raised again where it was called
-                call.error = error
+            call.error = made.error  # raised again where it was called
             call.done.set()

@@ -21,7 +21,7 @@ except ImportError:  # the plugin of Lightning needs no transformers
     TrainerCallback = object
 
 
-class TrainerCheckpoints(TrainerCallback):  # type: ignore[misc,unused-ignore]
+class TrainerCheckpoints(TrainerCallback):
     """Takes over each checkpoint of transformers' ``Trainer``, with what is in memory: model, optimizer, scheduler.
 
     Args:
@@ -59,7 +59,7 @@ def checkpoint_io(checkpoints: Checkpoints) -> Any:
     except ImportError:
         raise MissingExtra("a plugin for Lightning needs it: pip install lightning") from None
 
-    class AdoptingIO(TorchCheckpointIO):  # type: ignore[misc,unused-ignore]
+    class AdoptingIO(TorchCheckpointIO):
         """Writes as Lightning does, to a path on this machine; then the file has a second name."""
 
         def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:

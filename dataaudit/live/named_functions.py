@@ -48,7 +48,7 @@ def find(name: str) -> Callable[..., Any]:
         spec.loader.exec_module(module)
     else:
         module = importlib.import_module(where)
-    callable_ = getattr(module, function, None)
+    callable_: Callable[..., Any] | None = getattr(module, function, None)
     if not callable(callable_):
         raise ConfigError(f"{where} has no function {function}")
-    return callable_  # type: ignore[no-any-return]
+    return callable_

@@ -83,9 +83,9 @@ def _code(folder: Path) -> dict[str, Any] | None:
     def git(*words: str) -> bytes:
         environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
         command = ["git", "-C", str(folder), *words]
-        return subprocess.run(
-            command, check=True, capture_output=True, timeout=_GIT_SECONDS, env=environment, stdin=subprocess.DEVNULL
-        ).stdout  # fmt: skip
+        how: dict[str, Any] = {"timeout": _GIT_SECONDS, "env": environment, "stdin": subprocess.DEVNULL}
+        printed: bytes = subprocess.run(command, check=True, capture_output=True, **how).stdout
+        return printed
 
     with CatchErrors() as call:
         commit = git("rev-parse", "HEAD").decode().strip()

@@ -67,10 +67,9 @@ class RestoreCheck:
             if probe is not None:
                 request["probe"] = probe.request(Path(scratch))
             with open(f"{scratch}/log", "w+b") as log:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "dataaudit.live.restore_check"],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment,
-                )  # fmt: skip
+                command = [sys.executable, "-m", "dataaudit.live.restore_check"]
+                pipe = subprocess.PIPE
+                process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, env=environment)
                 with CatchErrors() as call:
                     answer = _converse(process, orjson.dumps(request), self._seconds)
                     outcome: dict[str, Any] = orjson.loads(answer)

@@ -190,7 +190,7 @@ def _wrapped(model: Model) -> Any:
     """Return a model of the harness that asks ours."""
     from lm_eval.api.model import LM
 
-    class Wrapped(LM):  # type: ignore[misc]
+    class Wrapped(LM):
         def loglikelihood(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
             pairs = [
                 (self._ids(context) if context else model.tokenizer.start, self._ids(text))
