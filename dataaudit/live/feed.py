@@ -52,6 +52,8 @@ class Numbers(NamedTuple):
     layer: np.ndarray
     head: np.ndarray
     value: np.ndarray
+    time: float = 0.0
+    """When the newest known step ended, seconds since 1970."""
     documents: int = 0
     """That a share is of, so that chance is known; 0: unknown."""
 
@@ -128,6 +130,8 @@ class _Rank:
     heard: float = 0.0
     """When a row of it came, seconds since 1970."""
     began: float = 0.0
+    ended: float = 0.0
+    """When its newest known step ended."""
     """When the first row of the attempt came."""
     closed: bool = False
     tokens: int = 0
@@ -233,7 +237,8 @@ class Feed:
                 own.at_step.setdefault(step, {})[metric] = float(values[places[-1]])
                 if metric in own.sparse and metric != "skipped_updates":
                     own.sparse[metric] = float(values[places[-1]])
-            yield Numbers(rank, step, metric, stat, layers[places], heads[places], values[places].astype(np.float64))
+            own_values = values[places].astype(np.float64)
+            yield Numbers(rank, step, metric, stat, layers[places], heads[places], own_values, own.ended)
 
     def _events(self, rank: int, own: _Rank, columns: Columns) -> Iterator[Item]:
         rows = zip(
@@ -261,17 +266,17 @@ class Feed:
         losses = [None] * _length(columns) if loss is None else np.ma.asarray(loss, np.float64).tolist()
         rest = (np.asarray(columns[name]).tolist() for name in ("step", "time", "targets", "scored", "loss_sum"))
         for given, step, ended, targets, scored, total in zip(losses, *rest, strict=True):
-            numbers: dict[str, float] = {}
+            own.ended, numbers = float(ended), {}
             if given is not None or scored:
                 numbers["loss"] = total / scored if given is None else given
             numbers |= own.sparse
             known = own.at_step.pop(int(step), {})
-            numbers |= _derived(own, int(step), float(ended), int(targets), known)
+            numbers |= _derived(own, int(step), own.ended, int(targets), known)
             for stale in [item for item in own.at_step if item < step - AVERAGED]:
                 del own.at_step[stale]
             for metric, value in numbers.items():
                 if metric in self._wanted and not (metric in own.sparse and metric in known):
-                    yield _whole(rank, int(step), metric, value)
+                    yield _whole(rank, int(step), metric, value)._replace(time=own.ended)
             yield from self._straggler(rank, int(step), known)
             yield Stepped(rank, int(step))
 
@@ -292,7 +297,9 @@ class Feed:
         middle = float(np.median(list(means.values())))
         if middle > 0:
             slowest = max(means, key=lambda each: (means[each], -each))
-            yield _whole(slowest, step, "straggler_ratio", means[slowest] / middle)
+            yield _whole(slowest, step, "straggler_ratio", means[slowest] / middle)._replace(
+                time=self.ranks[rank].ended
+            )
 
 
 def _derived(own: _Rank, step: int, ended: float, targets: int, known: Mapping[str, float]) -> dict[str, float]:

@@ -69,7 +69,9 @@ class _Series:
     """State of a rule for a series of a rank."""
 
     first: int | None = None
-    """Step from which on the condition is met."""
+    """Step from which on the condition is met,"""
+    first_time: float = 0.0
+    """and when it ended."""
     firing: bool = False
     began: int = 1 << 62
     """Its first step,"""
@@ -295,12 +297,15 @@ class Judge:
         named = item.metric if item.stat in _PLAIN else f"{item.metric} ({item.stat})"
         met, number, words = _met(rule, known, named, step, value, documents)
         if not met:
-            known.first, known.firing = None, False
+            known.first, known.first_time, known.firing = None, 0.0, False
             return None
-        if known.first is None:
-            known.first = step
+        known.first = step if known.first is None else known.first
+        known.first_time = known.first_time or item.time
         bounds = rule.threshold or rule.ratio or rule.change
-        if known.firing or step - known.first + 1 < (bounds.for_ if bounds is not None else 1):
+        if known.firing or (
+            bounds is not None
+            and (step - known.first + 1 < bounds.for_ or item.time - known.first_time < bounds.for_seconds)
+        ):
             return None
         known.firing = True
         return Alert(rule, item.rank, step, known.first, *where, number, {}, f"{words}{_place(*where)}")

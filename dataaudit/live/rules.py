@@ -46,6 +46,10 @@ class _Model(BaseModel):
 class _Bounds(_Model):
     above: Finite | None = Field(default=None, description="The condition is met by values above this,")
     below: Finite | None = Field(default=None, description="or below this.")
+    for_: Steps = Field(default=1, alias="for", description="Steps, from the first value that meets it to the latest.")
+    for_seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = Field(
+        default=0.0, description="Seconds by the log's own times, from the first such value to the latest."
+    )
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
@@ -66,8 +70,6 @@ class _Bounds(_Model):
 class Threshold(_Bounds):
     """The value itself."""
 
-    for_: Steps = Field(default=1, alias="for", description="Steps, from the first such value to the latest.")
-
 
 class Ratio(_Bounds):
     """The value over the median of a healthy span of the same run."""
@@ -76,7 +78,6 @@ class Ratio(_Bounds):
         default=500, description="Steps of the healthy span, from the first that is judged; or its first and last step."
     )
     by: float = Field(default=0.0, ge=0.0, description="Least distance from the median, in the value's own unit.")
-    for_: Steps = Field(default=1, alias="for", description="Steps, from the first such value to the latest.")
 
 
 class Change(_Bounds):
@@ -84,7 +85,6 @@ class Change(_Bounds):
 
     over: Steps = Field(description="Steps between both values.")
     relative: bool = Field(default=False, description="Whether the change is divided by the value before.")
-    for_: Steps = Field(default=1, alias="for", description="Steps, from the first such change to the latest.")
 
 
 class Absent(_Model):

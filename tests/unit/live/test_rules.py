@@ -69,6 +69,21 @@ def test_a_mean_is_judged_once_its_span_is_over_of_sampled_metrics_too(tmp_path)
     assert alerts == [("rule0", 50, 50, pytest.approx(0.1))]
 
 
+@pytest.mark.parametrize(("metric", "first", "fired"), [("loss", 3, 13), ("mfu", 3, 13), ("mfu", 0, 11)])
+def test_seconds_of_the_log_count_beside_steps(tmp_path, metric, first, fired):
+    """Both are asked for; a number that comes before its step ends has the time of the step before, or none yet."""
+
+    def script(run):
+        for step in range(1, 16):
+            value = 5.0 if step > first else 1.0
+            run.end_step(time=1e9 + 0.5 * step, **{metric: value})
+        run.close()
+
+    rule = {"metric": metric, "threshold": {"above": 2, "for": 3, "for_seconds": 4.5}}
+    alerts, _ = judged(tmp_path / "run", file_of(rule), script)
+    assert [own[1:3] for own in alerts] == [(fired, first + 1)]
+
+
 def test_events_are_counted_within_steps(tmp_path):
     """Three within ten steps fire; they are used up by it. What a rule asks of the detail has to be there."""
 
