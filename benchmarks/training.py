@@ -1,15 +1,17 @@
 """What tags, the run log and all that is recorded besides add to a step, by loader, paired in one process.
 
     OMP_NUM_THREADS=1 python benchmarks/training.py MANIFEST [--rounds 20] [--steps 16]
-        [--only plain datasets mds trainer]
+        [--only plain live datasets mds trainer]
 
 MANIFEST is that of `make demo-train`; steps are of 8 rows of 256 tokens, model and optimizer the same. Blocks of steps
 of all loops of a loader alternate, and which goes first does, too. All read the same records by the same library; the
 bare loop has no columns of tags, no collator of ours and no monitor. `plain` has three loops beside it: tags and log;
 these and the losses of segments, from the loop's own per-token losses; these and all that is recorded besides, with
-labels and the optimizer handed over, and the loader timed. The other loaders have the second of these.
+labels and the optimizer handed over, and the loader timed. `live` has all of `watch_run`, but for vitals' hooks. The
+other loaders have the second of these.
 
-CPU seconds are those of all threads, the log's with them; loaders run in the process. The table has medians of the
+CPU seconds are those of all threads, the log's with them; `live` counts the loop's own thread. Loaders run in the
+process. The table has medians of the
 ratios of neighbouring blocks, with quartiles. They carry the machine's noise, so for `plain` the added calls are timed
 by themselves too, with the losses of no model.
 
@@ -37,9 +39,20 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
 from demo_train import CONTEXT, ROWS, Model
 
-from dataaudit.training import Corpus, Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+from dataaudit.live import Actions, SkipBatches
+from dataaudit.training import (
+    Corpus,
+    Documents,
+    PackedDocuments,
+    TrainingMonitor,
+    WatchedRun,
+    byte_encoder,
+    open_manifest,
+    watch_run,
+)
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.logthread import BATCH_STEPS
+from dataaudit.vitals import Mapping, VitalsConfig
 
 Batch = dict[str, torch.Tensor]
 Block = Callable[[], tuple[float, float]]
@@ -153,6 +166,51 @@ def plain(corpus: Corpus, folder: Path, steps: int, stack: contextlib.ExitStack)
     return loops
 
 
+def live(corpus: Corpus, folder: Path, steps: int, stack: contextlib.ExitStack) -> Loops:
+    """Packed rows of our own, and all that watches a run: tags, log, alerts, heartbeats, actions."""
+    documents = Documents(corpus, "train", byte_encoder(end=0))
+    vitals = VitalsConfig(preset="medium", mapping=Mapping(layers="none", attention="attention", heads=4, mlp="mlp"))
+
+    def follow(rows: Any, run: WatchedRun | None, model: Model, optimizer: torch.optim.Optimizer) -> Block:
+        loader = torch.utils.data.DataLoader(rows, ROWS, drop_last=True)
+        batches = endless(lambda: loader if run is None else run.loader(loader))
+        clip = torch.nn.utils.clip_grad_norm_ if run is None else run.clip_grad_norm_
+
+        def block() -> tuple[float, float]:
+            began, wall = time.thread_time(), time.perf_counter()
+            for batch in itertools.islice(batches, steps):
+                with contextlib.nullcontext() if run is None else run.step():
+                    labels = batch["labels"]
+                    logits = model(batch["input_ids"]).flatten(0, 1)
+                    losses = functional.cross_entropy(logits, labels.flatten(), reduction="none").view(labels.shape)
+                    if run is not None:
+                        run.batch(batch["tags"], losses=losses, labels=labels)
+                    loss = losses.mean()
+                    optimizer.zero_grad()
+                    loss.backward()
+                    clip(model.parameters(), 1.0)
+                    optimizer.step()
+                    if run is not None:
+                        run.log(loss)
+            return time.thread_time() - began, time.perf_counter() - wall
+
+        return block
+
+    loops: Loops = {}
+    for kind in ("bare", "watch_run"):
+        model = Model()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        run, rows = None, Untagged(documents, CONTEXT)
+        if kind != "bare":
+            actions, rows = Actions(folder / kind, SkipBatches(1)), PackedDocuments(documents, CONTEXT)
+            watched = watch_run(
+                model, optimizer, corpus, "medium", folder=folder / kind, actions=actions, vitals=vitals
+            )
+            run = stack.enter_context(watched)
+        loops[kind] = follow(rows, run, model, optimizer)
+    return loops
+
+
 def streamed(corpus: Corpus, folder: Path, steps: int, stack: contextlib.ExitStack) -> Loops:
     """A stream of `datasets` with a shuffle buffer."""
     from dataaudit.training.loaders.hub import tagged_stream
@@ -249,7 +307,7 @@ def trainer(corpus: Corpus, folder: Path, steps: int, _: contextlib.ExitStack) -
     return {"bare": lambda: block(audit=False), "losses": lambda: block(audit=True)}
 
 
-LOADERS = {"plain": plain, "datasets": streamed, "mds": mds, "trainer": trainer}
+LOADERS = {"plain": plain, "live": live, "datasets": streamed, "mds": mds, "trainer": trainer}
 NEEDS = {"datasets": "datasets", "mds": "streaming", "trainer": "transformers"}
 """Modules of other packages."""
 
