@@ -6,8 +6,9 @@ A share is k of n; n is handed over with it. Its law is learnt from the last :da
 from sums of 16 values, so their dispersion contains what neighbours have in common. A series is judged from 64 values
 on, its sums from ten on; not where its memory makes them worth fewer than 16 independent ones.
 
-Two things make a law wider. Series that are alike share the median of their dispersions, so a head that never had a
-dead row is not taken for one that cannot. And what moves the learning rate may move a share: by the power of a half.
+Three things make a law wider. A share below a thousandth, or as near to 1, is no surprise: outliers that never were
+begin with single elements. Series that are alike share the median of their dispersions, so a head that never had a dead
+row is not taken for one that cannot. And what moves the learning rate may move a share: by the power of a half.
 
 The law is beta-binomial, its dispersion taken from healthy steps. An outlier rate of a batch's row is k of n elements,
 a head's dead share k of n rows. Near 0 such a share has few values, and a band of a normal distribution says nothing:
@@ -59,6 +60,8 @@ _STALE = 0.1
 """Movement of the rate's logarithm since a law was learnt, from which on it is no measure."""
 _FEWER = 0.9
 """Share of the law's n below which a value is not judged."""
+_MATTERS = 1e-3
+"""Share, or distance from 1, up to which nothing is a surprise: elements that never were, and now are a few."""
 _WORTH = 16.0
 """Independent values that a law's values have to be worth."""
 
@@ -274,8 +277,8 @@ class Shares(Judge):
             least = float(np.median(alike)) if len(alike) else 0.0
             law = RateLaw.fit(counts, trials, least=least, moved=_EXPONENT * moved, worth=worth)
             of = int(np.median(trials))
-            low, high = law.limits(of, alpha)
-            self._limits[way, own] = low / of, high / of, of
+            few, (low, high) = int(_MATTERS * of), law.limits(of, alpha)
+            self._limits[way, own] = min(low, of - few) / of, max(high, few) / of, of
         self._age[own], self._moved[own] = 0, moved
 
 

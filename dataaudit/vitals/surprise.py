@@ -62,6 +62,8 @@ _PHI, _PHI_VALUES, _MOST_PHI = 0.5, 8.0, 0.95
 """Memory that is assumed at first, values that this is worth, and the most that is believed."""
 JUDGED_FROM = 64
 """Values from which on a series is judged."""
+_LOST = 1.5
+"""Mean of its last 16 errors, in scales, from which on a series that is not judged yet begins anew."""
 PERSISTENCE = 3
 INDEPENDENT = 1.7
 """Independent values that three in a row are worth."""
@@ -144,7 +146,7 @@ class Expected(Arrays):
         self._state[:, 2] = np.nan_to_num(exponents)
         prior = np.tile([_PRIOR_LEVEL, _PRIOR_SLOPE, *[_PRIOR_B] * (size - 2)], (number, 1))
         prior[~np.isnan(exponents), 2] /= 4
-        self._prior = prior**2
+        self._prior, self._exponents = prior**2, np.nan_to_num(exponents)
         self._cover = self._prior[:, :, None] * np.eye(size)
         self._last = np.zeros((number, size - 1))
         """Of the last value: itself, then its covariates."""
@@ -173,6 +175,13 @@ class Expected(Arrays):
         self._clocks[new] = known.clock, known.wandered
         self.count[new] += 1
         return z, expected
+
+    def forget(self, which: Ints) -> None:
+        """Begin some series anew."""
+        self.count[which], self.settling[which], self.scale[which], self.phi[which] = 0, 0, np.nan, _PHI
+        self._state[which], self._products[which], self._slow[which] = 0, 0, 0
+        self._state[which, 2] = self._exponents[which]
+        self._cover[which] = self._prior[which, :, None] * np.eye(self._prior.shape[1])
 
     def _update(self, own: Ints, y: Floats, known: Covariates) -> tuple[Floats, Floats]:
         """Predict the values of some series, and learn from them."""
@@ -347,6 +356,9 @@ class Surprises(Judge):
         far /= 1 + _UNSURE / np.maximum(self.expected.count, 1)
         ready = new & (self.expected.count >= JUDGED_FROM)
         out = ready & ((far[0] > jump_limit) | (far[1] > drift_limit))
+        lost = np.flatnonzero(new & ~ready & (np.abs(self._mean[0]) > _LOST))
+        self.expected.forget(lost)
+        self._recent[:, lost], self._mean[:, lost], self._spread[:, lost], far[:, lost] = 0, 0, _VARIANCES[:, None], 0
         calm = (far[0] < _CALM * jump_limit) & (far[1] < _CALM * drift_limit)
         raised = np.flatnonzero(out & ~self.open) if alarm else np.zeros(0, np.int64)
         self.open = (self.open & ~(new & calm)) | (out if alarm else False)

@@ -75,6 +75,20 @@ def test_one_outlier_and_two_are_no_alarm_where_none_ever_was():
     assert not raised(values, rate)[0]
 
 
+def test_single_elements_that_begin_to_be_outliers_are_no_alarm_and_a_hundredth_is():
+    """Eleven of 32,768 elements within 16 values, after none for 188: so they began in a healthy run."""
+    keys, elements = [Key("activation_outlier_rate", 1, -1, "block")], 2_048
+    counts = [0] * 188 + [4, 0, 1, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 3, *[0] * 20, *[20] * 16]
+    alarms = Alarms(keys)
+    steps = [
+        step
+        for step, count in enumerate(counts)
+        for item in alarms.see(step + 1, np.array([count / elements]), rate=1e-3, trials=np.array([float(elements)]))
+        if item.kind == "alarm"
+    ]
+    assert [step >= 224 for step in steps] == [True]
+
+
 def test_where_the_counts_are_not_known_it_says_so_and_judges_nothing():
     values, rate = healthy(8, 200)
     alarms = Alarms(KEYS)

@@ -102,3 +102,23 @@ def test_a_run_that_goes_on_from_a_checkpoint_says_the_same(stop):
         said += [(at + 1, one) for one in again.see(at + 1, values[at], rate=rate[at], tokens=tokens[at])]
     assert said == whole
     assert alarms_of(whole)
+
+
+EARLY = """408 407 396 446 459 493 591 420 388 466 396 473 501 468 437 419 417 382 406 455 453 402 436 434 460 435 485
+454 482 447 454 445 489 414 418 456 504 441 483 456 467 455 517 508 539 452 494 499 477 484 457 477 521 550 491 490 477
+496 513 526 509 513 526 519 521 512 523 560 529 504"""
+"""Thousandths of `activation_mean_abs` of an MLP in a healthy run: its first seven values rise by 40 %."""
+
+
+def test_first_values_that_foretell_nothing_are_forgotten_before_a_series_is_judged():
+    """A trend that was learnt of them was believed for good: errors were cut, and the noise was learnt no more."""
+    values = np.array([float(number) / 1_000 for number in EARLY.split()])[:, None]
+    keys = [Key("activation_mean_abs", 1, -1, "mlp")]
+    alarms = Alarms(keys)
+    found = [item for at, value in enumerate(values) for item in alarms.see(4 * at + 4, value, rate=3e-3, tokens=256.0)]
+    assert [item for item in found if item.kind == "alarm"] == []
+    late = np.log(values[30:, 0])
+    noise = (late - np.polyval(np.polyfit(range(len(late)), late, 1), range(len(late)))).std()
+    assert alarms.judge.expected.scale[0] == pytest.approx(noise, rel=0.4)
+    wrong = [item for at in range(140) for item in alarms.see(284 + 4 * at, np.array([5.2]), rate=3e-3, tokens=256.0)]
+    assert [item.detail["rule"] for item in wrong if item.kind == "alarm"]
