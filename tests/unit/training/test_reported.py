@@ -46,6 +46,7 @@ def _places(tmp_path, monkeypatch):
     """Trackers write below a folder of the test, and send nothing."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    wandb.teardown()  # it reads its settings once a process, and tests of another file may have had it do so
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tb"))
     monkeypatch.chdir(tmp_path)
