@@ -1,6 +1,6 @@
 """What a framework logs to gets our numbers: the Trainer's `report_to`, loggers of Lightning, Accelerate's trackers.
 
-`make test-trackers` installs the trackers and Lightning, and counts a test that is skipped as failed.
+`make test-frameworks` installs the trackers and Lightning, and counts a test that is skipped as failed.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="its tensors are torch's")
 pytest.importorskip("torchtitan", reason="its trainer is what is tested")
-import torch._utils  # noqa: E402 - after the skip
+from torch import _utils  # noqa: E402 - after the skip
 
-torch._utils._get_available_device_type = lambda: "cpu"  # noqa: SLF001 - torchtitan asks it
+_utils._get_available_device_type = lambda: "cpu"
 PROPERTIES = types.SimpleNamespace(name="cpu", total_memory=1 << 34)
 ASKED = {
     "current_device": lambda: 0,
@@ -36,7 +36,7 @@ from torchtitan.components.loss import CrossEntropyLoss  # noqa: E402
 from torchtitan.components.metrics import MetricsProcessor  # noqa: E402
 from torchtitan.components.optimizer import default_adamw  # noqa: E402
 from torchtitan.components.tokenizer import BaseTokenizer  # noqa: E402
-from torchtitan.config import TrainingConfig  # noqa: E402
+from torchtitan.config import DebugConfig, TrainingConfig  # noqa: E402
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader  # noqa: E402
 from torchtitan.models.common.attention import ScaledDotProductAttention  # noqa: E402
 from torchtitan.models.common.config_utils import decoder_vocab_size  # noqa: E402
@@ -53,7 +53,7 @@ class Bytes(BaseTokenizer):
     class Config(BaseTokenizer.Config):
         """It has no settings."""
 
-    def __init__(self, config=None, **_):  # noqa: ARG002 - torchtitan names it
+    def __init__(self, config=None, **_):
         super().__init__()
         self.bos_id, self.eos_id = BEGIN, END
 
@@ -82,6 +82,7 @@ def config_of(folder, dataset, *, steps, rows=2, context=48, save=0):
         training=TrainingConfig(**training, disable_cuda_graphs=True, mixed_precision_param="float32"),
         dataloader=HuggingFaceTextDataLoader.Config(dataset=dataset, dataset_path="x"),
         tokenizer=Bytes.Config(),
+        debug=DebugConfig(seed=0),
         metrics=MetricsProcessor.Config(log_freq=1),
         checkpoint=CheckpointManager.Config(enable=bool(save), interval=save or 1, last_save_model_only=False),
     )
