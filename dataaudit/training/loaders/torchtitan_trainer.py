@@ -57,8 +57,8 @@ class AuditedTrainer(Trainer):
         batch = dims.get_mesh("batch") if dims.dp_enabled else None
         self._place = (0, 1) if batch is None else (batch.get_local_rank(), batch.size())
         self._saved = ""
-        self._sums: tuple[Any, Any] | None = None
-        """Sum of the losses of a step's targets, and how many there are, on the device."""
+        self._losses: list[tuple[Any, Any]] = []
+        """Of each micro-batch of a step, the sum of its losses and how many targets there are, on the device."""
 
     def forward_backward_step(self, *, input_dict: Any, labels: Any, global_valid_tokens: Any) -> Any:
         """Log what a micro-batch holds, and train on it as torchtitan does."""
@@ -69,19 +69,18 @@ class AuditedTrainer(Trainer):
             input_dict=input_dict, labels=labels, global_valid_tokens=global_valid_tokens
         )
         if self.monitor is not None:
-            total, number = loss.detach() * global_valid_tokens, (labels != IGNORE_INDEX).sum()
-            before = (0, 0) if self._sums is None else self._sums
-            self._sums = before[0] + total, before[1] + number
+            self._losses.append((loss.detach() * global_valid_tokens, (labels != IGNORE_INDEX).sum()))
         return loss
 
     def train_step(self, data_iterator: Iterator[Any]) -> None:
         """Train a step, and end it in the log."""
         if self._logs and self.monitor is None:
             self._begin()
-        self._sums = None
+        self._losses.clear()
         super().train_step(data_iterator)
-        if self.monitor is not None and self._sums is not None:
-            self.monitor.step(self._sums[0] / torch.clamp(self._sums[1], min=1))
+        if self.monitor is not None:
+            totals, numbers = zip(*self._losses, strict=True)
+            self.monitor.step(sum(totals) / torch.clamp(sum(numbers), min=1))
 
     def _begin(self) -> None:
         rank, ranks = self._place
