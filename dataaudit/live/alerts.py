@@ -28,7 +28,7 @@ import numpy as np
 import orjson
 
 from dataaudit.base.errors import CatchErrors, ConfigError
-from dataaudit.live.actions import Actions
+from dataaudit.live.actions import AT_NEXT_STEP, Actions
 from dataaudit.live.agreement import Asked
 from dataaudit.live.delivery import Boxes, Message, called, missing_variables, outbox
 from dataaudit.live.evidence import LogTail, Writer
@@ -56,7 +56,14 @@ _RECALLED_BYTES = 1 << 20
 """Of a part of the log of the attempts before, read at a time."""
 _CLOSE_SECONDS = 10.0
 _LOG = logging.getLogger("dataaudit")
-_WORDS: Final = {"opened": "", "graver": "graver now: ", "reminder": "nobody acknowledged: ", "resolved": "over: "}
+_WORDS: Final = {
+    "opened": "",
+    "graver": "graver now: ",
+    "reminder": "nobody acknowledged: ",
+    "acted": "the run acted: ",
+    "resolved": "over: ",
+}
+_OUTCOMES = frozenset({"done", "refused", "failed", "abandoned"})
 _TABLES = frozenset({"steps", "values", "events", "stretches", "lengths"})
 
 
@@ -110,13 +117,15 @@ class Response:
                 self._respond(alert)
             if isinstance(item, Stepped):
                 self.evidence.see(item.step)
-                for facts in self._over.see(item.step, self.judge.firing):
+                for facts in self._over.see(item.step, self.judge.firing, self.judge.unfed):
                     self._resolve(facts)
+        self._tell_done()
 
     def tick(self, now: float) -> None:
         """Look at the clock: what was not heard of, and whom to remind."""
         for alert in self.judge.tick(now):
             self._respond(alert)
+        self._tell_done()
         if not self._reminds:
             return
         for incident in self.incidents.all[-32:]:
@@ -174,13 +183,27 @@ class Response:
             )
             self._becomes[incident.id, name] = self._actions.ask(asked)
 
+    def _tell_done(self) -> None:
+        """Send what became of the actions that rules asked for, where the run has come to them."""
+        changed: set[str] = set()
+        for record in () if self._actions is None else self._actions.records.copy():
+            asked = str(record.get("incident", "")), str(record["action"])
+            waits = self._becomes.get(asked) == AT_NEXT_STEP and record["result"] in _OUTCOMES
+            if waits:
+                self._becomes[asked] = f"{record['result']} at step {record['step']:,}: {record['words']}"
+                changed.add(asked[0])
+        for incident in self.incidents.all:
+            if incident.id in changed:
+                incident.acted += 1
+                self._send(incident, "acted")
+
     def _resolve(self, incident: Closed) -> None:
         facts = {
             "news": "resolved",
             "incident": incident.id,
             "severity": incident.severity,
             "group": incident.group,
-            "about": "The condition is met no longer.",
+            "about": incident.why,
             "action": "",
             "alerts": [],
             "number": 0,
@@ -207,7 +230,7 @@ class Response:
         folder = self.evidence.path(incident)
         failed = next((own for own in reversed(self.evidence.failures) if own.startswith(f"{incident.id}:")), "")
         return {
-            "news": f"reminder-{incident.reminders}" if news == "reminder" else news,
+            "news": {"reminder": f"reminder-{incident.reminders}", "acted": f"acted-{incident.acted}"}.get(news, news),
             "incident": incident.id,
             "severity": incident.severity,
             "group": incident.group,
@@ -256,7 +279,7 @@ def boxes_of(file: AlertsFile, functions: Sequence[Callable[[dict[str, Any]], ob
     if missing := missing_variables(file.deliver):
         raise ConfigError(
             f"the environment has no variable {', '.join(missing)}, which `deliver` names",
-            "Set it where the process starts; its value is shown nowhere.",
+            "Set it where the process starts; its value is shown nowhere. `watch --no-send` looks without it.",
         )
     named = [called(getattr(item, "__name__", "function"), item) for item in functions]
     return Boxes([*map(outbox, file.deliver), *named])

@@ -28,7 +28,7 @@ FOLDER = "alerts"
 ACK_FILE, INCIDENT_FILE = "ack.json", "incident.json"
 REMIND_SECONDS, REMINDERS = 1_800.0, 3
 _KEPT_ALERTS = 50
-News = Literal["opened", "graver", "reminder", "resolved"]
+News = Literal["opened", "graver", "reminder", "acted", "resolved"]
 RESOLVED_FILE = "resolved.json"
 
 
@@ -50,6 +50,8 @@ class Incident:
     """Alerts of it."""
     ranks: set[int] = field(default_factory=set)
     reminders: int = 0
+    acted: int = 0
+    """Messages that said what the run did."""
     sent_at: float = 0.0
 
     @property
@@ -127,10 +129,11 @@ class Closed(NamedTuple):
     group: str
     severity: int
     latest_step: int
+    why: str = "The condition is met no longer."
 
 
 class Over:
-    """Tells when incidents are over: no rule of the group fires, and ``cool_down`` steps have gone by.
+    """Tells when incidents are over: no rule of the group fires, or is fed, and ``cool_down`` steps have gone by.
 
     Those that an earlier start of the run left open are over then, too. ``resolved.json`` says so, for all processes.
     """
@@ -147,18 +150,22 @@ class Over:
         own = Closed(incident.id, incident.group, incident.severity, incident.latest_step)
         self._known()[incident.id] = own
 
-    def see(self, step: int, firing: Callable[[Rule], bool]) -> Iterator[Closed]:
-        """Take a step that ended, and yield the incidents that are over now."""
+    def see(self, step: int, firing: Callable[[Rule], bool], unfed: Callable[[Rule], str]) -> Iterator[Closed]:
+        """Take a step that ended, and yield the incidents that are over now, or that nothing feeds any more."""
         for own in list(self._known().values()):
             rules = self._rules.get(own.group, [])
             wait = max((rule.cool_down for rule in rules), default=0)
             if step <= own.latest_step + wait or any(map(firing, rules)):
                 continue
             del self._known()[own.id]
+            if why := next(filter(None, map(unfed, rules)), ""):
+                own = own._replace(why=f"It is not judged any more, and may go on: {why}.")
             folder = self._folder / own.id
             with suppress(OSError):
                 if folder.is_dir() and not (folder / RESOLVED_FILE).exists():
-                    replace_synced(folder / RESOLVED_FILE, orjson.dumps({"time": _now(), "step": step}) + b"\n")
+                    replace_synced(
+                        folder / RESOLVED_FILE, orjson.dumps({"time": _now(), "step": step, "why": own.why}) + b"\n"
+                    )
             yield own
 
     def _known(self) -> dict[str, Closed]:

@@ -157,7 +157,8 @@ def live_sections(view: RunView, incidents: Sequence[LiveIncident]) -> tuple[Sec
 def alert_section(view: RunView, incidents: Sequence[LiveIncident]) -> Section | None:
     """Return incidents of the rules with what to do, and how each rule stands; None where neither is known."""
     states = view.states()
-    if not incidents and not states:
+    acted = [event for event in view.tiles.events if event["kind"] == "action"]
+    if not incidents and not states and not acted:
         return None
     blocks: list[Block] = []
     if incidents:
@@ -168,6 +169,19 @@ def alert_section(view: RunView, incidents: Sequence[LiveIncident]) -> Section |
     if any(item.open for item in incidents) and view.watch is None:
         text = "`dataaudit alerts ack RUNLOG INCIDENT --who NAME --note TEXT` says that somebody takes care of it."
         blocks.append(Prose(text=text))
+    if acted:
+        blocks.append(
+            table_of(
+                "What the run did by itself, or refused",
+                acted[::-1],
+                ("step", "number", lambda event: event["step"]),
+                ("action", "name", lambda event: Name(str(event["detail"].get("action", "")), 60)),
+                ("result", "word", lambda event: Name(str(event["detail"].get("result", "")), 20)),
+                ("how", "text", lambda event: Name(str(event["detail"].get("words", "")), 200)),
+                ("why", "text", lambda event: Name(str(event["detail"].get("why", "")), 200)),
+                noun="action",
+            )
+        )
     if states:
         words: dict[str, tuple[str, Tone]] = {
             "firing": ("firing", "bad"),

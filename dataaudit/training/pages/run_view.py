@@ -280,7 +280,3 @@ def _reference(manifest: Manifest, sources: Sequence[str]) -> tuple[Ints, tuple[
 def _whole(value: Any, default: int) -> int:
     """Return a whole number of a record that anybody may have written."""
     return value if type(value) is int else default
-
-
-def _gravity(alert: dict[str, Any]) -> tuple[int, int]:
-    return _whole(alert.get("severity"), 9), _whole(alert.get("first_step"), 0)

@@ -203,7 +203,7 @@ def test_a_damaged_attribution_is_said_and_nothing_else_is_lost(tmp_path):
     ("arguments", "code", "said"),
     [
         (["--out", "p.html"], 2, "expected a manifest, DIR, or --run RUNLOG"),
-        (["m", "--run", "r", "--out", "p.html"], 2, "not both"),
+        (["m", "--run", "empty", "--out", "p.html"], 2, "no manifest at m"),
         (["--run", "r", "--policy", "strict", "--out", "p.html"], 2, "--policy is of a manifest"),
         (["--run", "nothing", "--out", "p.html"], 2, "no run log at nothing"),
         (["--run", "empty", "--out", "p.html"], 4, "empty holds no step and no value"),
