@@ -158,15 +158,15 @@ class Over:
             if step <= own.latest_step + wait or any(map(firing, rules)):
                 continue
             del self._known()[own.id]
-            if why := next(filter(None, map(unfed, rules)), ""):
-                own = own._replace(why=f"It is not judged any more, and may go on: {why}.")
+            why = next(filter(None, map(unfed, rules)), "")
+            over = own._replace(why=f"It is not judged any more, and may go on: {why}.") if why else own
             folder = self._folder / own.id
             with suppress(OSError):
                 if folder.is_dir() and not (folder / RESOLVED_FILE).exists():
                     replace_synced(
-                        folder / RESOLVED_FILE, orjson.dumps({"time": _now(), "step": step, "why": own.why}) + b"\n"
+                        folder / RESOLVED_FILE, orjson.dumps({"time": _now(), "step": step, "why": over.why}) + b"\n"
                     )
-            yield own
+            yield over
 
     def _known(self) -> dict[str, Closed]:
         if self._open is None:  # rows came, so there is a run log

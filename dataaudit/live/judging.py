@@ -269,9 +269,8 @@ class Judge:
             chosen &= True if own is None else column == own
         if not chosen.any():
             return []
-        if self.unfed(rule):  # what is met when values come again is news
-            for known in self._series[rule.name].values():
-                known.firing, known.first, known.first_time = False, None, 0.0
+        for known in self._series[rule.name].values() if self._stale(rule) else ():
+            known.firing, known.first, known.first_time = False, None, 0.0  # what is met then is news
         self._feed_rule(rule, item.rank, item.step, item.metric)
         if item.step <= rule.after_step or rule.absent is not None:
             return []

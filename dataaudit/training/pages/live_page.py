@@ -58,7 +58,6 @@ def live_page(view: RunView, now: float | None = None) -> Page:
         happened(events[-_EVENTS:]),
     )
     shown = tuple(section for section in sections if section is not None)
-    first = [*[_point(item, view) for item in incidents if item.open][:5], *_data_findings(view)]
     log = view.log
     opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
     began = log.run.started.replace("T", " ").replace("Z", " UTC")
@@ -69,7 +68,7 @@ def live_page(view: RunView, now: float | None = None) -> Page:
         headline=headline,
         tone=tone,
         subline=subline,
-        findings=tuple(first),
+        findings=tuple(first_points(view)),
         others=(),
         findings_left_out=max(0, sum(item.open for item in incidents) - 5),
         figures=key_figures(view, now),
@@ -284,12 +283,14 @@ def live_loss(view: RunView, incidents: Sequence[LiveIncident]) -> Section | Non
     return Section(id="loss", title="Loss", lead=lead, tone="warn" if episodes else "good", blocks=(figure,))
 
 
-def _data_findings(view: RunView) -> list[Point]:
+def first_points(view: RunView) -> list[Point]:
+    """Return what stands first: open incidents of rules, five at most, and data that are off."""
+    opened = [_point(item, view) for item in view.incidents() if item.open][:5]
     hours = [hour for _, hour in sorted(view.tiles.hours.by_time.items()) if hour.last_step >= 0]
     if not hours or view.manifest is None:
-        return []
+        return opened
     wanted, of = expected_shares(view)
-    return list(data_points(view, hours, sum(hour.sources for hour in hours), wanted, of))
+    return [*opened, *data_points(view, hours, sum(hour.sources for hour in hours), wanted, of)]
 
 
 def _grids(view: RunView) -> dict[tuple[str, str], Grid]:

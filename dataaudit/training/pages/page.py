@@ -46,7 +46,7 @@ from dataaudit.training.pages.incident_blocks import (
     incidents_of,
     where_line,
 )
-from dataaudit.training.pages.live_page import live_sections
+from dataaudit.training.pages.live_page import first_points, live_sections
 from dataaudit.training.pages.loss_section import MOST_POINTS, loss_section, run_section, trained_section
 from dataaudit.training.pages.panels import PANELS
 from dataaudit.training.pages.run_blocks import run_points, table
@@ -86,9 +86,9 @@ def run_page(log: RunLog, manifest: Manifest | None = None) -> Page:
     findings += [*of_data, *run_points(facts)]
     loss, loss_figures, loss_points = loss_section(log)
     findings += [] if any(point.section == "loss" for point in findings) else loss_points
-    findings = sorted(findings, key=lambda finding: finding.tone != "bad")
     view = RunView(log.folder, manifest=manifest)
     view.read(math.inf)
+    findings = sorted([*first_points(view), *findings], key=lambda finding: finding.tone != "bad")
     alerts, icu, efficiency, split, hours, quality = live_sections(view, view.incidents())
     sections = (
         alerts,
