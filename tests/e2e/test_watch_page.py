@@ -31,7 +31,7 @@ BLANK = (
 
 SPIED = """
 const own = CanvasRenderingContext2D.prototype.fillText;
-
+window.texts = [];
 CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { texts.push(text); own.call(this, text, ...at); };
 """
 LIGHTNESS = """

@@ -169,6 +169,20 @@ def test_the_loss_has_its_band_and_a_spike_is_shaded(tmp_path):
     assert view.episodes() == []
 
 
+def test_the_average_of_losses_is_that_of_a_plain_loop(tmp_path):
+    """However the log came, without what is not finite."""
+    losses = healthy(1_300)
+    losses[700] = math.nan
+    log, view, total, weight = Log(tmp_path / "run"), None, 0.0, 0.0
+    for first, last in ((0, 3), (3, 900), (900, 1_300)):
+        log.steps(losses[first:last]).flush()
+        view = view or RunView(tmp_path / "run")
+        view.read(math.inf)
+    for loss in losses:
+        total, weight = (0.99 * total + loss, 0.99 * weight + 1) if math.isfinite(loss) else (total, weight)
+    assert view.ema.newest == (1_300, pytest.approx(total / weight, rel=1e-5))
+
+
 def test_overflow_and_waiting_are_derived(tmp_path):
     """Tokens a second, the share of waiting, and the parts of a step's time add up."""
     values = {"step_time": 1.0, "dataloader_wait": 0.25, "comm_time_frac__exposed": 0.5}
