@@ -105,6 +105,19 @@ def test_it_follows_the_log_and_asks_its_own_server_alone(served, browser):
     assert all(url.startswith(origin) for url in requests_of(browser))
 
 
+def test_a_run_that_was_killed_and_resumes_is_followed(served, browser):
+    """Without a reload: the steps of the new start stand in place of those that it does again."""
+    log, *_ = served
+    log.steps(healthy(20, seed=2), grad_global_norm=1.0).flush()  # the last that it writes: nothing is closed
+    waited(browser, "return document.querySelector('.figures dd').textContent.includes('120')")
+    again = Log(log.folder, first=91).steps(healthy(10, seed=3), grad_global_norm=1.0).flush()
+    waited(browser, "return document.querySelector('.figures dd').textContent.includes('100')", 60)
+    again.steps(healthy(60, seed=4), grad_global_norm=1.0).flush()
+    waited(browser, "return document.querySelector('.figures dd').textContent.includes('160')", 60)
+    waited(browser, "return document.getElementById('events').textContent.includes('resumed')")
+    assert complaints_of(browser) == []
+
+
 def test_an_incident_is_acknowledged_from_the_page(served, browser):
     """With the token alone; then it is no longer what stands first."""
     log, _, token, view = served
