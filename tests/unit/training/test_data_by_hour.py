@@ -34,7 +34,7 @@ def test_an_hour_of_a_few_documents_is_beyond_chance_and_an_hour_of_all_is_not(t
                 monitor.batch(batch["tags"], labels=batch["labels"])
                 monitor.step(2.0)
             monitor.state_dict()  # as at a checkpoint: counts of the hour are written
-            monitor._clock._offset += HOUR  # noqa: SLF001 - an hour goes by
+            monitor._clock._offset += HOUR
     view = RunView(tmp_path / "run", manifest=load_manifest(made.manifest))
     view.read(math.inf)
     first, second = (hour for _, hour in sorted(view.tiles.hours.by_time.items()))
