@@ -9,7 +9,6 @@ graver. Of the gravest that nobody acknowledged a reminder is sent, a few times.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import orjson
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import read_safely, replacing, sync_file
-from dataaudit.base.text import clean
+from dataaudit.base.text import clean, utc_now
 from dataaudit.live.judging import Alert
 from dataaudit.live.rules import Rule
 
@@ -115,7 +114,7 @@ class Incidents:
             severity=severity,
             first_step=alert.first_step,
             latest_step=alert.step,
-            opened=_now(),
+            opened=utc_now(),
         )
         made.add(alert)
         self.all.append(made)
@@ -164,7 +163,7 @@ class Over:
             with suppress(OSError):
                 if folder.is_dir() and not (folder / RESOLVED_FILE).exists():
                     replace_synced(
-                        folder / RESOLVED_FILE, orjson.dumps({"time": _now(), "step": step, "why": over.why}) + b"\n"
+                        folder / RESOLVED_FILE, orjson.dumps({"time": utc_now(), "step": step, "why": over.why}) + b"\n"
                     )
             yield over
 
@@ -213,7 +212,7 @@ def acknowledge(runlog: Path, incident: str, who: str, note: str) -> Acknowledge
         )
     if not who.strip():
         raise ConfigError("--who: expected a name")
-    made = Acknowledged(who, note, _now(), int(known[incident].get("severity", 0)))
+    made = Acknowledged(who, note, utc_now(), int(known[incident].get("severity", 0)))
     folder = runlog / FOLDER / incident
     try:
         replace_synced(folder / ACK_FILE, orjson.dumps(made, option=orjson.OPT_INDENT_2) + b"\n")
@@ -261,7 +260,3 @@ def replace_synced(path: Path, data: bytes) -> None:
     with replacing(path) as file:
         file.write(data)
         sync_file(file)
-
-
-def _now() -> str:
-    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

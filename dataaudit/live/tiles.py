@@ -12,7 +12,6 @@ nothing is written to the run log.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -26,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.live.hours import Hours
-from dataaudit.runlog.format import RANKS_FOLDER, RunFile
-from dataaudit.runlog.parts import PartFollower, part_numbers, part_path, rank_folder
+from dataaudit.runlog.format import RunFile
+from dataaudit.runlog.parts import PartFollower, part_numbers, part_path, rank_folder, ranks_of
 
 KEEP: Final = 32_768
 """Buckets that a level keeps, but the widest."""
@@ -292,7 +291,7 @@ class Tiles:
     def _listed(self) -> Iterator[tuple[Path, _Part, bool]]:
         """Yield the parts that may have more, and whether each is the newest of its table."""
         for table in _TABLES:
-            for rank in self._ranks():
+            for rank in ranks_of(self.folder):
                 folder = rank_folder(self.folder, rank)
                 numbers = part_numbers(folder, table)
                 for number in numbers:
@@ -392,10 +391,3 @@ class Tiles:
     def _add(self, metric: str, stat: str, steps: Ints, values: Floats) -> None:
         if len(steps):
             self.lines.setdefault((metric, stat), Line()).add(steps, values.astype(np.float64))
-
-    def _ranks(self) -> list[int]:
-        try:
-            names = os.listdir(self.folder / RANKS_FOLDER)
-        except OSError:
-            return []
-        return sorted(int(name) for name in names if name.isdecimal())
