@@ -38,8 +38,6 @@ from dataaudit.live.agreement import Agreement, Asked, Due
 
 T = TypeVar("T")
 FOLDER, RECORDS = "actions", "actions.jsonl"
-AT_NEXT_STEP = "at the next step"
-"""What becomes of an action that was asked for."""
 COOL_DOWN = 1_000
 """Steps after an action within which no rule has it done again."""
 _KEPT = 512
@@ -186,7 +184,7 @@ class Actions:
         if asked.action not in self._handed:
             return "not handed over"
         self._asked.append(asked)
-        return AT_NEXT_STEP
+        return "at the next step"
 
     def do(self, name: str, why: str = "", *, undo: bool = False) -> None:
         """Do an action now, between two steps; of several ranks it is asked for, and done a few steps later.

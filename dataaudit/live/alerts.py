@@ -28,11 +28,11 @@ import numpy as np
 import orjson
 
 from dataaudit.base.errors import CatchErrors, ConfigError
-from dataaudit.live.actions import AT_NEXT_STEP, Actions
+from dataaudit.live.actions import Actions
 from dataaudit.live.agreement import Asked
 from dataaudit.live.delivery import Boxes, Message, called, missing_variables, outbox
 from dataaudit.live.evidence import LogTail, Writer
-from dataaudit.live.feed import Feed, Item, Stepped
+from dataaudit.live.feed import Feed, Happened, Item, Stepped
 from dataaudit.live.incidents import (
     REMIND_SECONDS,
     REMINDERS,
@@ -106,6 +106,10 @@ class Response:
         self._reminds, self._in_process, self._actions = reminds, tail is not None, actions
         self._becomes: dict[tuple[str, str], str] = {}
         """What becomes of an action that an incident's rule names, by both."""
+        self._done: dict[tuple[str, str], str] = {}
+        """What the run logged of them; a log that is followed may say so before the alert is judged."""
+        self._acted: set[str] = set()
+        """Incidents of which the run did something that was not sent yet."""
         self._over = Over(runlog, file.rules)
 
     def take(self, items: Iterable[Item]) -> None:
@@ -117,9 +121,11 @@ class Response:
                 self._respond(alert)
             if isinstance(item, Stepped):
                 self.evidence.see(item.step)
+                self._tell_done()
                 for facts in self._over.see(item.step, self.judge.firing, self.judge.unfed):
                     self._resolve(facts)
-        self._tell_done()
+            elif isinstance(item, Happened) and item.kind == "action":
+                self._note_done(item.step, item.detail)
 
     def tick(self, now: float) -> None:
         """Look at the clock: what was not heard of, and whom to remind."""
@@ -169,7 +175,7 @@ class Response:
         """Ask for the actions that a rule names; of those that the loop did not hand over nothing is done."""
         for name in alert.rule.actions:
             if self._actions is None or (incident.id, name) in self._becomes:
-                self._becomes.setdefault((incident.id, name), "suggested")
+                self._becomes.setdefault((incident.id, name), self._done.get((incident.id, name), "suggested"))
                 continue
             asked = Asked(
                 action=name,
@@ -183,19 +189,23 @@ class Response:
             )
             self._becomes[incident.id, name] = self._actions.ask(asked)
 
+    def _note_done(self, step: int, record: Mapping[str, Any]) -> None:
+        """Take what became of an action, as the run logged it."""
+        asked, result = (str(record.get("incident")), str(record.get("action"))), record.get("result")
+        if asked in self._done or result not in _OUTCOMES:
+            return
+        self._done[asked] = f"{result} at step {step:,}: {record.get('words')}"
+        if asked in self._becomes:
+            self._becomes[asked] = self._done[asked]
+            self._acted.add(asked[0])
+
     def _tell_done(self) -> None:
-        """Send what became of the actions that rules asked for, where the run has come to them."""
-        changed: set[str] = set()
-        for record in () if self._actions is None else self._actions.records.copy():
-            asked = str(record.get("incident", "")), str(record["action"])
-            waits = self._becomes.get(asked) == AT_NEXT_STEP and record["result"] in _OUTCOMES
-            if waits:
-                self._becomes[asked] = f"{record['result']} at step {record['step']:,}: {record['words']}"
-                changed.add(asked[0])
-        for incident in self.incidents.all:
-            if incident.id in changed:
+        """Send what the run did by itself, of each incident in a message."""
+        for incident in self.incidents.all if self._acted else ():
+            if incident.id in self._acted:
                 incident.acted += 1
                 self._send(incident, "acted")
+        self._acted.clear()
 
     def _resolve(self, incident: Closed) -> None:
         facts = {

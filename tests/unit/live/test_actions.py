@@ -190,6 +190,20 @@ def test_a_watch_only_suggests(tmp_path):
     assert watched.incidents[0]["actions"] == {"stop": "suggested", "pause": "suggested"}
 
 
+def test_a_watch_sends_what_the_run_did(tmp_path):
+    """By the run's log, where the run itself sends nothing: here it is known when the alert is judged."""
+    rule, said = {**NAN, "actions": "stop"}, []
+    loop = Loop(tmp_path, [rule], Actions(tmp_path, Stop()))
+    loop.end_step(loss=float("nan"))
+    loop.close()
+    watch = Watch(tmp_path, file_of(rule), send=False)
+    watch.response.boxes.put = said.append
+    watch.look()
+    (message,) = said
+    assert message.facts["actions"] == {"stop": "done at step 1: the run should stop after step 1"}
+    watch.close()
+
+
 def test_a_pause_whose_store_is_gone_ends_as_configured(tmp_path):
     """Nobody could resume it."""
     agreement = Agreement(Silent(0, RuntimeError("gone")), 0, 2, timeout=0.3)
