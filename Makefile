@@ -79,25 +79,21 @@ test-ci: $(VENV)/.judges
 test-all: $(VENV)/.judges
 	$(BIN)/python tests/families.py release
 
-# Each framework whose files we write, whose orders we read or whose loop we follow, in an environment of its own that
-# sees ours: its own writers, readers, data sets and trainers.
-# `trackers` is the environment of sinks: TensorBoard, W&B, MLflow, Grafana's schema, and Debian's Prometheus, unpacked.
-FRAMEWORKS := mosaicml-streaming litdata megatron-core ai2-olmo-core torchtitan trl lightning trackers
+# Each library whose files we write or whose orders we read, in an environment of its own that sees ours. `frameworks` has
+# those whose loops we follow, and the trackers: TensorBoard, W&B, MLflow, Grafana's schema, and Debian's Prometheus,
+# unpacked. There a test that is skipped has failed.
+FRAMEWORKS := mosaicml-streaming litdata megatron-core frameworks
 ORDERS := tests/unit/training/test_orders.py::TestTheLibrariesThemselves
 TESTS_OF_mosaicml-streaming := tests/unit/training/test_stored.py
 TESTS_OF_litdata := tests/unit/training/test_stored.py
 TESTS_OF_megatron-core := $(ORDERS) tests/unit/engine/test_token_files.py::test_megatrons_own_reader_and_writer_agree \
   tests/unit/training/test_examples.py::test_the_example_of_megatron_files_trains_by_our_reader_or_is_replayed
-TESTS_OF_ai2-olmo-core := $(ORDERS) tests/unit/training/test_olmo_core.py
-TESTS_OF_torchtitan := $(ORDERS) tests/unit/training/test_torchtitan.py
-TESTS_OF_trl := tests/unit/training/test_trl.py
-TESTS_OF_lightning := tests/unit/training/test_lightning.py
-TESTS_OF_trackers := tests/unit/live/test_trackers.py tests/unit/training/test_reported.py
-PACKAGES_OF_ai2-olmo-core := ai2-olmo-core tensorboard
-PACKAGES_OF_trackers := tensorboard wandb mlflow-skinny sqlalchemy alembic sqlparse prometheus-client lightning trl \
-  grafana-foundation-sdk
-SKIPS_OF_trackers := --no-skips
-PREPARE_trackers := command -v prometheus || (cd $(VENV)-trackers && apt-get -q download prometheus && dpkg -x prometheus_*.deb .)
+TESTS_OF_frameworks := tests/unit/live/test_trackers.py $(addprefix tests/unit/training/test_, reported.py \
+  framework_pages.py accelerate.py trainer.py trl.py lightning.py torchtitan.py olmo_core.py) $(ORDERS)::test_olmo
+PACKAGES_OF_frameworks := tensorboard wandb mlflow-skinny sqlalchemy alembic sqlparse prometheus-client lightning trl \
+  torchtitan ai2-olmo-core grafana-foundation-sdk
+SKIPS_OF_frameworks := --no-skips
+PREPARE_frameworks := command -v prometheus || (cd $(VENV)-frameworks && apt-get -q download prometheus && dpkg -x prometheus_*.deb .)
 .PHONY: $(addprefix test-,$(FRAMEWORKS))
 $(addprefix test-,$(FRAMEWORKS)): test-%: $(VENV)/.judges
 	rm -rf $(VENV)-$*; $(PYTHON) -m venv $(VENV)-$*

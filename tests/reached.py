@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from families import FRAMEWORKS
 from lanes import ALWAYS, PARTS, part_of_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,8 +40,10 @@ REACHED_BY = {
         dataaudit/manifest/
         dataaudit/decide/ dataaudit/cli/ dataaudit/config.py dataaudit/base/ dataaudit/scan/__init__.py
     """,
+    FRAMEWORKS: "dataaudit/training/loaders/ dataaudit/live/sinks/ dataaudit/live/dashboards/ docs/frameworks/",
 }
 """Beginnings of the paths whose change a part guards against."""
+EVERY = (*PARTS, FRAMEWORKS)
 MOST = 3
 """Parts that run, at most."""
 EVERYTHING = ("pyproject.toml", "requirements", "constraints.txt", "Makefile", ".ci/", "tests/conftest.py")
@@ -60,7 +63,7 @@ def reached(paths):
     found = set()
     for path in paths:
         if path.startswith(EVERYTHING):
-            return set(PARTS)
+            return set(EVERY)
         found |= {part for part, beginnings in REACHED_BY.items() if path.startswith((*beginnings.split(),))}
         if path.startswith("tests/") and path.endswith(".py") and (ROOT / path).exists():
             found.add(part_of_file((ROOT / path).read_text(encoding="utf-8")))
@@ -69,10 +72,10 @@ def reached(paths):
 
 def in_turn(by_change, turn):
     """Return the parts that run of those that a change reaches, with one that it does not; and those that do not."""
-    others = [part for part in PARTS if part not in by_change]
+    others = [part for part in EVERY if part not in by_change]
     listed = [*others[turn % len(others) :][:1]] if others else []
-    first = turn % len(PARTS)
-    listed += [part for part in (*PARTS, *PARTS)[first : first + len(PARTS)] if part in by_change]
+    first = turn % len(EVERY)
+    listed += [part for part in (*EVERY, *EVERY)[first : first + len(EVERY)] if part in by_change]
     return listed[:MOST], listed[MOST:]
 
 

@@ -18,6 +18,7 @@ OF_TORCH = {
     "LoopReplay",
 }
 LIBRARIES = {f"dataaudit.training.loaders.{one}": one for one in ("lightning", "torchtitan", "olmo_core")}
+LIBRARIES["dataaudit.training.loaders.torchtitan_trainer"] = "torchtitan"
 """Modules that subclass a library's own, which has an environment of its own: the tests there import them."""
 NAMED = sorted(
     {

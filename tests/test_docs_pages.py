@@ -387,34 +387,39 @@ def test_the_example_of_the_leakage_page_lists_the_documents_to_remove(tmp_path)
     assert [tuple(one.values()) for one in found] == [("train", "a.jsonl", 0, 7), ("train", "b.jsonl", 1, 4)]
 
 
-PYTHON = {
-    "docs/concepts/duplicates.md": "look-ups in files of a build, which tests/e2e/test_repeats.py does",
-    "docs/concepts/leakage.md": "tests/test_docs_pages.py",
-    "docs/howto/cluster.md": "no loop; it needs a cluster",
-    "docs/howto/quarantine.md": "tests/unit/decide/quarantine/test_quarantine_docs.py",
-    "docs/howto/queries.md": "tests/test_queries.py",
-    "docs/live/actions.md": "tests/unit/live/test_actions_in_training.py",
-    "docs/live/checklists.md": "tests/unit/training/test_watch_run.py",
-    "docs/live/checkpoints.md": "tests/unit/live/test_checkpoints_page.py",
-    "docs/probes/probes.md": "tests/unit/probes/test_probes_page.py",
-    "docs/live/heartbeats.md": "tests/unit/live/test_live_page.py",
-    "docs/live/trackers.md": "tests/unit/live/test_trackers.py",
-    "docs/mechanism.md": "it shards a model over ranks, as tests/unit/vitals/test_sharded.py does",
-    "docs/live/alerts.md": "part of a loop, which tests/unit/live/test_in_training.py runs",
-    "docs/reference/api.md": "tests/test_api_page.py",
-    "docs/reference/format.md": "tests/test_docs_pages.py",
-    "docs/tutorial.md": "tests/test_tutorial.py",
-} | dict.fromkeys(
-    (
-        "docs/howto/reconstruct.md",
-        "docs/howto/replay.md",
-        "docs/howto/token-files.md",
-        "docs/howto/training-loaders.md",
-        "docs/reference/training-open.md",
-        "docs/training.md",
-        "docs/vitals.md",
-    ),
-    "tests/unit/training/test_examples.py",
+FRAMEWORKS = [path for path in ROOT.glob("docs/frameworks/*.md") if path.stem != "index"]
+PYTHON = (
+    {
+        "docs/concepts/duplicates.md": "look-ups in files of a build, which tests/e2e/test_repeats.py does",
+        "docs/concepts/leakage.md": "tests/test_docs_pages.py",
+        "docs/howto/cluster.md": "no loop; it needs a cluster",
+        "docs/howto/quarantine.md": "tests/unit/decide/quarantine/test_quarantine_docs.py",
+        "docs/howto/queries.md": "tests/test_queries.py",
+        "docs/live/actions.md": "tests/unit/live/test_actions_in_training.py",
+        "docs/live/checklists.md": "tests/unit/training/test_watch_run.py",
+        "docs/live/checkpoints.md": "tests/unit/live/test_checkpoints_page.py",
+        "docs/probes/probes.md": "tests/unit/probes/test_probes_page.py",
+        "docs/live/heartbeats.md": "tests/unit/live/test_live_page.py",
+        "docs/live/trackers.md": "tests/unit/live/test_trackers.py",
+        "docs/mechanism.md": "it shards a model over ranks, as tests/unit/vitals/test_sharded.py does",
+        "docs/live/alerts.md": "part of a loop, which tests/unit/live/test_in_training.py runs",
+        "docs/reference/api.md": "tests/test_api_page.py",
+        "docs/reference/format.md": "tests/test_docs_pages.py",
+        "docs/tutorial.md": "tests/test_tutorial.py",
+    }
+    | dict.fromkeys(
+        (
+            "docs/howto/reconstruct.md",
+            "docs/howto/replay.md",
+            "docs/howto/token-files.md",
+            "docs/howto/training-loaders.md",
+            "docs/reference/training-open.md",
+            "docs/training.md",
+            "docs/vitals.md",
+        ),
+        "tests/unit/training/test_examples.py",
+    )
+    | {str(path.relative_to(ROOT)): "tests/unit/training/test_framework_pages.py" for path in FRAMEWORKS}
 )
 """By page: the test that runs its blocks of Python, or why none does."""
 
@@ -424,4 +429,5 @@ def test_every_page_with_python_has_a_test_that_runs_it_or_a_reason():
     assert {str(one.relative_to(ROOT)) for one in pages if "```python" in one.read_text("utf-8")} == set(PYTHON)
     for name, test in PYTHON.items():
         if test.endswith(".py") and " " not in test:
-            assert name in page(test), f"{test} does not name {name}"
+            listed = path.stem if (path := ROOT / name) in FRAMEWORKS else name
+            assert listed in page(test), f"{test} does not name {name}"

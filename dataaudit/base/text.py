@@ -7,6 +7,7 @@ Numbers: thousands separators for counts, decimal units for bytes, four decimals
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import unicodedata
@@ -98,3 +99,8 @@ def _escape(character: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def utc_now() -> str:
+    """Return the time in UTC, to the second, ISO 8601."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

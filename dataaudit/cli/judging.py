@@ -276,7 +276,7 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="[DIR]", required=False)
-@click.option("--run", type=FOLDER, metavar="RUNLOG", help="A run log, in place of a manifest.")
+@click.option("--run", type=FOLDER, metavar="RUNLOG", help="A run log; DIR is then its manifest.")
 @click.option("--out", type=FOLDER, metavar="FILE.html", required=True, help="Where to write it.")
 @click.option("--baseline", type=MANIFEST, metavar="OLD", help="Older manifest: the report says what changed.")
 @click.option("--policy", type=POLICY, metavar="POLICY.yaml", help="Policy to judge by.")
@@ -304,11 +304,13 @@ def report(
     """Write the report of a manifest: one HTML file that opens from disk, fetches nothing and holds no document text.
 
     Verdict or what stands out first, then what changed, then every area, then all shards. With --run it is that of a
-    training run: alarms, the loss with its episodes, heads and layers over steps. The exit code is 0 when the file was
-    written: the report shows a verdict, `dataaudit gate` decides.
+    training run: alarms, the loss with its episodes, heads and layers over steps; with DIR its data stand beside what
+    was audited. The exit code is 0 when the file was written: the report shows a verdict, `dataaudit gate` decides.
     """
-    if (folder is None) == (run is None):
-        raise click.UsageError("expected a manifest, DIR, or --run RUNLOG" + (", not both" if folder else ""))
+    if folder is None and run is None:
+        raise click.UsageError(
+            "expected a manifest, DIR, or --run RUNLOG, or both: the run is compared with its manifest"
+        )
     from dataaudit.manifest.outfiles import check_files
 
     if run is not None:
@@ -316,10 +318,12 @@ def report(
         named = {name: given[name] for name in ("baseline", "policy", "verdict", "quarantine")}
         named |= {"public-key": public_key, "identity": identity, "issuer": issuer}
         if wrong := [name for name, value in named.items() if value is not None]:
-            raise click.UsageError(f"--{wrong[0]} is of a manifest; --run takes a run log alone")
+            raise click.UsageError(
+                f"--{wrong[0]} is of a manifest's report; --run takes a run log, and DIR if you have it"
+            )
         from dataaudit.training.pages.page import write_run_report
 
-        print_text(write_run_report(run, out, as_json=as_json))
+        print_text(write_run_report(run, out, manifest=folder, as_json=as_json))
         return
     from dataaudit.api.arguments import OPTIONS, signer_of
     from dataaudit.present.report.page import Given, write_report

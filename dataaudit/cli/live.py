@@ -81,6 +81,7 @@ def watch(
     import threading
 
     from dataaudit.base import text as t
+    from dataaudit.live.delivery import missing_variables
     from dataaudit.live.rules import load_alerts
     from dataaudit.live.watch import Watch, wait_for, watched_text
 
@@ -99,7 +100,11 @@ def watch(
     if shows:
         _show(runlog, file, log, port, manifest, beside, interval=interval, send=not no_send)
         return
-    watched = Watch(runlog, load_alerts(file), log=log, send=not no_send)
+    rules_of = load_alerts(file)
+    if once and not no_send and (missing := missing_variables(rules_of.deliver)):
+        no_send = True
+        click.echo(f"nothing is sent: the environment has no variable {', '.join(missing)}", err=True)
+    watched = Watch(runlog, rules_of, log=log, send=not no_send)
     try:
         if once:
             watched.look()

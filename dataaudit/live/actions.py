@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +33,7 @@ import orjson
 
 from dataaudit.base.errors import CatchErrors, ConfigError, DataAuditError
 from dataaudit.base.files import open_safely
+from dataaudit.base.text import utc_now
 from dataaudit.live.agreement import Agreement, Asked, Due
 
 T = TypeVar("T")
@@ -304,7 +304,7 @@ class Actions:
             with CatchErrors():
                 sink.add_event(self.step, "action", record)
         if asked.folder and os.path.isdir(asked.folder):
-            stamped = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **record}
+            stamped = {"time": utc_now(), **record}
             with suppress(OSError), open(Path(asked.folder) / RECORDS, "ab", opener=open_safely) as file:
                 file.write(orjson.dumps(stamped, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
 

@@ -32,7 +32,7 @@ from dataaudit.live.actions import Actions
 from dataaudit.live.agreement import Asked
 from dataaudit.live.delivery import Boxes, Message, called, missing_variables, outbox
 from dataaudit.live.evidence import LogTail, Writer
-from dataaudit.live.feed import Feed, Item, Stepped
+from dataaudit.live.feed import Feed, Happened, Item, Stepped
 from dataaudit.live.incidents import (
     REMIND_SECONDS,
     REMINDERS,
@@ -56,7 +56,14 @@ _RECALLED_BYTES = 1 << 20
 """Of a part of the log of the attempts before, read at a time."""
 _CLOSE_SECONDS = 10.0
 _LOG = logging.getLogger("dataaudit")
-_WORDS: Final = {"opened": "", "graver": "graver now: ", "reminder": "nobody acknowledged: ", "resolved": "over: "}
+_WORDS: Final = {
+    "opened": "",
+    "graver": "graver now: ",
+    "reminder": "nobody acknowledged: ",
+    "acted": "the run acted: ",
+    "resolved": "over: ",
+}
+_OUTCOMES = frozenset({"done", "refused", "failed", "abandoned"})
 _TABLES = frozenset({"steps", "values", "events", "stretches", "lengths"})
 
 
@@ -99,6 +106,10 @@ class Response:
         self._reminds, self._in_process, self._actions = reminds, tail is not None, actions
         self._becomes: dict[tuple[str, str], str] = {}
         """What becomes of an action that an incident's rule names, by both."""
+        self._done: dict[tuple[str, str], str] = {}
+        """What the run logged of them; a log that is followed may say so before the alert is judged."""
+        self._acted: set[str] = set()
+        """Incidents of which the run did something that was not sent yet."""
         self._over = Over(runlog, file.rules)
 
     def take(self, items: Iterable[Item]) -> None:
@@ -110,13 +121,17 @@ class Response:
                 self._respond(alert)
             if isinstance(item, Stepped):
                 self.evidence.see(item.step)
-                for facts in self._over.see(item.step, self.judge.firing):
+                self._tell_done()
+                for facts in self._over.see(item.step, self.judge.firing, self.judge.unfed):
                     self._resolve(facts)
+            elif isinstance(item, Happened) and item.kind == "action":
+                self._note_done(item.step, item.detail)
 
     def tick(self, now: float) -> None:
         """Look at the clock: what was not heard of, and whom to remind."""
         for alert in self.judge.tick(now):
             self._respond(alert)
+        self._tell_done()
         if not self._reminds:
             return
         for incident in self.incidents.all[-32:]:
@@ -160,7 +175,7 @@ class Response:
         """Ask for the actions that a rule names; of those that the loop did not hand over nothing is done."""
         for name in alert.rule.actions:
             if self._actions is None or (incident.id, name) in self._becomes:
-                self._becomes.setdefault((incident.id, name), "suggested")
+                self._becomes.setdefault((incident.id, name), self._done.get((incident.id, name), "suggested"))
                 continue
             asked = Asked(
                 action=name,
@@ -174,13 +189,31 @@ class Response:
             )
             self._becomes[incident.id, name] = self._actions.ask(asked)
 
+    def _note_done(self, step: int, record: Mapping[str, Any]) -> None:
+        """Take what became of an action, as the run logged it."""
+        asked, result = (str(record.get("incident")), str(record.get("action"))), record.get("result")
+        if asked in self._done or result not in _OUTCOMES:
+            return
+        self._done[asked] = f"{result} at step {step:,}: {record.get('words')}"
+        if asked in self._becomes:
+            self._becomes[asked] = self._done[asked]
+            self._acted.add(asked[0])
+
+    def _tell_done(self) -> None:
+        """Send what the run did by itself, of each incident in a message."""
+        for incident in self.incidents.all if self._acted else ():
+            if incident.id in self._acted:
+                incident.acted += 1
+                self._send(incident, "acted")
+        self._acted.clear()
+
     def _resolve(self, incident: Closed) -> None:
         facts = {
             "news": "resolved",
             "incident": incident.id,
             "severity": incident.severity,
             "group": incident.group,
-            "about": "The condition is met no longer.",
+            "about": incident.why,
             "action": "",
             "alerts": [],
             "number": 0,
@@ -207,7 +240,7 @@ class Response:
         folder = self.evidence.path(incident)
         failed = next((own for own in reversed(self.evidence.failures) if own.startswith(f"{incident.id}:")), "")
         return {
-            "news": f"reminder-{incident.reminders}" if news == "reminder" else news,
+            "news": {"reminder": f"reminder-{incident.reminders}", "acted": f"acted-{incident.acted}"}.get(news, news),
             "incident": incident.id,
             "severity": incident.severity,
             "group": incident.group,
@@ -256,7 +289,7 @@ def boxes_of(file: AlertsFile, functions: Sequence[Callable[[dict[str, Any]], ob
     if missing := missing_variables(file.deliver):
         raise ConfigError(
             f"the environment has no variable {', '.join(missing)}, which `deliver` names",
-            "Set it where the process starts; its value is shown nowhere.",
+            "Set it where the process starts; its value is shown nowhere. `watch --no-send` looks without it.",
         )
     named = [called(getattr(item, "__name__", "function"), item) for item in functions]
     return Boxes([*map(outbox, file.deliver), *named])

@@ -15,7 +15,6 @@ A checkpoint appears whole, by a rename; a kill leaves a ``.saving`` folder, whi
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import os
 import re
@@ -165,11 +164,6 @@ def unsealed(path: Path) -> dict[str, Any] | None:
 
 def _id(document: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()}"
-
-
-def now() -> str:
-    """Return the time in UTC, to the second."""
-    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | Damage:

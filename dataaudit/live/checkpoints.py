@@ -31,7 +31,7 @@ import orjson
 from dataaudit import __version__
 from dataaudit.base.errors import CatchErrors, CheckpointDamaged, ConfigError
 from dataaudit.base.files import sync_folder, write_synced, write_whole
-from dataaudit.base.text import size
+from dataaudit.base.text import size, utc_now
 from dataaudit.live.checkpoint_files import (
     DATA,
     PROTECTED,
@@ -44,7 +44,6 @@ from dataaudit.live.checkpoint_files import (
     files_of,
     hash_files,
     list_checkpoints,
-    now,
     read_checkpoint,
     sealed,
 )
@@ -324,7 +323,7 @@ class Checkpoints:
             ConfigError: There is no such checkpoint.
         """
         own = self._at(at)
-        detail = orjson.dumps({"why": why, "since": now(), "by": f"process {os.getpid()}"})
+        detail = orjson.dumps({"why": why, "since": utc_now(), "by": f"process {os.getpid()}"})
         try:
             write_synced(own.folder / PROTECTED, detail)  # makes no folder: what is deleted meanwhile is an error
             sync_folder(own.folder)
@@ -349,7 +348,7 @@ class Checkpoints:
         with self._lock:
             with CatchErrors() as call:
                 if checkpoint.folder.is_dir():
-                    document = {**outcome, "checkpoint": checkpoint.id, "at": now()}
+                    document = {**outcome, "checkpoint": checkpoint.id, "at": utc_now()}
                     write_whole(checkpoint.folder / TEST, sealed(document))
             if call.error is not None:  # so it is not the last good
                 why = f"its outcome could not be written: {getattr(call.error, 'strerror', None) or call.origin}"
@@ -486,7 +485,7 @@ class Checkpoints:
                 "format": 1,
                 "step": step,
                 "number": 1 + max((own.number for own in before), default=0),
-                "saved_at": now(),
+                "saved_at": utc_now(),
                 "ranks": self.ranks,
                 "files": hashed,
                 "program": __version__,
@@ -545,7 +544,7 @@ class Checkpoints:
         with CatchErrors():
             if self.rank:
                 return
-            document = {"ok": False, "what": what, "why": words, "checkpoint": own.id, "at": now()}
+            document = {"ok": False, "what": what, "why": words, "checkpoint": own.id, "at": utc_now()}
             write_whole(own.folder / TEST, sealed(document))
 
     def _name_damage(self, folder: str, step: int, wrong: Sequence[Damage]) -> str:

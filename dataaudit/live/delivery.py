@@ -31,6 +31,7 @@ from typing import Any
 import orjson
 
 from dataaudit.base.errors import CatchErrors
+from dataaudit.base.text import utc_now
 from dataaudit.live.evidence import Deliveries
 from dataaudit.live.rules import Destination
 
@@ -165,7 +166,7 @@ class Outbox:
         self._waiting.remove(item)
         self.dropped += 1
         record = {"news": item.message.facts["news"], "severity": item.message.severity, "sent": False, "why": why}
-        Deliveries(item.message.folder).add({"time": _utc(), "to": self.name, **record})
+        Deliveries(item.message.folder).add({"time": utc_now(), "to": self.name, **record})
 
     def _run(self) -> None:
         while True:
@@ -212,7 +213,7 @@ class Outbox:
                 refused = call.error if isinstance(call.error, Refused) else Refused(call.kind)
             record = {"attempts": item.attempts, "sent": refused is None, "why": "" if refused is None else refused.why}
             if refused is None or refused.final or item.attempts in {1, ATTEMPTS}:
-                facts = {"time": _utc(), "to": self.name, "news": news, "severity": message.severity}
+                facts = {"time": utc_now(), "to": self.name, "news": news, "severity": message.severity}
                 deliveries.add({**facts, **record})
         with self._changed:
             self.failure = "" if refused is None else refused.why
@@ -382,10 +383,6 @@ def _asked(header: str | None) -> float | None:
     with CatchErrors() as call:
         return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
     return None if call.error is not None else 0.0
-
-
-def _utc() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 @dataclass

@@ -9,7 +9,6 @@ graver. Of the gravest that nobody acknowledged a reminder is sent, a few times.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import orjson
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import read_safely, replacing, sync_file
-from dataaudit.base.text import clean
+from dataaudit.base.text import clean, utc_now
 from dataaudit.live.judging import Alert
 from dataaudit.live.rules import Rule
 
@@ -28,7 +27,7 @@ FOLDER = "alerts"
 ACK_FILE, INCIDENT_FILE = "ack.json", "incident.json"
 REMIND_SECONDS, REMINDERS = 1_800.0, 3
 _KEPT_ALERTS = 50
-News = Literal["opened", "graver", "reminder", "resolved"]
+News = Literal["opened", "graver", "reminder", "acted", "resolved"]
 RESOLVED_FILE = "resolved.json"
 
 
@@ -50,6 +49,8 @@ class Incident:
     """Alerts of it."""
     ranks: set[int] = field(default_factory=set)
     reminders: int = 0
+    acted: int = 0
+    """Messages that said what the run did."""
     sent_at: float = 0.0
 
     @property
@@ -113,7 +114,7 @@ class Incidents:
             severity=severity,
             first_step=alert.first_step,
             latest_step=alert.step,
-            opened=_now(),
+            opened=utc_now(),
         )
         made.add(alert)
         self.all.append(made)
@@ -127,10 +128,11 @@ class Closed(NamedTuple):
     group: str
     severity: int
     latest_step: int
+    why: str = "The condition is met no longer."
 
 
 class Over:
-    """Tells when incidents are over: no rule of the group fires, and ``cool_down`` steps have gone by.
+    """Tells when incidents are over: no rule of the group fires, or is fed, and ``cool_down`` steps have gone by.
 
     Those that an earlier start of the run left open are over then, too. ``resolved.json`` says so, for all processes.
     """
@@ -147,19 +149,23 @@ class Over:
         own = Closed(incident.id, incident.group, incident.severity, incident.latest_step)
         self._known()[incident.id] = own
 
-    def see(self, step: int, firing: Callable[[Rule], bool]) -> Iterator[Closed]:
-        """Take a step that ended, and yield the incidents that are over now."""
+    def see(self, step: int, firing: Callable[[Rule], bool], unfed: Callable[[Rule], str]) -> Iterator[Closed]:
+        """Take a step that ended, and yield the incidents that are over now, or that nothing feeds any more."""
         for own in list(self._known().values()):
             rules = self._rules.get(own.group, [])
             wait = max((rule.cool_down for rule in rules), default=0)
             if step <= own.latest_step + wait or any(map(firing, rules)):
                 continue
             del self._known()[own.id]
+            why = next(filter(None, map(unfed, rules)), "")
+            over = own._replace(why=f"It is not judged any more, and may go on: {why}.") if why else own
             folder = self._folder / own.id
             with suppress(OSError):
                 if folder.is_dir() and not (folder / RESOLVED_FILE).exists():
-                    replace_synced(folder / RESOLVED_FILE, orjson.dumps({"time": _now(), "step": step}) + b"\n")
-            yield own
+                    replace_synced(
+                        folder / RESOLVED_FILE, orjson.dumps({"time": utc_now(), "step": step, "why": over.why}) + b"\n"
+                    )
+            yield over
 
     def _known(self) -> dict[str, Closed]:
         if self._open is None:  # rows came, so there is a run log
@@ -206,7 +212,7 @@ def acknowledge(runlog: Path, incident: str, who: str, note: str) -> Acknowledge
         )
     if not who.strip():
         raise ConfigError("--who: expected a name")
-    made = Acknowledged(who, note, _now(), int(known[incident].get("severity", 0)))
+    made = Acknowledged(who, note, utc_now(), int(known[incident].get("severity", 0)))
     folder = runlog / FOLDER / incident
     try:
         replace_synced(folder / ACK_FILE, orjson.dumps(made, option=orjson.OPT_INDENT_2) + b"\n")
@@ -254,7 +260,3 @@ def replace_synced(path: Path, data: bytes) -> None:
     with replacing(path) as file:
         file.write(data)
         sync_file(file)
-
-
-def _now() -> str:
-    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -195,8 +195,21 @@ class Judge:
         return [self._state(rule, newest) for rule in self.rules]
 
     def firing(self, rule: Rule) -> bool:
-        """Return whether the condition of a rule is met on any rank."""
-        return any(known.firing for known in self._series[rule.name].values())
+        """Return whether the condition of a rule is met on any rank, and is still judged."""
+        return any(known.firing for known in self._series[rule.name].values()) and not self._stale(rule)
+
+    def unfed(self, rule: Rule) -> str:
+        """Return why a rule whose condition was met is not judged any more; empty where it is, or was not met."""
+        return self._stale(rule) if any(known.firing for known in self._series[rule.name].values()) else ""
+
+    def _stale(self, rule: Rule) -> str:
+        """Return that values do not come any more, in words; empty where they do, or never did."""
+        fed = self._fed[rule.name]
+        newest = max((own.step for own in self._feed.ranks.values()), default=0)
+        allowed = _STALE * (fed.gap or _FIRST_GAP) + _STALE_STEPS
+        if fed.step < 0 or rule.absent is not None or rule.metric is None or newest - fed.step <= allowed:
+            return ""
+        return f"{fed.metric} came last at step {fed.step:,} (rank {fed.rank}), and step {newest:,} has none"
 
     def _state(self, rule: Rule, newest: int) -> State:
         fed = self._fed[rule.name]
@@ -213,9 +226,8 @@ class Judge:
         """Return why a rule is not evaluated; empty where it is."""
         if fed.step < 0:
             return self._why_unfed(rule)
-        allowed = _STALE * (fed.gap or _FIRST_GAP) + _STALE_STEPS
-        if rule.absent is None and rule.metric is not None and newest - fed.step > allowed:
-            return f"{fed.metric} came last at step {fed.step:,} (rank {fed.rank}), and step {newest:,} has none"
+        if why := self._stale(rule):
+            return why
         if newest <= rule.after_step:
             return f"judged behind step {rule.after_step:,}; the newest is {newest:,}"
         if rule.ratio is not None and not any(item.median for item in self._series[rule.name].values()):
@@ -257,6 +269,8 @@ class Judge:
             chosen &= True if own is None else column == own
         if not chosen.any():
             return []
+        for known in self._series[rule.name].values() if self._stale(rule) else ():
+            known.firing, known.first, known.first_time = False, None, 0.0  # what is met then is news
         self._feed_rule(rule, item.rank, item.step, item.metric)
         if item.step <= rule.after_step or rule.absent is not None:
             return []

@@ -12,7 +12,6 @@ nothing is written to the run log.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -26,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.live.hours import Hours
-from dataaudit.runlog.format import RANKS_FOLDER, RunFile
-from dataaudit.runlog.parts import PartFollower, part_numbers, part_path, rank_folder
+from dataaudit.runlog.format import RunFile
+from dataaudit.runlog.parts import PartFollower, part_numbers, part_path, rank_folder, ranks_of
 
 KEEP: Final = 32_768
 """Buckets that a level keeps, but the widest."""
@@ -88,7 +87,9 @@ class _Level:
         if not self.size:
             self.start = int(buckets[0])
         self._grow(int(buckets[0]), int(buckets[-1]))
-        at = buckets - self.start
+        places = buckets - self.start
+        together = places[-1] - places[0] == len(places) - 1  # a view is written in half the time
+        at: Any = slice(int(places[0]), int(places[-1]) + 1) if together else places
         totals, lows, highs, counts = self._columns
         totals[at] += total
         lows[at] = np.minimum(lows[at], low)
@@ -255,8 +256,8 @@ class Tiles:
         self.ranks: dict[int, tuple[int, float]] = {}
         """Newest step and its time, seconds since 1970, by rank."""
         self.closed: set[int] = set()
-        self.new_losses: deque[tuple[int, float]] = deque()
-        """Steps and losses of the lowest rank that were not taken from here yet."""
+        self.new_losses: list[tuple[Ints, Floats]] = []
+        """Steps and losses of the lowest rank that were not taken from here yet, batch by batch."""
         self._parts: dict[Path, _Part] = {}
 
     @property
@@ -290,7 +291,7 @@ class Tiles:
     def _listed(self) -> Iterator[tuple[Path, _Part, bool]]:
         """Yield the parts that may have more, and whether each is the newest of its table."""
         for table in _TABLES:
-            for rank in self._ranks():
+            for rank in ranks_of(self.folder):
                 folder = rank_folder(self.folder, rank)
                 numbers = part_numbers(folder, table)
                 for number in numbers:
@@ -350,17 +351,21 @@ class Tiles:
         if rank not in self.ranks or steps[last] >= self.ranks[rank][0]:
             self.ranks[rank] = int(steps[last]), float(ended[last])
         if rank == min(self.ranks):
-            self.new_losses.extend(zip(steps[known].tolist(), loss[known].tolist(), strict=True))
+            self.new_losses.append((steps[known], loss[known]))
         self.hours.add_steps(steps, ended, targets)
 
     def _values(self, steps: Ints, columns: dict[str, pa.Array]) -> None:
-        names = pc.binary_join_element_wise(columns["metric"], columns["stat"], "\0").dictionary_encode()
-        codes = names.indices.to_numpy()
+        metrics, stats = (columns[name].dictionary_encode() for name in ("metric", "stat"))
+        size = len(stats.dictionary)
+        known, codes = np.unique(
+            metrics.indices.to_numpy().astype(np.int64) * size + stats.indices.to_numpy(), return_inverse=True
+        )
+        pairs = (divmod(pair, size) for pair in known.tolist())
+        names = [(metrics.dictionary[at].as_py(), stats.dictionary[of].as_py()) for at, of in pairs]
         layer, head, value = (columns[name].to_numpy() for name in ("layer", "head", "value"))
         order = np.argsort(codes, kind="stable")
-        edges = np.searchsorted(codes[order], np.arange(len(names.dictionary) + 1))
-        for code, name in enumerate(names.dictionary.to_pylist()):
-            metric, _, stat = name.partition("\0")
+        edges = np.searchsorted(codes[order], np.arange(len(names) + 1))
+        for code, (metric, stat) in enumerate(names):
             own = order[edges[code] : edges[code + 1]]
             whole = own[(layer[own] < 0) & (head[own] < 0)]
             self._add(metric, stat, steps[whole], value[whole])
@@ -386,10 +391,3 @@ class Tiles:
     def _add(self, metric: str, stat: str, steps: Ints, values: Floats) -> None:
         if len(steps):
             self.lines.setdefault((metric, stat), Line()).add(steps, values.astype(np.float64))
-
-    def _ranks(self) -> list[int]:
-        try:
-            names = os.listdir(self.folder / RANKS_FOLDER)
-        except OSError:
-            return []
-        return sorted(int(name) for name in names if name.isdecimal())

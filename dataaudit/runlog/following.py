@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.base.errors import CatchErrors
-from dataaudit.runlog.format import RANKS_FOLDER
-from dataaudit.runlog.parts import PartFollower, part_numbers, part_path, rank_folder, read_part
+from dataaudit.runlog.parts import PartFollower, part_numbers, part_path, rank_folder, ranks_of, read_part
 from dataaudit.runlog.writer import Columns
 
 _READ_BYTES = 32 << 20
@@ -71,17 +69,12 @@ class Follower:
 
     def _known(self) -> Iterator[tuple[Path, _Part]]:
         for table in _READ:
-            for rank in self._ranks():
+            for rank in ranks_of(self._folder):
+                if self._chosen is not None and rank not in self._chosen:
+                    continue
                 for number in part_numbers(rank_folder(self._folder, rank), table):
                     path = part_path(rank_folder(self._folder, rank), table, number)
                     yield path, self._parts.setdefault(path, _Part(PartFollower(path, table), rank, table))
-
-    def _ranks(self) -> list[int]:
-        try:
-            found = sorted(int(name) for name in os.listdir(self._folder / RANKS_FOLDER) if name.isdecimal())
-        except OSError:
-            return []
-        return [rank for rank in found if self._chosen is None or rank in self._chosen]
 
     def _read_part(self, path: Path, part: _Part) -> None:
         try:

@@ -65,6 +65,14 @@ def rank_folder(folder: Path, rank: int) -> Path:
     return folder / RANKS_FOLDER / f"{rank:05d}"
 
 
+def ranks_of(folder: Path) -> list[int]:
+    """Return the ranks that have a folder in a run log, ascending; none where they cannot be listed."""
+    try:
+        return sorted(int(name) for name in os.listdir(folder / RANKS_FOLDER) if name.isdecimal())
+    except OSError:
+        return []
+
+
 def part_path(folder: Path, table: str, number: int) -> Path:
     """Return the file of a part in the folder of its rank."""
     return folder / f"{table}-{number:05d}{SUFFIX}"

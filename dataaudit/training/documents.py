@@ -10,12 +10,13 @@ documents. Quarantined documents keep their index; whoever orders documents repl
 
 from __future__ import annotations
 
+import json
 import os
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,25 @@ class Encoder:
     vocab: int
     end: int | None = None
     """Token that is put after each document; none by default."""
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Encoder:
+        """Return that of a fast tokenizer of transformers, with its end token; the name is a digest of its file.
+
+        Raises:
+            ConfigError: The tokenizer is no fast one.
+        """
+        own = getattr(tokenizer, "backend_tokenizer", None)
+        if own is None:
+            raise ConfigError(
+                f"{type(tokenizer).__name__} has no file that a name could stand for",
+                "Encoder(encode=..., name=..., vocab=...) takes any tokenizer, with a name of your own.",
+            )
+        file = json.loads(own.to_str())
+        decides = {name: item for name, item in file.items() if name not in {"truncation", "padding"}}
+        name = digest_json(decides)
+        encode = partial(tokenizer.encode, add_special_tokens=False)
+        return cls(encode=encode, name=name, vocab=len(tokenizer), end=tokenizer.eos_token_id)
 
     @property
     def dtype(self) -> np.dtype[Any]:

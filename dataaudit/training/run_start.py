@@ -5,7 +5,6 @@ Running something without touching the random generators that a training loop dr
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dataaudit import __version__
 from dataaudit.base.errors import ConfigError
+from dataaudit.base.text import utc_now
 from dataaudit.base.yamlfile import nearest
 from dataaudit.live.state_digests import random_state, set_random_state
 from dataaudit.runlog.format import RUN_FILE, RunFile
@@ -92,8 +92,7 @@ def detector_of(state: Any, corpus: Corpus, digests: Mapping[str, str], allow: t
 
 def new_run(**about: Any) -> RunFile:
     """Return the record of a run that starts now."""
-    started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return RunFile(started=started, program=__version__, **about)
+    return RunFile(started=utc_now(), program=__version__, **about)
 
 
 def begin_run(

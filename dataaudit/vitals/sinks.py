@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import os
 import queue
@@ -18,6 +17,7 @@ import numpy as np
 from dataaudit import __version__
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import CatchErrors, ConfigError
+from dataaudit.base.text import utc_now
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
 
@@ -194,9 +194,14 @@ class RunLogSink:
     ) -> None:
         self.folder = Path(folder)
         if rank == 0 and first_step == 1:
-            started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             run = RunFile(
-                manifest=None, dataset=name, sources=(), block_rows=1, ranks=ranks, started=started, program=__version__
+                manifest=None,
+                dataset=name,
+                sources=(),
+                block_rows=1,
+                ranks=ranks,
+                started=utc_now(),
+                program=__version__,
             )
             create_run(self.folder, run, None)
         try:

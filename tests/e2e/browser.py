@@ -12,6 +12,23 @@ import pytest
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 READY = "return document.documentElement.dataset.charts && document.documentElement.dataset.shards"
 
+DRAWN = """
+const find = (node, out = []) => {
+  for (const one of [...(node.shadowRoot ? node.shadowRoot.children : []), ...node.children]) {
+    if (one.tagName === "CANVAS") out.push(one);
+    find(one, out);
+  }
+  return out;
+};
+const inked = (canvas) => {
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  let found = 0;
+  for (let at = 3; at < data.length; at += 4) found += data[at] > 0;
+  return found;
+};
+"""
+"""Functions of a page: `find` the canvases of a chart, count their `inked` pixels."""
+
 
 def started(width=1200, height=900):
     """Return a driver of a headless Chromium; skips where there is none."""

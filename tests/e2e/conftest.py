@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from browser import started
 from corpus import CONFIG, write_corpus
 from running import build
 
@@ -27,6 +28,14 @@ def corpus(tmp_path_factory):
     write_corpus(root / "data", per_shard=150)
     (root / "config.yaml").write_text(CONFIG, encoding="utf-8")
     return root
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One Chromium for all tests of a file."""
+    driver = started()
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture(scope="session")

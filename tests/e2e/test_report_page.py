@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from browser import complaints_of, has_dialog, opened, requests_of, resized, started, waited
+from browser import DRAWN, complaints_of, has_dialog, opened, requests_of, resized, waited
 from hostile_manifest import DEMO, PAYLOADS, make_hostile
 from made_manifest import make, shard
 
@@ -26,22 +26,12 @@ ROWS = """
 const rows = document.querySelectorAll("#all-shards tbody tr:not(.space)");
 return [...rows].map((row) => [...row.cells].map((cell) => cell.innerText));
 """
-CANVASES = """
-const find = (node, out = []) => {
-  for (const one of [...(node.shadowRoot ? node.shadowRoot.children : []), ...node.children]) {
-    if (one.tagName === "CANVAS") out.push(one);
-    find(one, out);
-  }
-  return out;
-};
-const inked = (canvas) => {
-  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  let found = 0;
-  for (let at = 3; at < data.length; at += 4) found += data[at] > 0;
-  return found;
-};
+CANVASES = (
+    DRAWN
+    + """
 return [...document.querySelectorAll(".chart")].map((one) => [one.id, Math.max(0, ...find(one).map(inked))]);
 """
+)
 POLICY = """
 policy: hostile
 rules:
@@ -72,14 +62,6 @@ def page(tmp_path_factory):
     path = folder / "report.html"
     path.write_text(render(page_of(manifest, verdict, difference)), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """One Chromium for all tests of this file."""
-    driver = started()
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from browser import complaints_of, requests_of, resized, started, waited
+from browser import DRAWN, complaints_of, requests_of, resized, waited
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "training"))
 from test_followed_run import Log, healthy, viewed
@@ -23,33 +23,26 @@ from dataaudit.training.pages.serving import serve
 pytest.importorskip("uvicorn", reason="needs the extra `serve`")
 pytestmark = pytest.mark.judges
 HEADLINE = "return document.getElementById('headline').textContent"
-DRAWN = """
-const find = (node, out = []) => {
-  for (const one of [...(node.shadowRoot ? node.shadowRoot.children : []), ...node.children]) {
-    if (one.tagName === "CANVAS") out.push(one);
-    find(one, out);
-  }
-  return out;
-};
-const inked = (canvas) => {
-  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  let found = 0;
-  for (let at = 3; at < data.length; at += 4) found += data[at] > 0;
-  return found;
-};
-"""
 BLANK = (
     DRAWN
     + "return [...document.querySelectorAll('.chart')].filter((one) => !find(one).some(inked)).map((one) => one.id)"
 )
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """One Chromium for all tests of this file."""
-    driver = started()
-    yield driver
-    driver.quit()
+SPIED = """
+const own = CanvasRenderingContext2D.prototype.fillText;
+window.texts = [];
+CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { texts.push(text); own.call(this, text, ...at); };
+"""
+LIGHTNESS = """
+return [...document.querySelectorAll(".chart")].map((one) => one.nextSibling).map((copy) => {
+  const data = copy.getContext("2d").getImageData(0, 0, copy.width, copy.height).data;
+  let [sum, number] = [0, 0];
+  for (let at = 0; at < data.length; at += 4)
+    if (data[at + 3] > 250) { sum += (data[at] + data[at + 1] + data[at + 2]) / 3; number += 1; }
+  return [inked(copy), sum / number];
+});
+"""
 
 
 @pytest.fixture
@@ -112,6 +105,19 @@ def test_it_follows_the_log_and_asks_its_own_server_alone(served, browser):
     assert all(url.startswith(origin) for url in requests_of(browser))
 
 
+def test_a_run_that_was_killed_and_resumes_is_followed(served, browser):
+    """Without a reload: the steps of the new start stand in place of those that it does again."""
+    log, *_ = served
+    log.steps(healthy(20, seed=2), grad_global_norm=1.0).flush()  # the last that it writes: nothing is closed
+    waited(browser, "return document.querySelector('.figures dd').textContent.includes('120')")
+    again = Log(log.folder, first=91).steps(healthy(10, seed=3), grad_global_norm=1.0).flush()
+    waited(browser, "return document.querySelector('.figures dd').textContent.includes('100')", 60)
+    again.steps(healthy(60, seed=4), grad_global_norm=1.0).flush()
+    waited(browser, "return document.querySelector('.figures dd').textContent.includes('160')", 60)
+    waited(browser, "return document.getElementById('events').textContent.includes('resumed')")
+    assert complaints_of(browser) == []
+
+
 def test_an_incident_is_acknowledged_from_the_page(served, browser):
     """With the token alone; then it is no longer what stands first."""
     log, _, token, view = served
@@ -150,18 +156,21 @@ def test_it_fits_its_window(served, browser, width):
 
 
 def test_charts_are_on_paper(tmp_path, browser):
-    """A page of two runs, printed before anything was scrolled: a copy of each chart, with ink, and none afterwards."""
+    """A page of two runs, printed before anything was scrolled: copies with ink and names, dark ones as light ones."""
     for name in ("new", "old"):
         Log(tmp_path / name).steps(healthy(), grad_global_norm=1.0, step_time=0.5).flush()
-    path = tmp_path / "page.html"
+    path, seen = tmp_path / "page.html", {}
     path.write_text(render(live_page(viewed(tmp_path / "new", judged=False, beside=[tmp_path / "old"]))), "utf-8")
     browser.get(path.as_uri())
-    waited(browser, "return document.documentElement.dataset.charts")
-    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
-    blank = (
-        DRAWN
-        + "return [...document.querySelectorAll('.chart')].filter((one) => !(inked(one.nextSibling) > 500)).length"
-    )
-    assert browser.execute_script(blank) == 0
-    browser.execute_script("dispatchEvent(new Event('afterprint'))")
-    assert browser.execute_script("return document.querySelectorAll('.printed').length") == 0
+    browser.execute_script(SPIED)
+    for theme in ("light", "dark"):
+        waited(browser, f"return document.documentElement.dataset.charts === '{theme}'")
+        browser.execute_script("window.texts = []; dispatchEvent(new Event('beforeprint'))")
+        seen[theme] = browser.execute_script(DRAWN + LIGHTNESS)
+        assert all(ink > 500 for ink, _ in seen[theme])
+        assert {"new", "old"} <= set(browser.execute_script("return window.texts"))
+        browser.execute_script("dispatchEvent(new Event('afterprint'))")
+        assert browser.execute_script("return document.querySelectorAll('.printed').length") == 0
+        browser.execute_script("document.getElementById('theme').click()")
+    assert len(seen["light"]) > 3
+    assert all(abs(own[1] - other[1]) < 40 for own, other in zip(*seen.values(), strict=True)), seen

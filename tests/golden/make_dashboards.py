@@ -1,6 +1,6 @@
 """Write the dashboards of Grafana, which the package ships: `python tests/golden/make_dashboards.py`.
 
-Needs grafana-foundation-sdk, which has Grafana's own schema. A test of `make test-trackers` compares the files with
+Needs grafana-foundation-sdk, which has Grafana's own schema. A test of `make test-frameworks` compares the files with
 what this makes, and asks Prometheus each query after a real run.
 """
 

@@ -164,6 +164,12 @@ def _legend(plot: Any, **more: Any) -> None:
     )
 
 
+def _legend_above(plot: Any) -> None:
+    """Put the legend over the plot, where it hides no line, in two columns, which a telephone has room for."""
+    _legend(plot, orientation="horizontal", padding=0, margin=0, ncols=2)
+    plot.add_layout(plot.legend[0], "above")
+
+
 def _edge(value: float) -> str:
     return f"{value:,.0f}" if value >= 1 else f"{value:.2g}"
 
@@ -256,7 +262,7 @@ def _curves(chart: Curves, height: int) -> Any:
     reach = (high - low or 1.0) * _BAND_REACH  # a wide band is cut, so that the line stays readable
     ends = [min(max(value, low - reach), high + reach) for _, *ends in chart.band for value in ends]
     low, high = min([low, *ends]), max([high, *ends])
-    room = (high - low or 1.0) * 0.06
+    room = (high - low or abs(high) or 1.0) * 0.06
     steps = [step for _, own, _ in chart.series for step in own]
     side = 0.3 if chart.ticks else 0.0
     plot = _plot(
@@ -284,9 +290,10 @@ def _curves(chart: Curves, height: int) -> Any:
     if chart.band:
         places, lowest, highest = map(list, zip(*chart.band, strict=True))
         plot.varea(x=places, y1=lowest, y2=highest, fill_color=GREY, fill_alpha=0.25)
-    for (name, own, values), color in zip(chart.series, _SERIES, strict=False):
+    for at, ((name, own, values), color) in enumerate(zip(chart.series, _SERIES, strict=False)):
         named = {"legend_label": label(name)} if len(chart.series) > 1 else {}
-        plot.line(x=list(own), y=list(values), line_color=color, line_width=1.5, **named)
+        form = {"line_color": color, "line_width": 1.5, "level": "glyph" if at else "overlay"}  # the first lies on top
+        plot.line(x=list(own), y=list(values), **form, **named)
         if chart.ticks:
             words = [f"{label(tick)}: {value:.6g}" for (_, tick), value in zip(chart.ticks, values, strict=False)]
             source = _source(x=list(own), y=list(values), words=words)
@@ -298,13 +305,14 @@ def _curves(chart: Curves, height: int) -> Any:
         form = {"text_color": MUTED, "text_baseline": "bottom", "text_align": "right", **_TEXT}
         plot.text(x=[plot.x_range.end], y=[value], text=[label(name)], **form)
     if len(chart.series) > 1:
-        _legend(plot)
+        _legend_above(plot)
     return _labelled(plot, chart)
 
 
 def _labelled(plot: Any, chart: Curves) -> Any:
     plot.xaxis.axis_label, plot.yaxis.axis_label = chart.order, chart.unit
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    plot.xaxis.ticker.desired_num_ticks = 4
     if chart.ticks:
         plot.xaxis.ticker = FixedTicker(ticks=[at for at, _ in chart.ticks], minor_ticks=[])
         plot.xaxis.major_label_overrides = {at: PlainText(text=label(name)) for at, name in chart.ticks}
@@ -329,8 +337,7 @@ def _stacked(chart: Curves, height: int) -> Any:
         form = {"fill_color": color, "fill_alpha": 0.75, "legend_label": label(name)}
         plot.varea(x=steps, y1=bottoms, y2=tops, **form)
     if chart.series:
-        _legend(plot, orientation="horizontal", padding=0)
-        plot.add_layout(plot.legend[0], "above")
+        _legend_above(plot)
     return _labelled(plot, chart)
 
 

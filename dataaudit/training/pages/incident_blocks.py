@@ -86,8 +86,8 @@ def grids_of(values: pa.Table) -> dict[tuple[str, str], Grid]:
 def changes(grid: Grid) -> list[Change]:
     """Return of each row where its level changed most, the largest change first.
 
-    A split is looked for that leaves a quarter of the values on either side at least; the scale is the median absolute
-    distance of the values before it from their median, no less than a hundredth of the row's level.
+    A split is looked for that leaves a quarter of the values on either side at least; the scale is that of neighbouring
+    values' differences, which a slow rise does not widen, no less than a hundredth of the row's level.
     """
     changed = []
     for row in range(len(grid.places)):
@@ -97,7 +97,7 @@ def changes(grid: Grid) -> list[Change]:
             continue
         cut = _cut(values)
         before, after = float(np.median(values[:cut])), float(np.median(values[cut:]))
-        scale = max(spread(values[:cut], before), 0.01 * float(np.median(np.abs(values))), 1e-12)
+        scale = max(spread(np.diff(values)) / math.sqrt(2), 0.01 * float(np.median(np.abs(values))), 1e-12)
         step = int(grid.steps[known[cut]])
         changed.append(Change(row=row, step=step, before=before, after=after, score=abs(after - before) / scale))
     return sorted(changed, key=lambda item: (-item.score, item.row))

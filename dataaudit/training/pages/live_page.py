@@ -58,7 +58,6 @@ def live_page(view: RunView, now: float | None = None) -> Page:
         happened(events[-_EVENTS:]),
     )
     shown = tuple(section for section in sections if section is not None)
-    first = [*[_point(item, view) for item in incidents if item.open][:5], *_data_findings(view)]
     log = view.log
     opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
     began = log.run.started.replace("T", " ").replace("Z", " UTC")
@@ -69,7 +68,7 @@ def live_page(view: RunView, now: float | None = None) -> Page:
         headline=headline,
         tone=tone,
         subline=subline,
-        findings=tuple(first),
+        findings=tuple(first_points(view)),
         others=(),
         findings_left_out=max(0, sum(item.open for item in incidents) - 5),
         figures=key_figures(view, now),
@@ -157,7 +156,8 @@ def live_sections(view: RunView, incidents: Sequence[LiveIncident]) -> tuple[Sec
 def alert_section(view: RunView, incidents: Sequence[LiveIncident]) -> Section | None:
     """Return incidents of the rules with what to do, and how each rule stands; None where neither is known."""
     states = view.states()
-    if not incidents and not states:
+    acted = [event for event in view.tiles.events if event["kind"] == "action"]
+    if not incidents and not states and not acted:
         return None
     blocks: list[Block] = []
     if incidents:
@@ -168,6 +168,19 @@ def alert_section(view: RunView, incidents: Sequence[LiveIncident]) -> Section |
     if any(item.open for item in incidents) and view.watch is None:
         text = "`dataaudit alerts ack RUNLOG INCIDENT --who NAME --note TEXT` says that somebody takes care of it."
         blocks.append(Prose(text=text))
+    if acted:
+        blocks.append(
+            table_of(
+                "What the run did by itself, or refused",
+                acted[::-1],
+                ("step", "number", lambda event: event["step"]),
+                ("action", "name", lambda event: Name(str(event["detail"].get("action", "")), 60)),
+                ("result", "word", lambda event: Name(str(event["detail"].get("result", "")), 20)),
+                ("how", "text", lambda event: Name(str(event["detail"].get("words", "")), 200)),
+                ("why", "text", lambda event: Name(str(event["detail"].get("why", "")), 200)),
+                noun="action",
+            )
+        )
     if states:
         words: dict[str, tuple[str, Tone]] = {
             "firing": ("firing", "bad"),
@@ -270,12 +283,14 @@ def live_loss(view: RunView, incidents: Sequence[LiveIncident]) -> Section | Non
     return Section(id="loss", title="Loss", lead=lead, tone="warn" if episodes else "good", blocks=(figure,))
 
 
-def _data_findings(view: RunView) -> list[Point]:
+def first_points(view: RunView) -> list[Point]:
+    """Return what stands first: open incidents of rules, five at most, and data that are off."""
+    opened = [_point(item, view) for item in view.incidents() if item.open][:5]
     hours = [hour for _, hour in sorted(view.tiles.hours.by_time.items()) if hour.last_step >= 0]
     if not hours or view.manifest is None:
-        return []
+        return opened
     wanted, of = expected_shares(view)
-    return list(data_points(view, hours, sum(hour.sources for hour in hours), wanted, of))
+    return [*opened, *data_points(view, hours, sum(hour.sources for hour in hours), wanted, of)]
 
 
 def _grids(view: RunView) -> dict[tuple[str, str], Grid]:

@@ -27,6 +27,7 @@ from dataaudit.base.render.blocks import (
     Tone,
 )
 from dataaudit.base.render.line import PERCENT, Line, Name, say, spell
+from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.outfiles import write_file
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import RunLog, load_run
@@ -45,7 +46,7 @@ from dataaudit.training.pages.incident_blocks import (
     incidents_of,
     where_line,
 )
-from dataaudit.training.pages.live_page import live_sections
+from dataaudit.training.pages.live_page import first_points, live_sections
 from dataaudit.training.pages.loss_section import MOST_POINTS, loss_section, run_section, trained_section
 from dataaudit.training.pages.panels import PANELS
 from dataaudit.training.pages.run_blocks import run_points, table
@@ -55,12 +56,12 @@ _FINDINGS = 15
 _OTHERS: dict[str, Tone] = {"learning_rate_jump": "bad", "clip_before_unscale": "bad"}
 
 
-def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
+def write_run_report(folder: Path, out: Path, *, manifest: Path | None = None, as_json: bool) -> str:
     """Write the page of a run log and return what the command prints."""
     require("report", "report")
     from dataaudit.base.render.html import render
 
-    page = run_page(load_run(folder))
+    page = run_page(load_run(folder), None if manifest is None else load_manifest(manifest))
     data = render(page).encode("utf-8")
     write_file(out, data)
     if as_json:
@@ -70,8 +71,8 @@ def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
     return f"{t.clean(str(out))}: {t.size(len(data))}, {page.headline}\n"
 
 
-def run_page(log: RunLog) -> Page:
-    """Return the page of a run."""
+def run_page(log: RunLog, manifest: Manifest | None = None) -> Page:
+    """Return the page of a run, beside the manifest that it was trained on."""
     steps, events = log.table("steps"), log.table("events")
     grids = grids_of(log.table("values"))
     if not len(steps) and not grids:
@@ -85,9 +86,9 @@ def run_page(log: RunLog) -> Page:
     findings += [*of_data, *run_points(facts)]
     loss, loss_figures, loss_points = loss_section(log)
     findings += [] if any(point.section == "loss" for point in findings) else loss_points
-    findings = sorted(findings, key=lambda finding: finding.tone != "bad")
-    view = RunView(log.folder)
+    view = RunView(log.folder, manifest=manifest)
     view.read(math.inf)
+    findings = sorted([*first_points(view), *findings], key=lambda finding: finding.tone != "bad")
     alerts, icu, efficiency, split, hours, quality = live_sections(view, view.incidents())
     sections = (
         alerts,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.statistics import Ints
+from dataaudit.base.statistics import Floats, Ints
 from dataaudit.decide.diff.drifts import Histogram
 from dataaudit.live.hours import Hour
 from dataaudit.live.incidents import FOLDER, acknowledged, stored_incidents
@@ -127,15 +127,17 @@ class RunView:
 
     def _losses(self, seconds: float) -> None:
         came, end = self.tiles.new_losses, time.monotonic() + seconds
-        steps, averages = [], []
-        while came:
-            step, loss = came.popleft()
-            self._waiting.append((step, loss))
-            if np.isfinite(loss):
-                self._total, self._weight = BETA * self._total + loss, BETA * self._weight + 1
-                steps.append(step)
-                averages.append(self._total / self._weight)
-        self.ema.add(np.array(steps, np.int64), np.array(averages))
+        if came:
+            steps, losses = (np.concatenate(parts) for parts in zip(*came, strict=True))
+            came.clear()
+            newest = slice(None) if self._judged and not self.more else slice(-BAND_STEPS, None)
+            self._waiting += zip(steps[newest].tolist(), losses[newest].tolist(), strict=True)
+            known = np.isfinite(losses)
+            totals = _decayed(losses[known], self._total)
+            weights = _decayed(np.ones(len(totals)), self._weight)
+            if len(totals):
+                self._total, self._weight = float(totals[-1]), float(weights[-1])
+                self.ema.add(steps[known], totals / weights)
         if self.more or self.watch is None:  # the still page has the detector that knows what a step was made of
             self._waiting = self._waiting[-BAND_STEPS:]
             return
@@ -256,6 +258,19 @@ class RunView:
         return drift_of("", now, half, reference) if now.any() and reference.any() else None
 
 
+def _decayed(values: Floats, before: float) -> Floats:
+    """Return float64[n]: each value and :data:`BETA` times the result before it, ``before`` for the first."""
+    block = np.arange(256)
+    powers = BETA ** (block + 1.0)
+    kernel = np.tril(BETA ** np.maximum(0.0, block[:, None] - block))
+    rows = np.pad(values, (0, -len(values) % len(block))).reshape(-1, len(block)) @ kernel.T
+    for place in range(len(rows)):
+        rows[place] += before * powers
+        before = float(rows[place, -1])
+    result: Floats = rows.reshape(-1)[: len(values)]
+    return result
+
+
 def _named(paths: Sequence[Path]) -> dict[str, Tiles]:
     """Return tiles of run logs by the shortest names that tell them apart."""
     last = [path.resolve().name for path in paths]
@@ -280,7 +295,3 @@ def _reference(manifest: Manifest, sources: Sequence[str]) -> tuple[Ints, tuple[
 def _whole(value: Any, default: int) -> int:
     """Return a whole number of a record that anybody may have written."""
     return value if type(value) is int else default
-
-
-def _gravity(alert: dict[str, Any]) -> tuple[int, int]:
-    return _whole(alert.get("severity"), 9), _whole(alert.get("first_step"), 0)

@@ -144,6 +144,10 @@ def test_a_rule_has_done_what_it_names_and_was_handed_over(tmp_path):
     becomes = dict.fromkeys(("protect_last_good", "drain", "stop"), "at the next step")
     assert said[0].facts["actions"] == {**becomes, "pause": "not handed over"}
     assert "Action pause: not handed over" in said[0].lines
+    assert [own.facts["news"].partition("-")[0] for own in said] == ["opened", "acted"]
+    assert said[1].title.startswith("SEV0 the run acted: nan at step 25")
+    stopped = "Action stop: done at step 25: the run should stop"
+    assert any(line.startswith(stopped) for line in said[1].lines), said[1].lines
     folder = tmp_path / "alerts/step00000025-nan"
     records = [json.loads(line) for line in (folder / "actions.jsonl").read_text().splitlines()]
     assert [(own["action"], own["result"], own["step"], own["rank"], own["rule"]) for own in records] == [
@@ -184,6 +188,20 @@ def test_a_watch_only_suggests(tmp_path):
     watch.look()
     watched = watch.close()
     assert watched.incidents[0]["actions"] == {"stop": "suggested", "pause": "suggested"}
+
+
+def test_a_watch_sends_what_the_run_did(tmp_path):
+    """By the run's log, where the run itself sends nothing: here it is known when the alert is judged."""
+    rule, said = {**NAN, "actions": "stop"}, []
+    loop = Loop(tmp_path, [rule], Actions(tmp_path, Stop()))
+    loop.end_step(loss=float("nan"))
+    loop.close()
+    watch = Watch(tmp_path, file_of(rule), send=False)
+    watch.response.boxes.put = said.append
+    watch.look()
+    (message,) = said
+    assert message.facts["actions"] == {"stop": "done at step 1: the run should stop after step 1"}
+    watch.close()
 
 
 def test_a_pause_whose_store_is_gone_ends_as_configured(tmp_path):

@@ -560,6 +560,11 @@ def test_watch_once_says_by_its_code_how_the_run_stands(tmp_path):
     document = json.loads(output)
     assert (code, document["exit_code"]) == (3, 3)
     assert document["incidents"][0]["acknowledged"]["note"] == "back to step 1"
+    rules.write_text(rules.read_text() + "deliver:\n  - {name: ops, to: slack, url: '${NOT_THERE}'}\n")
+    code, output = cli("watch", folder, "--alert", rules, "--once")
+    assert code == 3
+    assert output.startswith("nothing is sent: the environment has no variable NOT_THERE\n")
+    assert cli("watch", folder, "--alert", rules)[0] == 2
 
 
 def test_watch_ends_when_the_run_is_closed_and_shows_what_is_new(tmp_path):

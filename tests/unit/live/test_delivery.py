@@ -298,6 +298,23 @@ def test_an_incident_that_is_over_is_resolved_once_by_whichever_start_of_the_run
     assert (tmp_path / "alerts" / opened[0][1] / "resolved.json").exists()
 
 
+def test_an_incident_that_nothing_feeds_any_more_is_closed_and_opens_anew(tmp_path):
+    """It is not called over: the message says what came last. Values that come again and are high are news."""
+    rule = {"name": "high", "metric": "norm", "threshold": {"above": 5}, "cool_down": 5}
+    sent, alerts = [], Alerts(tmp_path, file_of(rule))
+    alerts.response.boxes.put = lambda given: sent.append((given.facts["news"], given.facts["about"]))
+    run = Run(tmp_path, alerts=alerts)
+    for step in range(1, 201):
+        run.end_step(**({"norm": 9.0} if step <= 20 or step > 190 else {}))
+    run.close()
+    alerts.close()
+    assert [news for news, _ in sent] == ["opened", "resolved", "opened"]
+    assert sent[1][1] == (
+        "It is not judged any more, and may go on: norm came last at step 20 (rank 0), and step 89 has none."
+    )
+    assert alerts.states()[0].state == "firing"
+
+
 def test_a_variable_that_is_not_there_is_an_error_at_the_start(tmp_path):
     """Not at three in the morning."""
     file = file_of({"event": "x"}, deliver=[{"name": "s", "to": "slack", "url": "${NOT_THERE}"}])

@@ -1,6 +1,6 @@
 """One real run in the trackers' own readers: what they show is what the log has; and what becomes of a full disk.
 
-`make test-trackers` installs the trackers and Prometheus, and counts a test that is skipped as failed.
+`make test-frameworks` installs the trackers and Prometheus, and counts a test that is skipped as failed.
 """
 
 from __future__ import annotations

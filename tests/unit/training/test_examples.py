@@ -114,7 +114,7 @@ def own_loop():
 
 
 def own_tokenizer(file="tiny.json"):
-    """Return what docs/howto/training-loaders.md asks its reader for."""
+    """Return what docs/frameworks/trainer.md asks its reader for."""
     read = transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), eos_token=END)
     return {"tokenizer": read, "model": gpt(len(read))}
 
@@ -122,15 +122,8 @@ def own_tokenizer(file="tiny.json"):
 BLOCKS = {
     "docs/training.md": (True,),
     "docs/vitals.md": (True, True, "no loop; what is healthy takes thousands of steps"),
-    "docs/howto/training-loaders.md": (
-        *(True, True, True),
-        "TRL has an environment of its own: test_trl.py",
-        "test_accelerate.py runs it",
-        "Lightning has an environment of its own: test_lightning.py",
-        "torchtitan has an environment of its own: test_torchtitan.py",
-        "OLMo-core has an environment of its own: test_olmo_core.py",
-        "streaming has an environment of its own: test_stored.py",
-    ),
+    "docs/frameworks/trainer.md": (True,),
+    "docs/howto/training-loaders.md": (True, True, "streaming has an environment of its own: test_stored.py"),
     "docs/howto/replay.md": (True,),
     "docs/howto/reconstruct.md": ("no loop; a line of nanoGPT's script, which test_orders.py does",),
     "docs/howto/token-files.md": (True,),
@@ -210,7 +203,7 @@ def test_a_model_of_another_make_is_mapped_by_the_vitals_page(place):
         assert "attention: 1 of 1 layers, 12 heads" in str(vitals)
 
 
-def test_the_trainer_of_the_loaders_page_runs_a_first_time_killed_early_and_again(corpus, place):
+def test_the_trainer_of_its_page_runs_a_first_time_killed_early_and_again(corpus, place):
     """Its tokenizer is the manifest's under another name, so that tokens are compared, and are those audited."""
     given = own_tokenizer(corpus.folder / "tiny.json")
     forward, calls = given["model"].forward, []
@@ -223,16 +216,22 @@ def test_the_trainer_of_the_loaders_page_runs_a_first_time_killed_early_and_agai
 
     given["model"].forward = killed
     with pytest.raises(KeyboardInterrupt):
-        run("docs/howto/training-loaders.md", given)
+        run("docs/frameworks/trainer.md", given)
     for _ in range(2):
-        names = run("docs/howto/training-loaders.md", own_tokenizer(corpus.folder / "tiny.json"))
+        names = run("docs/frameworks/trainer.md", own_tokenizer(corpus.folder / "tiny.json"))
         assert len(names["rows"]) % 8
         found, pointed_out = trained(names["trainer"].state.max_steps)
         assert [drift.mark for drift in found.drift if drift.mark not in ("", "perhaps")] == pointed_out == []
         assert found.drift_reason == ""
     kinds = [event["kind"] for event in load_run(Path("runs/7")).table("events").to_pylist()]
     assert [kind for kind in kinds if kind != "closed"] == ["started", "started", "resumed"]
-    assert sum(1 for _ in names["stream"]) == 2 * len(names["records"])
+
+
+def test_the_records_and_the_stream_of_the_loaders_page_hold_all_documents(corpus, place):
+    names = run(
+        "docs/howto/training-loaders.md", {"tokenizer": own_tokenizer(corpus.folder / "tiny.json")["tokenizer"]}
+    )
+    assert sum(1 for _ in names["stream"]) == 2 * len(names["records"]) == 2 * len(names["documents"])
 
 
 def test_the_replay_of_its_page_is_the_run_up_to_the_short_batch_at_its_end(place):

@@ -19,8 +19,10 @@ from dataaudit.live.rules import load_alerts
 from dataaudit.live.watch import Watch
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.format import RunFile
+from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
 from dataaudit.training.pages.live_page import ago, live_page
+from dataaudit.training.pages.page import run_page
 from dataaudit.training.pages.run_view import RunView
 from dataaudit.training.pages.screen import screen_of, sparkline
 
@@ -167,6 +169,20 @@ def test_the_loss_has_its_band_and_a_spike_is_shaded(tmp_path):
     assert view.episodes() == []
 
 
+def test_the_average_of_losses_is_that_of_a_plain_loop(tmp_path):
+    """However the log came, without what is not finite."""
+    losses = healthy(1_300)
+    losses[700] = math.nan
+    log, view, total, weight = Log(tmp_path / "run"), None, 0.0, 0.0
+    for first, last in ((0, 3), (3, 900), (900, 1_300)):
+        log.steps(losses[first:last]).flush()
+        view = view or RunView(tmp_path / "run")
+        view.read(math.inf)
+    for loss in losses:
+        total, weight = (0.99 * total + loss, 0.99 * weight + 1) if math.isfinite(loss) else (total, weight)
+    assert view.ema.newest == (1_300, pytest.approx(total / weight, rel=1e-5))
+
+
 def test_overflow_and_waiting_are_derived(tmp_path):
     """Tokens a second, the share of waiting, and the parts of a step's time add up."""
     values = {"step_time": 1.0, "dataloader_wait": 0.25, "comm_time_frac__exposed": 0.5}
@@ -232,6 +248,18 @@ def test_newest_steps_alone(tmp_path):
     view.first = 250
     chart = next(one for one in live_page(view, NOW).charts if one.id == "live-loss").chart
     assert min(chart.series[0][1]) >= 250
+
+
+def test_what_the_run_did_by_itself_is_on_both_pages(tmp_path):
+    """With the step, the result and the rule's reason, the newest first."""
+    log = Log(tmp_path / "run").steps(healthy())
+    for step, name in ((100, "protect_last_good"), (120, "stop")):
+        record = {"action": name, "result": "done", "words": "as asked", "why": "nan: loss is nan"}
+        log.writer.add("events", event(step, "action", record))
+    log.end()
+    text = section(live_page(viewed(tmp_path / "run", judged=False), NOW), "alerts")
+    assert "120 stop done as asked nan: loss is nan 100 protect_last_good done" in text
+    assert "120 stop done as asked" in section(run_page(load_run(tmp_path / "run")), "alerts")
 
 
 def test_names_of_a_log_are_shown_and_not_obeyed(tmp_path):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from reading import block_of, read_back
+from reading import read_back
 
 from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
@@ -163,12 +163,3 @@ def test_batches_without_tags_stop_the_first_step_and_an_error_ends_the_log(rows
     with pytest.raises(TagsError, match="has no tags"):
         trainer.fit(Module(), loader)
     assert "closed" in load_run(tmp_path / "run").table("events")["kind"].to_pylist()
-
-
-def test_the_lines_of_the_page_log_a_run(corpus, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    inner = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, shift="inner")
-    names = {"corpus": corpus, "rows": inner, "module": Module(returns=None), "TaggedCollator": TaggedCollator}
-    text = block_of("docs/howto/training-loaders.md", "AuditCallback").replace("max_steps=1000", "max_steps=3")
-    exec(text, names | {"DataLoader": torch.utils.data.DataLoader})  # noqa: S102
-    assert load_run(tmp_path / "runs/9").table("steps").num_rows == 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reading import block_of
 
 from dataaudit.runlog.reader import load_run
 from dataaudit.vitals.sinks import MemorySink
@@ -39,8 +38,8 @@ class Losses(Callback):
         self.seen.append(float(self.trainer.get_metric("train/CE loss")))
 
 
-def train(folder, *callbacks):
-    """Train a tiny model by OLMo-core's trainer; return losses and weights to the bit."""
+def trainer_of(folder):
+    """Return a trainer of OLMo-core with a tiny model."""
     folder.mkdir()
     tokens = np.random.default_rng(0).integers(3, 256, 4096).astype(np.uint16)
     tokens.tofile(folder / "tokens.npy")
@@ -55,12 +54,16 @@ def train(folder, *callbacks):
     ).build(model, device=torch.device("cpu"))
     config = TrainerConfig(save_folder=str(folder / "out"), max_duration=Duration.steps(STEPS), device="cpu")
     config.metrics_collect_interval = 1
-    trainer = config.build(module, loader)
-    losses = Losses()
+    return config.build(module, loader)
+
+
+def train(folder, *callbacks):
+    """Train it; return losses and weights to the bit."""
+    trainer, losses = trainer_of(folder), Losses()
     for number, callback in enumerate((losses, *callbacks)):
         trainer.add_callback(f"own{number}", callback)
     trainer.fit()
-    return losses.seen, [item.detach().numpy().tobytes() for item in module.model.parameters()]
+    return losses.seen, [item.detach().numpy().tobytes() for item in trainer.train_module.model.parameters()]
 
 
 def test_it_trains_as_without_us_and_log_and_sinks_have_the_loss(tmp_path):
@@ -75,22 +78,3 @@ def test_it_trains_as_without_us_and_log_and_sinks_have_the_loss(tmp_path):
     assert [value for _, metric, *_, value in sink.values if metric == "train_loss_raw"] == found[0]
     metrics = {row["metric"] for row in log.table("values").to_pylist()}
     assert {"grad_norm", "residual_rms", "update_to_weight", "max_attn_logit"} <= metrics
-
-
-def test_the_lines_of_the_page_watch_a_run(tmp_path, monkeypatch):
-    pytest.importorskip("tensorboard", reason="the page names its sink")
-    monkeypatch.chdir(tmp_path)
-    lines = block_of("docs/howto/training-loaders.md", "WatchCallback(")
-    names = {"trainer": Added()}
-    exec(lines.replace("trainer.fit()", ""), names)  # noqa: S102 - our own page
-    train(tmp_path / "with", names["trainer"].callback)
-    names["sink"].close()
-    assert names["sink"].written["values"] > STEPS
-    assert load_run(tmp_path / "runs/11").table("steps").num_rows == STEPS
-
-
-class Added:
-    """Takes a callback in place of a trainer, which is made after it."""
-
-    def add_callback(self, _, callback):
-        self.callback = callback

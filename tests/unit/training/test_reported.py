@@ -1,6 +1,6 @@
 """What a framework logs to gets our numbers: the Trainer's `report_to`, loggers of Lightning, Accelerate's trackers.
 
-`make test-trackers` installs the trackers and Lightning, and counts a test that is skipped as failed.
+`make test-frameworks` installs the trackers and Lightning, and counts a test that is skipped as failed.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def _places(tmp_path, monkeypatch):
     """Trackers write below a folder of the test, and send nothing."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    wandb.teardown()  # it reads its settings once a process, and tests of another file may have had it do so
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tb"))
     monkeypatch.chdir(tmp_path)

@@ -203,7 +203,7 @@ def test_a_damaged_attribution_is_said_and_nothing_else_is_lost(tmp_path):
     ("arguments", "code", "said"),
     [
         (["--out", "p.html"], 2, "expected a manifest, DIR, or --run RUNLOG"),
-        (["m", "--run", "r", "--out", "p.html"], 2, "not both"),
+        (["m", "--run", "empty", "--out", "p.html"], 2, "no manifest at m"),
         (["--run", "r", "--policy", "strict", "--out", "p.html"], 2, "--policy is of a manifest"),
         (["--run", "nothing", "--out", "p.html"], 2, "no run log at nothing"),
         (["--run", "empty", "--out", "p.html"], 4, "empty holds no step and no value"),
@@ -224,6 +224,19 @@ def test_a_torn_log_has_a_page_of_what_is_whole(tmp_path):
     for path in (tmp_path / "run" / "ranks").rglob("*.arrows"):
         path.write_bytes(path.read_bytes()[:-40])
     assert report(tmp_path / "run", tmp_path / "page.html").exit_code in {0, 4}
+
+
+def test_what_rises_all_the_time_changed_most():
+    """A slow rise by twenty deviations of neighbours comes before jumps by five."""
+    import pyarrow as pa
+
+    draw, rows = np.random.default_rng(3), []
+    for head in range(40):
+        own = 10 + draw.normal(size=60) + (np.arange(60) / 3 if head == 7 else 5.0 * (np.arange(60) >= 30))
+        rows += [(step, "m", 0, head, "s", value) for step, value in enumerate(own, 1)]
+    names = ("step", "metric", "layer", "head", "stat", "value")
+    (grid,) = grids_of(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))).values()
+    assert grid.places[changes(grid)[0].row] == (0, 7)
 
 
 def test_a_level_that_changed_is_found_where_it_did():

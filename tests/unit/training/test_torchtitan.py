@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from reading import block_of
 
 from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
@@ -15,8 +14,12 @@ from dataaudit.training.loaders.hub import tagged_dataset
 from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, START, TARGETS, UNUSED
 
 torch = pytest.importorskip("torch", reason="its loader is torch's")
+titan_on_cpu = pytest.importorskip("titan_on_cpu", reason="its trainer is what is tested")
 text = pytest.importorskip("torchtitan.hf_datasets.text_datasets", reason="its loader is what is tested")
+from torchtitan.distributed import ParallelDims  # noqa: E402 - after the skip
+
 from dataaudit.training.loaders.torchtitan import tagged_loader  # noqa: E402 - after the skip
+from dataaudit.training.loaders.torchtitan_trainer import AuditedTrainer  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those of other people's libraries
 ROWS, CONTEXT, STEPS, BEGIN, END = 2, 48, 6, 257, 256
@@ -184,30 +187,44 @@ def test_what_has_no_tags_is_refused(records, monkeypatch):
         next(iter(tagged_loader(loader(name="few"))))
 
 
-def test_the_lines_of_the_page_log_what_torchtitans_trainer_trains_on(corpus, tmp_path, monkeypatch):
-    """Its trainer's own steps are stood in for: it needs an accelerator."""
-    trainer = pytest.importorskip("torchtitan.trainer", reason="its trainer cannot be imported here").Trainer
+def fit(kind, config, *given, **more):
+    """Train by torchtitan's own trainer, or ours; return its losses, weights and random state, to the bit."""
+    losses = []
+    with pytest.MonkeyPatch.context() as patch, titan_on_cpu.one_rank(patch):
+        trainer = kind(config, *given, **more)
+        kept = trainer.metrics_processor.log
+        patch.setattr(trainer.metrics_processor, "log", lambda *own, **how: (losses.append(own[1]), kept(*own, **how)))
+        trainer.train()
+        trainer.close()
+        weights = [own.detach().to_local().numpy().tobytes() for own in trainer.model_parts[0].parameters()]
+    return losses, weights, torch.get_rng_state().tolist()
 
-    def step(self, stream):
-        for _ in range(2):
-            inputs, labels = next(stream)
-            self.forward_backward_step(input_dict=inputs, labels=labels, global_valid_tokens=torch.tensor(1))
 
-    monkeypatch.setattr(trainer, "__init__", lambda self, _: setattr(self, "dataloader", loader()))
-    monkeypatch.setattr(trainer, "forward_backward_step", lambda _self, **given: sorted(given["input_dict"]))
-    monkeypatch.setattr(trainer, "train_step", step)
-    monkeypatch.chdir(tmp_path)
-    names = {"corpus": corpus}
-    pytest.importorskip("tensorboard", reason="torchtitan brings it, and the page names its sink")
-    exec(block_of("docs/howto/training-loaders.md", "class AuditedTrainer"), names)  # noqa: S102
-    assert text.DATASETS["audited"].loader("").column_names == ["text", "shard", "row", "source"]
-    audited = names["AuditedTrainer"](None)
-    stream = iter(audited.dataloader)
-    for _ in range(STEPS):
-        audited.train_step(stream)
-    audited.monitor.close()
-    audited.sinks[0].close()
-    (events,) = (tmp_path / "tb/10").iterdir()
-    assert events.stat().st_size > 1_000
-    steps = load_run(tmp_path / "runs/10").table("steps").to_pylist()
-    assert [one["targets"] for one in steps] == [2 * ROWS * CONTEXT] * STEPS
+def test_its_trainer_trains_as_without_us_to_the_bit_and_goes_on_by_its_checkpoints(corpus, tmp_path):
+    """The log has the loss that torchtitan prints, the rate, and goes on where the checkpoint does."""
+    without = fit(titan_on_cpu.Trainer, titan_on_cpu.config_of(tmp_path / "without", "audited", steps=STEPS))
+    own = {"folder": tmp_path / "run", "corpus": corpus}
+    found = fit(AuditedTrainer, titan_on_cpu.config_of(tmp_path / "with", "audited", steps=STEPS), **own)
+    assert found == without
+    steps = load_run(tmp_path / "run").table("steps").to_pylist()
+    assert [row["user_loss"] for row in steps] == pytest.approx(found[0], rel=1e-6)
+    assert [row["targets"] for row in steps] == [2 * 2 * 48] * STEPS
+    own = {"folder": tmp_path / "again", "corpus": corpus}
+    for until in (2, STEPS):
+        config = titan_on_cpu.config_of(tmp_path / "out", "audited", steps=until, save=2)
+        config.lr_scheduler.total_steps = STEPS
+        fit(AuditedTrainer, config, **own)
+    log = load_run(tmp_path / "again")
+    assert log.table("steps")["step"].to_pylist() == list(range(1, STEPS + 1))
+    kinds = [row["kind"] for row in log.table("events").to_pylist()]
+    assert [kind for kind in kinds if kind != "closed"] == ["started", "resumed"]
+    assert "learning_rate" in log.table("values")["metric"].to_pylist()
+
+
+def test_parallelism_that_cuts_rows_is_refused_by_name(corpus, tmp_path, monkeypatch):
+    """Before anything is logged; its own start, which takes two processes, is left out."""
+    dims = ParallelDims(dp_replicate=1, dp_shard=1, cp=1, tp=1, pp=2, ep=1, world_size=2)
+    monkeypatch.setattr(titan_on_cpu.Trainer, "__init__", lambda self, _: setattr(self, "parallel_dims", dims))
+    with pytest.raises(ConfigError, match="pipeline and context parallelism"):
+        AuditedTrainer(None, tmp_path / "run", corpus)
+    assert not (tmp_path / "run").exists()

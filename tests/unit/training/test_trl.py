@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from reading import block_of, read_back
+from reading import read_back
 
 from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
@@ -196,12 +196,3 @@ def test_a_trainer_of_yours_around_theirs_and_a_collator_of_ours_are_taken(recor
     audit_trainer(trainer, tmp_path / "run", corpus).train()
     assert np.isfinite(trainer.evaluate()["eval_loss"])
     assert load_run(tmp_path / "run").table("stretches").num_rows
-
-
-def test_the_lines_of_the_page_log_a_run(records, corpus, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    own = {name: value for name, value in COMMON.items() if name not in ("max_length", "remove_unused_columns")}
-    text = block_of("docs/howto/training-loaders.md", "pack_dataset(").replace('"checkpoints"', '"checkpoints", **own')
-    names = {"records": records, "corpus": corpus, "tokenizer": tokenizer, "model": model(), "own": own}
-    exec(text.replace("2048", str(CONTEXT)), names | {"audit_trainer": audit_trainer})  # noqa: S102
-    assert load_run(tmp_path / "runs/7").table("steps").num_rows == STEPS

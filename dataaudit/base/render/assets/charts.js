@@ -76,11 +76,11 @@
     document.documentElement.dataset.charts = dataaudit.isDark() ? "dark" : "light";
   }
 
-  // The parts of a chart lie in shadow roots of Bokeh's elements.
-  function canvases(node, found = []) {
+  // The parts of a chart lie in shadow roots of Bokeh's elements: canvases, and the words of legends.
+  function leaves(node, found = []) {
     for (const one of [...(node.shadowRoot ? node.shadowRoot.children : []), ...node.children]) {
-      if (one.tagName === "CANVAS") found.push(one);
-      canvases(one, found);
+      if (!one.children.length && !one.shadowRoot && one.getBoundingClientRect().width) found.push(one);
+      leaves(one, found);
     }
     return found;
   }
@@ -88,16 +88,25 @@
   // Bokeh draws anew, later, when the paper gives a chart another width; so a copy of what is drawn is printed.
   function copied(place) {
     const outer = place.getBoundingClientRect();
-    const parts = canvases(place).filter((one) => one.width && one.getBoundingClientRect().width);
+    const all = leaves(place);
+    const parts = all.filter((one) => one.tagName === "CANVAS" && one.width);
     if (!parts.length || !outer.width) return;
     const ratio = parts[0].width / parts[0].getBoundingClientRect().width;
     const copy = document.createElement("canvas");
     copy.className = "printed";
     [copy.width, copy.height] = [outer.width * ratio, outer.height * ratio];
     const context = copy.getContext("2d");
+    if (dataaudit.isDark()) context.filter = "invert(1) hue-rotate(180deg)"; // paper is white
     for (const part of parts) {
       const box = part.getBoundingClientRect();
       context.drawImage(part, (box.left - outer.left) * ratio, (box.top - outer.top) * ratio, box.width * ratio, box.height * ratio);
+    }
+    context.scale(ratio, ratio);
+    for (const part of all.filter((one) => one.tagName !== "CANVAS" && one.textContent.trim())) {
+      const box = part.getBoundingClientRect();
+      const style = getComputedStyle(part);
+      [context.font, context.fillStyle, context.textBaseline] = [style.font, style.color, "middle"];
+      context.fillText(part.textContent, box.left - outer.left, (box.top + box.bottom) / 2 - outer.top);
     }
     place.after(copy);
   }
