@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dataaudit.base.errors import ManifestError
 from dataaudit.base.files import read_safely
@@ -100,6 +100,18 @@ class Judged(_Model):
     reason: str = ""
 
 
+_FLOATS: Final = ("baseline", "canary", "difference", "low", "high", "limit", "seed_sd")
+
+
+def _words(own: Judged) -> tuple[object, ...]:
+    return own.metric, own.pairs, own.state, own.reason
+
+
+def _numbers(own: Judged) -> list[float]:
+    values = (getattr(own, name) for name in _FLOATS)
+    return [math.nan if value is None else value for value in values]
+
+
 class CanaryCore(_Model):
     """What decides a verdict."""
 
@@ -116,8 +128,12 @@ class CanaryCore(_Model):
     @model_validator(mode="after")
     def _check(self) -> Self:
         made = judge(self.changed, self.baseline, self.canary)
-        if any(getattr(self, name) != value for name, value in made.items()):
+        same = all(getattr(self, name) == made[name] for name in ("verdict", "reasons", "exit_code"))
+        if not same or list(map(_words, self.metrics)) != list(map(_words, made["metrics"])):
             raise ValueError("the verdict is not what the runs say")
+        for own, other in zip(map(_numbers, self.metrics), map(_numbers, made["metrics"]), strict=True):
+            if not np.allclose(own, other, rtol=1e-6, atol=1e-9, equal_nan=True):  # the last digit is a processor's
+                raise ValueError("a number is not what the runs say")
         return self
 
 
@@ -134,7 +150,7 @@ class Speed(_Model):
 class RunFacts(_Model):
     """Circumstances, which are no part of the id."""
 
-    at: str = Field(description="UTC, ISO 8601: when the last seed was trained.")
+    at: AwareDatetime = Field(description="UTC, ISO 8601: when the last seed was trained.")
     machine: str
     program: str
     environment: dict[str, Any] = Field(description="Commit of the code, versions of what is installed.")
@@ -229,7 +245,7 @@ def _metric(
     if changed == "data" and name == TRAIN:
         reason = "of other data: not compared"
     if not whole or not pairs:
-        empty = dict.fromkeys(("baseline", "canary", "difference", "low", "high", "limit", "seed_sd"))
+        empty: dict[str, Any] = dict.fromkeys(_FLOATS)
         return Judged(**known, **empty, state="not_evaluated", reason=reason)
     before, after = np.array(pairs).T
     apart, number = after - before, len(pairs)
@@ -238,7 +254,7 @@ def _metric(
     limit = student_quantile(rate / 2, len(every) - 1) * sd * math.sqrt(2 / number)
     numbers = {"baseline": before.mean(), "canary": after.mean(), "difference": mean, "low": mean - half}
     numbers |= {"high": mean + half, "limit": limit, "seed_sd": sd}
-    rounded = {key: rounded_value(float(value)) for key, value in numbers.items()}
+    rounded: dict[str, Any] = {key: rounded_value(float(value)) for key, value in numbers.items()}
     if name in LOSSES and not sd > 0:
         reason = reason or "all healthy seeds are equal: the function does not use task.seed"
     state = "not_evaluated" if reason else _state(name, apart, limit, sd)
@@ -336,5 +352,3 @@ def _read(kind: type[_Record], path: Path, hint: str) -> _Record:
     if record.id != digest_json(record.core.model_dump(mode="json", by_alias=True)):
         raise ManifestError(f"{path}: its id is not the digest of its core, so it was changed", hint)
     return record
-
-

@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit import __version__
-from dataaudit.base.errors import ConfigError
+from dataaudit.base.errors import ConfigError, NothingEvaluated
 from dataaudit.base.files import read_safely, write_whole
 from dataaudit.live.reproducibility import reproducibility_manifest
 from dataaudit.manifest.canary_record import (
@@ -99,16 +98,17 @@ def run_canary(
     Raises:
         ConfigError: As of :func:`make_baseline`.
         ManifestError: The baseline or the manifest cannot be read.
+        NothingEvaluated: The baseline has no healthy seed.
     """
     known = read_baseline(baseline / BASELINE_FILE)
     folder = manifest or Path(known.run.environment["manifest_folder"])
     chosen = sorted(known.core.healthy)[:seeds]
+    if not chosen:
+        raise NothingEvaluated(f"{baseline} has no healthy seed", "Mend the code, and make the baseline again.")
     side, run = _Trainings(function, folder, out, known.core.steps, config, report).side(chosen)
     judged = judge(changed, known.core, side)
     core = CanaryCore(changed=changed, baseline_id=known.id, baseline=known.core, canary=side, **judged)
-    path = _written(
-        out / CANARY_FILE, sealed(core, run.model_copy(update={"speed": judge_speed(known.run, run)}))
-    )
+    path = _written(out / CANARY_FILE, sealed(core, run.model_copy(update={"speed": judge_speed(known.run, run)})))
     return read_canary(path)
 
 
@@ -125,6 +125,7 @@ class _Trainings:
         report: Callable[[str], None],
     ) -> None:
         self._manifest, self._out, self._steps, self._report = manifest, out, steps, report
+        self._last = max(1, steps // SHARE_LAST)
         self._id = load_manifest(manifest).id
         self._shards = shard_digests(manifest)
         self._config = {path.name: _file_digest(path, "--config") for path in config}
@@ -151,13 +152,13 @@ class _Trainings:
             code=digest_json(dict(sorted(files.items()))),
             config=self._config,
             steps=self._steps,
-            last=max(1, self._steps // SHARE_LAST),
+            last=self._last,
             seeds=runs,
         )
         known = reproducibility_manifest(code=self._folder)
         environment = {"code": known.get("code"), "installed": known["installed"], "files": dict(files)}
         return side, RunFacts(
-            at=max((piece["at"] for piece in pieces), default=""),
+            at=dt.datetime.fromisoformat(max(piece["at"] for piece in pieces)),
             machine=_machine(),
             program=f"dataaudit {__version__}",
             environment=environment | {"manifest_folder": str(self._manifest.resolve())},
@@ -171,14 +172,12 @@ class _Trainings:
         """Return a training: from its file where that is of this code and these shards, else made now."""
         path = self._out / "seeds" / f"{seed:04}.json"
         stored = _stored(path)
-        if stored is not None and stored["key"] == self._key and stored["machine"] == _machine():
-            if all(_digest_or_none(self._folder / name) == own for name, own in stored["files"].items()):
-                self._report(f"seed {seed}: kept")
-                return stored
+        if stored is not None and self._is_fresh(stored):
+            self._report(f"seed {seed}: kept")
+            return stored
         with tempfile.TemporaryDirectory(prefix="dataaudit-canary-") as scratch:
             task = CanaryTask(seed, self._steps, self._manifest, Path(scratch))
-            last = max(1, self._steps // SHARE_LAST)
-            made: dict[str, Any] = called(task.run, self._function, last, where=f"canary, seed {seed}:")
+            made: dict[str, Any] = called(task.run, self._function, self._last, where=f"canary, seed {seed}:")
         files = self._imported()
         made |= {"key": self._key, "files": files, "machine": _machine()}
         made["at"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
@@ -186,6 +185,12 @@ class _Trainings:
         shown = made["problem"] or ", ".join(f"{name} {value:.4g}" for name, value in made["values"].items())
         self._report(f"seed {seed}: {shown}; {made['step_seconds'] * 1e3:.3g} ms a step")
         return made
+
+    def _is_fresh(self, stored: Mapping[str, Any]) -> bool:
+        """Return whether a training is of these shards and settings, this machine, and files that did not change."""
+        if stored["key"] != self._key or stored["machine"] != _machine():
+            return False
+        return all(_digest_or_none(self._folder / name) == own for name, own in stored["files"].items())
 
     def _imported(self) -> dict[str, str]:
         """Return digests of the imported files below the function's folder; a file that changes meanwhile is an error.
@@ -215,8 +220,12 @@ def shard_digests(manifest: Path) -> tuple[str, str]:
     loaded = load_manifest(manifest)
     held_out = {split.name for split in loaded.core.splits if split.held_out}
     rows = loaded.table("shards", ["split", "uri", "sha256", "status"]).to_pylist()
-    facts = [(row["split"], [row["split"], row["uri"], row["sha256"], row["status"]]) for row in rows]
-    return tuple(digest_json([own for split, own in facts if (split in held_out) == kind]) for kind in (False, True))  # type: ignore[return-value]
+
+    def digest(kind: bool) -> str:
+        own = (row for row in rows if (row["split"] in held_out) == kind)
+        return digest_json([[row[name] for name in ("split", "uri", "sha256", "status")] for row in own])
+
+    return digest(False), digest(True)
 
 
 def _stored(path: Path) -> dict[str, Any] | None:

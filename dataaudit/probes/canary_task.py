@@ -82,10 +82,11 @@ class CanaryTask:
         Raises:
             ConfigError: It made fewer or more steps, or returned something else.
         """
-        random.seed(self.seed)
-        np.random.seed(self.seed)  # noqa: NPY002
+        seed = self.seed
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
         if "torch" in sys.modules:
-            sys.modules["torch"].manual_seed(self.seed)
+            sys.modules["torch"].manual_seed(seed)
         began = time.perf_counter()
         returned = function(self)
         ended = time.perf_counter()
@@ -94,7 +95,7 @@ class CanaryTask:
         finite = all(map(math.isfinite, losses))
         if len(losses) != self.steps and (finite or not losses):
             raise ConfigError(
-                f"the canary of seed {self.seed} made {len(losses):,} steps, {self.steps:,} were asked for",
+                f"the canary of seed {seed} made {len(losses):,} steps, {self.steps:,} were asked for",
                 "Train task.steps steps, and call task.step(loss, batch) once in each.",
             )
         values = {TRAIN: losses[-last:]} | {name: own[-last:] for name, own in self.values.items()}
@@ -105,7 +106,7 @@ class CanaryTask:
         ticks = np.diff(self._ticks)
         seconds = statistics.median(ticks) if len(ticks) else (ended - began) / self.steps
         return {
-            "seed": self.seed,
+            "seed": seed,
             "order": f"sha256:{self._order.hexdigest()}" if self._rows else None,
             "values": {k: rounded_value(v) for k, v in sorted(means.items()) if math.isfinite(v)} if finite else {},
             "problem": "" if finite else "not_finite",
@@ -140,7 +141,7 @@ class CanaryTask:
             [(name, "ascending") for name in ("step", "rank", "micro_batch", "batch_row", "start")]
         )
         if len(stretches):
-            digests = {row: uri for row, uri in enumerate(log.shards["sha256"].to_pylist())}
+            digests = dict(enumerate(log.shards["sha256"].to_pylist()))
             self.read([digests.get(shard, "") for shard in stretches["shard"].to_pylist()])
             self.read(np.stack([stretches[name].to_numpy() for name in ("row", "start", "targets")], axis=1))
         values = log.table("values")
@@ -173,5 +174,6 @@ def _update(state: Any, item: Any) -> None:
         array = np.asarray(item.detach().cpu() if hasattr(item, "detach") else item)
         if array.dtype.kind not in "iubf":
             raise ConfigError(f"a batch of a canary: expected numbers or text, found {type(item).__name__}")
-        state.update(str(array.shape[1:]).encode())
-        state.update(np.ascontiguousarray(array.astype("<f8" if array.dtype.kind == "f" else "<i8")).tobytes())
+        wide = array.astype("<f8" if array.dtype.kind == "f" else "<i8")
+        for row in wide.reshape(-1, wide.shape[-1]) if wide.ndim > 1 else wide[None]:
+            state.update(row.size.to_bytes(8, "little") + row.tobytes())

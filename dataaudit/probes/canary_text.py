@@ -33,7 +33,7 @@ def canary_text(record: CanaryRecord) -> str:
         noun="metric",
         note="difference: mean over pairs of a seed. limit: half of Student's prediction interval.",
     )
-    blocks = [Prose(text=f"  {reason}", tone="bad") for reason in core.reasons]
+    blocks = [Prose(text="; ".join(core.reasons), tone="bad")] if core.reasons else []
     pairs = [("record", record.id), ("baseline", core.baseline_id), ("manifest", core.canary.manifest)]
     pairs += [("runs", _runs(core.canary))]
     if record.run.speed is not None:
