@@ -11,13 +11,19 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.canary_record import TRAIN, VAL, rounded_value
 from dataaudit.runlog.reader import RunLog, load_run
+
+TIMED: Final = frozenset(
+    "step_time rank_time dataloader_wait dataloader_stall_frac comm_time_frac compute_time_frac gpu_util gpu_mem_used"
+    " mfu tokens_per_sec straggler_ratio checkpoint_time metrics_ingest_lag restart_rate".split()
+)
+"""Values that belong to a machine and an hour: no part of a verdict."""
 
 
 class CanaryTask:
@@ -98,19 +104,21 @@ class CanaryTask:
                 f"the canary of seed {seed} made {len(losses):,} steps, {self.steps:,} were asked for",
                 "Train task.steps steps, and call task.step(loss, batch) once in each.",
             )
-        values = {TRAIN: losses[-last:]} | {name: own[-last:] for name, own in self.values.items()}
+        values = {TRAIN: losses[-last:]} | {
+            name: own[-last:] for name, own in self.values.items() if name.partition(".")[0] not in TIMED
+        }
         means = {name: float(np.mean([float(value) for value in own])) for name, own in values.items() if own}
         if self._held_out is not None:
             means[VAL] = float(self._held_out)
         finite &= math.isfinite(means.get(VAL, 0.0))
-        ticks = np.diff(self._ticks)
-        seconds = statistics.median(ticks) if len(ticks) else (ended - began) / self.steps
+        ticks = [float(own) for own in self.values.get("step_time", ())] or np.diff(self._ticks).tolist()
+        seconds = statistics.median(ticks) if ticks else (ended - began) / self.steps
         return {
             "seed": seed,
             "order": f"sha256:{self._order.hexdigest()}" if self._rows else None,
             "values": {k: rounded_value(v) for k, v in sorted(means.items()) if math.isfinite(v)} if finite else {},
             "problem": "" if finite else "not_finite",
-            "step_seconds": float(seconds),
+            "step_seconds": seconds,
             "tokens_per_sec": self._tokens / (ended - began) if self._tokens else None,
         }
 
