@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dataaudit.probes.contamination import Contamination, TextSet
     from dataaudit.probes.decoding import Decoding
     from dataaudit.probes.endpoint import EndpointModel
-    from dataaudit.probes.frozen import Frozen, FrozenBatch
+    from dataaudit.probes.frozen import Frozen
     from dataaudit.probes.held_out import HeldOutLoss
     from dataaudit.probes.memorization import Memorization
     from dataaudit.probes.models import ProbeModel, Tokenizer
@@ -31,7 +31,6 @@ _HOMES = {
     "EndpointModel": "endpoint",
     "EvalArtifacts": "artifacts",
     "Frozen": "frozen",
-    "FrozenBatch": "frozen",
     "HeldOutLoss": "held_out",
     "Memorization": "memorization",
     "ProbeModel": "models",
@@ -49,7 +48,6 @@ __all__ = [
     "EndpointModel",
     "EvalArtifacts",
     "Frozen",
-    "FrozenBatch",
     "HeldOutLoss",
     "Memorization",
     "ProbeModel",

@@ -19,9 +19,10 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.canary_record import TRAIN, VAL, rounded_value
 from dataaudit.runlog.reader import RunLog, load_run
 
-TIMED: Final = frozenset(
-    "step_time rank_time dataloader_wait dataloader_stall_frac comm_time_frac compute_time_frac gpu_util gpu_mem_used"
-    " mfu tokens_per_sec straggler_ratio checkpoint_time metrics_ingest_lag restart_rate".split()
+TIMED: Final = (
+    *("step_time", "rank_time", "dataloader_wait", "dataloader_stall_frac", "comm_time_frac", "compute_time_frac"),
+    *("gpu_util", "gpu_mem_used", "mfu", "hfu", "tokens_per_sec", "straggler_ratio", "checkpoint_time"),
+    *("metrics_ingest_lag", "restart_rate"),
 )
 """Values that belong to a machine and an hour: no part of a verdict."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,6 @@ from click.testing import CliRunner
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
 from dataaudit.probes.canary_task import CanaryTask
-from dataaudit.runlog.format import RunFile
 from dataaudit.vitals.sinks import RunLogSink
 
 ROOT = Path(__file__).parents[3]
@@ -209,22 +209,41 @@ def test_a_baseline_that_is_killed_goes_on(loop, tmp_path):
     assert set(trained(tmp_path)) == set(range(8)) - before
 
 
+def test_the_function_of_the_page_runs():
+    """With a loop of ours in place of the user's."""
+    page = (ROOT / "docs/probes/canary.md").read_text("utf-8")
+    (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    loader = ({"input_ids": np.full((2, 4), step)} for step in range(1_000))
+    names = {
+        "build": lambda manifest, seed: ("model", "optimizer", loader, "held out"),
+        "update": lambda model, optimizer, batch: 1 / (1 + batch["input_ids"][0, 0]),
+        "norm_of": lambda model: 2.0,
+        "evaluate": lambda model, loader: 0.5,
+    }
+    exec(compile(source.replace(".numel()", ".size"), "page", "exec"), names)  # noqa: S102 - our own page
+    made = CanaryTask(0, 200, Path(DEMO), Path()).run(names["canary"], 20)
+    assert made["values"].keys() == {"train_loss_raw", "val_loss", "grad_global_norm"}
+    assert made["tokens_per_sec"] > 0
+
+
 def test_a_run_log_is_read_as_losses_and_values(tmp_path):
-    """Values by layer and head have names of their own; the mean of the last steps counts."""
+    """Values by layer and head have names of their own, the mean of the last steps counts, and seconds stand apart."""
 
     def function(task):
         with RunLogSink(task.folder / "log", "a run") as sink:
             for step in range(1, task.steps + 1):
                 sink.add_step(step, 1 / step)
-                columns = {"metric": ["max_attn_logit"], "layer": [2], "head": [1], "stat": ["value"]}
-                sink.add_values({"step": np.array([step]), **columns, "value": np.array([float(step)])})
-        assert RunFile.model_fields
+                columns = {"metric": ["max_attn_logit", "step_time"], "layer": [2, -1], "head": [1, -1]}
+                columns |= {"stat": ["value"] * 2, "value": np.array([step, 0.25])}
+                sink.add_values({"step": np.full(2, step), **columns})
         return task.folder / "log"
 
     made = CanaryTask(0, 200, Path(DEMO), tmp_path).run(function, 20)
     last = np.arange(181, 201)
     assert made["values"]["train_loss_raw"] == pytest.approx(np.mean(1 / last))
     assert made["values"]["max_attn_logit.layer:2.head:1"] == pytest.approx(last.mean())
+    assert made["values"].keys() == {"train_loss_raw", "max_attn_logit.layer:2.head:1"}
+    assert made["step_seconds"] == 0.25
     assert made["order"] is None, "such a log has no tags"
 
 
