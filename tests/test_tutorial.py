@@ -28,6 +28,7 @@ _VARYING = (
     (r"\b[0-9a-f]{12}\b", "ENTRY"),
     (r"\d{4}-\d\d-\d\d(T[\d:+]+)?", "DAY"),
     (r"dataaudit \d+\.\d+\.\d+", "dataaudit"),
+    (r"step\d{8}", "STEP"),
     (r"(report|run).html: [\d.]+ kB", "report.html: SIZE"),
 )
 """What another day, another version of a library or of this program may change."""
