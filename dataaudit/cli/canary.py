@@ -135,10 +135,15 @@ def run(
 @click.argument("record", type=FOLDER, metavar="RECORD")
 @JSON
 def show(record: Path, *, as_json: bool) -> None:
-    """Show the record of a canary; its verdict is computed anew from its runs."""
-    from dataaudit.manifest.canary_record import read_canary
-    from dataaudit.probes.canary_text import canary_text
+    """Show the record of a canary, whose verdict is computed anew from its runs, or a baseline.json."""
+    from dataaudit.manifest.canary_record import read_baseline, read_canary
+    from dataaudit.probes.canary import BASELINE_FILE
+    from dataaudit.probes.canary_text import baseline_text, canary_text
 
+    if record.name == BASELINE_FILE:
+        healthy = read_baseline(record)
+        print_text(record.read_text("utf-8") if as_json else baseline_text(healthy))
+        return
     made = read_canary(record)
     print_text(record.read_text("utf-8") if as_json else canary_text(made))
     sys.exit(made.core.exit_code)

@@ -87,7 +87,7 @@ class ProbeBatch:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the batch to a file."""
         out = io.BytesIO()
-        own = {"id": np.array(self.id), "tokenizer": np.array(self.tokenizer)}
+        own: dict[str, Any] = {"id": np.array(self.id), "tokenizer": np.array(self.tokenizer)}
         np.savez(out, input_ids=self.input_ids, labels=self.labels, **own)
         write_whole(Path(path), out.getvalue())
 

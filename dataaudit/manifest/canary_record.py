@@ -38,6 +38,10 @@ RATE: Final = 0.01
 """False alarms of a canary, over all of its metrics."""
 SLOWER: Final = 0.1
 """Share by which a step has to be slower to count, beyond its interval: a machine is never quite the same."""
+LOST: Final = "not finite, or not logged by every run, and it was by all healthy ones"
+ALIKE: Final = "all healthy seeds are equal: the function does not use task.seed"
+_LACKING: Final = (LOST, ALIKE)
+"""Reasons of a metric that leave the verdict open."""
 TRAIN, VAL = "train_loss_raw", "val_loss"
 LOSSES: Final = (TRAIN, VAL)
 Verdict = Literal["pass", "regressed", "undecidable", "invalid"]
@@ -100,16 +104,13 @@ class Judged(_Model):
     reason: str = ""
 
 
-_FLOATS: Final = ("baseline", "canary", "difference", "low", "high", "limit", "seed_sd")
-
-
-def _words(own: Judged) -> tuple[object, ...]:
-    return own.metric, own.pairs, own.state, own.reason
-
-
-def _numbers(own: Judged) -> list[float]:
-    values = (getattr(own, name) for name in _FLOATS)
-    return [math.nan if value is None else value for value in values]
+def _alike(own: Judged, other: Judged) -> bool:
+    """Return whether all is equal but the last digits of numbers, which are a processor's."""
+    pairs = ((getattr(own, name), getattr(other, name)) for name in Judged.model_fields)
+    return all(
+        math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) if isinstance(a, float) and isinstance(b, float) else a == b
+        for a, b in pairs
+    )
 
 
 class CanaryCore(_Model):
@@ -129,11 +130,9 @@ class CanaryCore(_Model):
     def _check(self) -> Self:
         made = judge(self.changed, self.baseline, self.canary)
         same = all(getattr(self, name) == made[name] for name in ("verdict", "reasons", "exit_code"))
-        if not same or list(map(_words, self.metrics)) != list(map(_words, made["metrics"])):
+        same = same and len(self.metrics) == len(made["metrics"])
+        if not same or not all(map(_alike, self.metrics, made["metrics"])):
             raise ValueError("the verdict is not what the runs say")
-        for own, other in zip(map(_numbers, self.metrics), map(_numbers, made["metrics"]), strict=True):
-            if not np.allclose(own, other, rtol=1e-6, atol=1e-9, equal_nan=True):  # the last digit is a processor's
-                raise ValueError("a number is not what the runs say")
         return self
 
 
@@ -195,8 +194,7 @@ def judge(changed: Changed, baseline: Side, canary: Side) -> dict[str, Any]:
     if few:
         return {"metrics": (), "verdict": "undecidable", "reasons": tuple(few), "exit_code": 3 if pairs else 4}
     metrics = tuple(_judged(changed, healthy, {seed: canary.healthy[seed] for seed in pairs}))
-    lacking = [f"{own.metric}: {own.reason}" for own in metrics if own.metric in LOSSES and own.reason]
-    lacking = [line for line in lacking if changed == "code" or not line.startswith(TRAIN)]
+    lacking = [f"{own.metric}: {own.reason}" for own in metrics if own.reason in _LACKING]
     wrong = tuple(f"{own.metric} is out of its interval" for own in metrics if own.state in {"worse", "moved"})
     if not wrong and (lacking or not any(own.metric in LOSSES and not own.reason for own in metrics)):
         reasons = tuple(lacking) or ("no loss can be compared",)
@@ -214,11 +212,11 @@ def _differing(changed: Changed, baseline: Side, canary: Side) -> Iterator[str]:
     if changed == "data":
         return
     if baseline.training_shards != canary.training_shards:
-        yield "the training shards are not the baseline's"
+        yield "the training shards are not the baseline's: --changed data compares another corpus"
         return
     theirs = {run.seed: run.order for run in baseline.seeds if not run.problem}
     both = [run for run in canary.seeds if run.seed in theirs and not run.problem]
-    if both and not any(run.order or theirs[run.seed] for run in both):
+    if any(run.order is None or theirs[run.seed] is None for run in both):
         yield "the order of the data is not known: the function has to hand its batches over"
     elif other := [run.seed for run in both if run.order != theirs[run.seed]]:
         yield f"other rows, or another order of them, than the baseline's: seed {', '.join(map(str, other))}"
@@ -238,14 +236,16 @@ def _metric(
 ) -> Judged:
     """Judge a metric by the prediction interval of the module's docstring."""
     every = [run.values[name] for run in healthy.values() if name in run.values]
-    pairs = [(healthy[seed].values[name], run.values[name]) for seed, run in now.items() if name in run.values]
+    both = [seed for seed, run in now.items() if name in run.values and name in healthy[seed].values]
+    pairs = [(healthy[seed].values[name], now[seed].values[name]) for seed in both]
     known: dict[str, Any] = {"metric": name, "pairs": len(pairs)}
     whole = len(every) == len(healthy) and len(pairs) == len(now)
-    reason = "" if whole else "not logged by every run"
+    reason = "" if whole else LOST if len(every) == len(healthy) else "not logged by every healthy run"
     if changed == "data" and name == TRAIN:
         reason = "of other data: not compared"
     if not whole or not pairs:
-        empty: dict[str, Any] = dict.fromkeys(_FLOATS)
+        fields = ("baseline", "canary", "difference", "low", "high", "limit", "seed_sd")
+        empty: dict[str, Any] = dict.fromkeys(fields)
         return Judged(**known, **empty, state="not_evaluated", reason=reason)
     before, after = np.array(pairs).T
     apart, number = after - before, len(pairs)
@@ -256,7 +256,7 @@ def _metric(
     numbers |= {"high": mean + half, "limit": limit, "seed_sd": sd}
     rounded: dict[str, Any] = {key: rounded_value(float(value)) for key, value in numbers.items()}
     if name in LOSSES and not sd > 0:
-        reason = reason or "all healthy seeds are equal: the function does not use task.seed"
+        reason = reason or ALIKE
     state = "not_evaluated" if reason else _state(name, apart, limit, sd)
     return Judged(**known, **rounded, state=state, reason=reason)
 
@@ -290,24 +290,6 @@ def judge_speed(baseline: RunFacts, canary: RunFacts) -> Speed | None:
     numbers = {"baseline": float(np.exp(before.mean())), "canary": float(np.exp(after.mean()))}
     numbers |= {"ratio": math.exp(mean), "limit": math.exp(limit)}
     return Speed(**{name: rounded_value(value) for name, value in numbers.items()}, state=state)
-
-
-def odd_seeds(side: Side) -> dict[int, str]:
-    """Return healthy seeds that the others do not predict, with the loss: they widen every limit.
-
-    Each is judged by the prediction interval of a further run, given all the others (same source, section 4.7), with
-    the rate divided among seeds and losses.
-    """
-    odd: dict[int, str] = {}
-    runs = list(side.healthy.values())
-    for name in LOSSES:
-        values = np.array([run.values.get(name, math.nan) for run in runs])
-        for at in range(len(runs) if len(runs) >= LEAST_SEEDS else 0):
-            rest = np.delete(values, at)
-            wide = student_quantile(RATE / (4 * len(runs)), len(rest) - 1) * math.sqrt(1 + 1 / len(rest))
-            if abs(values[at] - rest.mean()) > wide * rest.std(ddof=1):
-                odd.setdefault(runs[at].seed, name)
-    return odd
 
 
 def rounded_value(value: float) -> float:

@@ -105,7 +105,10 @@ def run_canary(
     chosen = sorted(known.core.healthy)[:seeds]
     if not chosen:
         raise NothingEvaluated(f"{baseline} has no healthy seed", "Mend the code, and make the baseline again.")
-    side, run = _Trainings(function, folder, out, known.core.steps, config, report).side(chosen)
+    trainings = _Trainings(function, folder, out, known.core.steps, config, report)
+    side, run = trainings.side(())
+    if judge(changed, known.core, side)["verdict"] != "invalid":  # other shards: nothing need be trained
+        side, run = trainings.side(chosen)
     judged = judge(changed, known.core, side)
     core = CanaryCore(changed=changed, baseline_id=known.id, baseline=known.core, canary=side, **judged)
     path = _written(out / CANARY_FILE, sealed(core, run.model_copy(update={"speed": judge_speed(known.run, run)})))
@@ -137,7 +140,11 @@ class _Trainings:
         if not callable(self._function):
             raise ConfigError(f"canary: {name} is no function")
         self._files: dict[str, str] = {}
-        self._key = digest_json([_PIECE, self._name, self._id, self._shards, self._config, steps])
+        known = reproducibility_manifest(code=self._folder)
+        self._environment = {"code": known.get("code"), "installed": known["installed"]}
+        self._machine = _machine()
+        made_with = known["installed"]["python"], known["installed"]["all"], self._machine
+        self._key = digest_json([_PIECE, self._name, self._id, self._shards, self._config, steps, made_with])
 
     def side(self, seeds: Sequence[int]) -> tuple[Side, RunFacts]:
         """Train what is not there yet, and return everything."""
@@ -155,13 +162,11 @@ class _Trainings:
             last=self._last,
             seeds=runs,
         )
-        known = reproducibility_manifest(code=self._folder)
-        environment = {"code": known.get("code"), "installed": known["installed"], "files": dict(files)}
         return side, RunFacts(
-            at=dt.datetime.fromisoformat(max(piece["at"] for piece in pieces)),
-            machine=_machine(),
+            at=max((dt.datetime.fromisoformat(piece["at"]) for piece in pieces), default=dt.datetime.now(dt.UTC)),
+            machine=self._machine,
             program=f"dataaudit {__version__}",
-            environment=environment | {"manifest_folder": str(self._manifest.resolve())},
+            environment=self._environment | {"files": dict(files), "manifest_folder": str(self._manifest.resolve())},
             step_seconds={piece["seed"]: piece["step_seconds"] for piece in pieces if not piece["problem"]},
             tokens_per_sec={
                 piece["seed"]: piece["tokens_per_sec"] for piece in pieces if piece["tokens_per_sec"] is not None
@@ -179,7 +184,7 @@ class _Trainings:
             task = CanaryTask(seed, self._steps, self._manifest, Path(scratch))
             made: dict[str, Any] = called(task.run, self._function, self._last, where=f"canary, seed {seed}:")
         files = self._imported()
-        made |= {"key": self._key, "files": files, "machine": _machine()}
+        made |= {"key": self._key, "files": files}
         made["at"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         _written(path, json.dumps(made, sort_keys=True).encode() + b"\n")
         shown = made["problem"] or ", ".join(f"{name} {value:.4g}" for name, value in made["values"].items())
@@ -187,10 +192,10 @@ class _Trainings:
         return made
 
     def _is_fresh(self, stored: Mapping[str, Any]) -> bool:
-        """Return whether a training is of these shards and settings, this machine, and files that did not change."""
-        if stored["key"] != self._key or stored["machine"] != _machine():
-            return False
-        return all(_digest_or_none(self._folder / name) == own for name, own in stored["files"].items())
+        """Return whether a training is of these shards, settings, packages, machine, and of files as they are now."""
+        return stored["key"] == self._key and all(
+            _digest_or_none(self._folder / name) == own for name, own in stored["files"].items()
+        )
 
     def _imported(self) -> dict[str, str]:
         """Return digests of the imported files below the function's folder; a file that changes meanwhile is an error.
@@ -234,7 +239,7 @@ def _stored(path: Path) -> dict[str, Any] | None:
         made = json.loads(read_safely(path))
     except (OSError, ValueError):
         return None
-    return made if isinstance(made, dict) and {"key", "files", "machine", "at"} <= made.keys() else None
+    return made if isinstance(made, dict) and {"key", "files", "at"} <= made.keys() else None
 
 
 def _written(path: Path, content: bytes) -> Path:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataaudit.base.render import terminal
 from dataaudit.base.render.blocks import Cell, Facts, Prose, Table, names, numbers, toned, words
 from dataaudit.base.render.line import Name
-from dataaudit.manifest.canary_record import LOSSES, BaselineRecord, CanaryRecord, Judged, Side, odd_seeds
+from dataaudit.manifest.canary_record import LOSSES, BaselineRecord, CanaryRecord, Judged, Side
 
 _HEADLINES = {
-    "pass": "PASS: the changed code trains as the healthy code does",
+    "pass": "PASS: the change trains as healthy seeds do",
     "regressed": "REGRESSED: a metric is out of what healthy seeds differ by",
     "undecidable": "UNDECIDABLE: the runs do not suffice for a verdict",
-    "invalid": "INVALID: the two cannot be compared",
+    "invalid": "INVALID: these runs cannot be compared",
 }
 MOST_VALUES = 20
 """Rows of logged values that a terminal lists; those that moved come first."""
@@ -48,7 +48,6 @@ def baseline_text(record: BaselineRecord) -> str:
     """Return what the terminal shows of a baseline."""
     side = record.core
     metrics = [name for name in LOSSES if any(name in run.values for run in side.seeds)]
-    odd = odd_seeds(side)
     table = Table(
         title="Healthy seeds",
         columns=(*numbers("seed"), *numbers(*metrics), *numbers("ms a step"), *words("order", "state")),
@@ -58,7 +57,7 @@ def baseline_text(record: BaselineRecord) -> str:
                 *(f"{run.values[name]:.4f}" if name in run.values else "-" for name in metrics),
                 f"{record.run.step_seconds[run.seed] * 1e3:.3g}" if run.seed in record.run.step_seconds else "-",
                 Name((run.order or "not known").removeprefix("sha256:")[:12]),
-                _state_of(run.problem, odd.get(run.seed, "")),
+                toned("not healthy: a loss is not finite", "bad") if run.problem else "healthy",
             )
             for run in side.seeds
         ),
@@ -68,12 +67,6 @@ def baseline_text(record: BaselineRecord) -> str:
     title = f"{len(side.healthy)} healthy seeds of {side.function}, {side.steps} steps each"
     facts = Facts(pairs=(("record", Name(record.id)), ("manifest", Name(side.manifest))))
     return terminal.render(title, [table, facts])
-
-
-def _state_of(problem: str, odd: str) -> Cell | str:
-    if problem:
-        return toned("not healthy: a loss is not finite", "bad")
-    return toned(f"odd: {odd} is unlike the others'", "warn") if odd else "healthy"
 
 
 def _row(own: Judged) -> tuple[Cell | str | Name, ...]:

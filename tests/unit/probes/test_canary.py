@@ -134,6 +134,8 @@ def test_a_baseline_a_change_that_passes_and_one_that_does_not(loop, tmp_path):
     states = {own["metric"]: own["state"] for own in json.loads(show(tmp_path, "--json").stdout)["core"]["metrics"]}
     assert states == {"train_loss_raw": "worse", "val_loss": "worse", "update": "moved"}
     assert show(tmp_path).exit_code == 1
+    healthy = CliRunner().invoke(main, ["canary", "show", "base/baseline.json"])
+    assert (healthy.exit_code, healthy.stdout) == (0, made.stdout)
     assert loop("run", "canary", "--baseline", "base", "--seeds", "3").exit_code == 1
 
 
@@ -171,6 +173,21 @@ def test_other_orders_and_losses_that_break_are_seen(loop):
     assert none.exit_code == 3
     assert "0 healthy seeds" in none.stdout
     assert loop("run", "breaks", "--baseline", "none").exit_code == 4
+
+
+def test_another_corpus_is_invalid_before_anything_is_trained(loop, tmp_path):
+    """As data it is compared by what is held out."""
+    other = tmp_path / "other"
+    (tmp_path / "texts/train").mkdir(parents=True)
+    (tmp_path / "texts/train/a.txt").write_text("A text of another corpus.")
+    (tmp_path / "config.yaml").write_text("splits: {train: {paths: [texts/train]}}")
+    CliRunner().invoke(main, ["build", "config.yaml", "--manifest", str(other), "--workers", "0"])
+    assert loop("baseline", "canary", "--manifest", DEMO, "--out", "base").exit_code == 0
+    trained(tmp_path)
+    made = loop("run", "canary", "--baseline", "base", "--manifest", str(other))
+    assert made.exit_code == 3, made.output
+    assert "the held-out shards are not the baseline's" in made.stdout
+    assert trained(tmp_path) == []
 
 
 @pytest.mark.parametrize(
