@@ -264,6 +264,33 @@ def test_a_run_log_is_read_as_losses_and_values(tmp_path):
     assert made["order"] is None, "such a log has no tags"
 
 
+@pytest.mark.torch
+def test_the_log_of_a_monitor_says_what_was_read(world, tmp_path):
+    """Documents and positions, in the order of steps: equal for a seed, another one for another."""
+    torch = pytest.importorskip("torch", reason="the monitor takes tensors")
+    from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+
+    corpus = open_manifest(world.manifest, require="verified")
+
+    def function(task):
+        rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), context=16, seed=task.seed)
+        with TrainingMonitor(task.folder, corpus) as monitor:
+            for at in range(task.steps):
+                batch = torch.utils.data.default_collate([rows[at]])
+                losses = torch.full(batch["labels"].shape, 1 / (1 + at))
+                monitor.batch(batch["tags"], losses=losses, labels=batch["labels"])
+                monitor.step(losses.mean())
+        return task.folder
+
+    made = [
+        CanaryTask(seed, 20, world.manifest, tmp_path / f"{at}").run(function, 2) for at, seed in enumerate((0, 0, 1))
+    ]
+    assert made[0]["values"] == made[1]["values"]
+    assert made[0]["values"]["train_loss_raw"] == pytest.approx((1 / 19 + 1 / 20) / 2)
+    assert made[0]["order"] == made[1]["order"] != made[2]["order"]
+    assert all(run["step_seconds"] > 0 for run in made)
+
+
 def test_the_order_of_rows_is_known_and_their_batches_are_not():
     """Integers of any width are equal, and so are rows however they are batched; another order is another digest."""
 
