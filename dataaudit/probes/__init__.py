@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from dataaudit.probes.artifacts import EvalArtifacts
+    from dataaudit.probes.canary_task import CanaryTask
     from dataaudit.probes.checkpoints import load_checkpoint
     from dataaudit.probes.cloze import Cloze
     from dataaudit.probes.contamination import Contamination, TextSet
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dataaudit.probes.toxicity import PromptToxicity
 
 _HOMES = {
+    "CanaryTask": "canary_task",
     "Cloze": "cloze",
     "Contamination": "contamination",
     "Decoding": "decoding",
@@ -42,6 +44,7 @@ _HOMES = {
     "load_checkpoint": "checkpoints",
 }
 __all__ = [
+    "CanaryTask",
     "Cloze",
     "Contamination",
     "Decoding",

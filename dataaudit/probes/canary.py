@@ -132,6 +132,8 @@ class _Trainings:
         self._id = load_manifest(manifest).id
         self._shards = shard_digests(manifest)
         self._config = {path.name: _file_digest(path, "--config") for path in config}
+        if len(self._config) < len(config):
+            raise ConfigError("--config: two files have one name", "Rename one of them: digests are recorded by name.")
         module, _, own = name.rpartition(":")
         is_file = module.endswith(".py")
         self._folder = Path(module).resolve().parent if is_file else Path.cwd()
@@ -167,10 +169,8 @@ class _Trainings:
             machine=self._machine,
             program=f"dataaudit {__version__}",
             environment=self._environment | {"files": dict(files), "manifest_folder": str(self._manifest.resolve())},
-            step_seconds={piece["seed"]: piece["step_seconds"] for piece in pieces if not piece["problem"]},
-            tokens_per_sec={
-                piece["seed"]: piece["tokens_per_sec"] for piece in pieces if piece["tokens_per_sec"] is not None
-            },
+            step_seconds={own["seed"]: own["step_seconds"] for own in pieces if not own["problem"]},
+            tokens_per_sec={own["seed"]: own["tokens_per_sec"] for own in pieces if own["tokens_per_sec"]},
         )
 
     def _piece(self, seed: int) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class CanaryTask:
             "order": f"sha256:{self._order.hexdigest()}" if self._rows else None,
             "values": {k: rounded_value(v) for k, v in sorted(means.items()) if math.isfinite(v)} if finite else {},
             "problem": "" if finite else "not_finite",
-            "step_seconds": seconds,
+            "step_seconds": max(seconds, 1e-9),
             "tokens_per_sec": self._tokens / (ended - began) if self._tokens else None,
         }
 
