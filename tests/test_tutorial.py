@@ -90,6 +90,7 @@ def _about(block):
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(1_200)
 def test_the_commands_print_what_the_page_shows(tmp_path):
     """From the first file to the report: exit codes and output."""
     assert _settled(followed(tmp_path)) == _settled(PAGE.read_text("utf-8"))
