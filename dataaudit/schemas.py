@@ -20,7 +20,7 @@ from dataaudit.decide.gate import document
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.quarantine import entry
 from dataaudit.live.rules import alerts_schema
-from dataaudit.manifest import core, token_proof
+from dataaudit.manifest import canary_record, core, token_proof
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.outfiles import check_folder, write_file
 from dataaudit.manifest.tables import TABLES, TableSpec
@@ -122,6 +122,11 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
         "JSON Schema of the record of `map`, what token files hold",
         token_proof.proof_schema,
         token_proof.SCHEMA_VERSION,
+    ),
+    "canary": (
+        "JSON Schema of the record of `canary run`, a short training beside healthy seeds",
+        canary_record.canary_schema,
+        canary_record.SCHEMA_VERSION,
     ),
     "run": (
         "JSON Schema of run.json, the head of a training run's log",

@@ -398,6 +398,7 @@ PYTHON = (
         "docs/live/actions.md": "tests/unit/live/test_actions_in_training.py",
         "docs/live/checklists.md": "tests/unit/training/test_watch_run.py",
         "docs/live/checkpoints.md": "tests/unit/live/test_checkpoints_page.py",
+        "docs/probes/canary.md": "tests/unit/probes/test_canary.py",
         "docs/probes/probes.md": "tests/unit/probes/test_probes_page.py",
         "docs/live/heartbeats.md": "tests/unit/live/test_live_page.py",
         "docs/live/trackers.md": "tests/unit/live/test_trackers.py",

@@ -28,6 +28,7 @@ _VARYING = (
     (r"\b[0-9a-f]{12}\b", "ENTRY"),
     (r"\d{4}-\d\d-\d\d(T[\d:+]+)?", "DAY"),
     (r"dataaudit \d+\.\d+\.\d+", "dataaudit"),
+    (r"step\d{8}", "STEP"),
     (r"(report|run).html: [\d.]+ kB", "report.html: SIZE"),
 )
 """What another day, another version of a library or of this program may change."""
@@ -89,6 +90,7 @@ def _about(block):
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(1_200)
 def test_the_commands_print_what_the_page_shows(tmp_path):
     """From the first file to the report: exit codes and output."""
     assert _settled(followed(tmp_path)) == _settled(PAGE.read_text("utf-8"))

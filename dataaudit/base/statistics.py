@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist
 from typing import Any
@@ -181,6 +182,7 @@ def one_sided(value: float, others: Floats) -> float:
     return (tail + 1) / (1 + number) * float((1 + (value - threshold) / total) ** (1 - tail))
 
 
+@lru_cache(maxsize=4096)
 def student_quantile(tail: float, freedom: float) -> float:
     """Return what a Student's t exceeds with a probability."""
     nodes, weights = np.polynomial.legendre.leggauss(64)

@@ -6,6 +6,7 @@ import click
 
 from dataaudit import __version__
 from dataaudit.cli.building import build, sign
+from dataaudit.cli.canary import canary
 from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.lab import lab
@@ -58,6 +59,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     attribute,
     reconstruct,
     probe,
+    canary,
     triage_log,
     watch,
     alerts,

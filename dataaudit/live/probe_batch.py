@@ -39,13 +39,14 @@ class ProbeBatch:
     Args:
         input_ids: int64[B, T]
         labels: int64[B, T], -100 where there is no target; by default each position's next token.
+        tokenizer: Digest of the tokenizer that made them, where it is known.
 
     Raises:
         ConfigError: The shapes do not fit, or there is no target.
     """
 
-    def __init__(self, input_ids: Any, labels: Any | None = None) -> None:
-        self.input_ids = _frozen(input_ids)
+    def __init__(self, input_ids: Any, labels: Any | None = None, tokenizer: str = "") -> None:
+        self.input_ids, self.tokenizer = _frozen(input_ids), tokenizer
         if labels is None:
             labels = np.full_like(self.input_ids, IGNORED)
             labels[..., :-1] = self.input_ids[..., 1:]
@@ -53,6 +54,27 @@ class ProbeBatch:
         if self.input_ids.ndim != 2 or self.labels.shape != self.input_ids.shape or not (self.labels != IGNORED).any():
             shapes = f"{list(self.input_ids.shape)} and {list(self.labels.shape)}"
             raise ConfigError(f"probe batch: expected ids [B, T] and labels [B, T] with targets, found {shapes}")
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Any], tokenizer: str = "") -> ProbeBatch:
+        """Return the batch of rows of any length, int64[tokens]: padded by 0 on the right, where there is no target.
+
+        Raises:
+            ConfigError: There is no row, or a row of fewer than two tokens.
+        """
+        if not rows or any(np.ndim(row) != 1 or len(row) < 2 for row in rows):
+            raise ConfigError("probe batch: expected rows of two tokens or more")
+        ids = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+        labels = np.full_like(ids, IGNORED)
+        for at, row in enumerate(rows):
+            ids[at, : len(row)], labels[at, : len(row) - 1] = row, row[1:]
+        return cls(ids, labels, tokenizer)
+
+    @property
+    def rows(self) -> list[np.ndarray]:
+        """Each row's tokens up to the token after its last target, int64[<= T]."""
+        ends = self.labels.shape[1] - np.argmax(self.labels[:, ::-1] != IGNORED, axis=1)
+        return [ids[: end + 1] for ids, end in zip(self.input_ids, ends.tolist(), strict=True)]
 
     @property
     def id(self) -> str:
@@ -65,7 +87,8 @@ class ProbeBatch:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the batch to a file."""
         out = io.BytesIO()
-        np.savez(out, input_ids=self.input_ids, labels=self.labels, id=np.array(self.id))
+        own: dict[str, Any] = {"id": np.array(self.id), "tokenizer": np.array(self.tokenizer)}
+        np.savez(out, input_ids=self.input_ids, labels=self.labels, **own)
         write_whole(Path(path), out.getvalue())
 
     @classmethod
@@ -76,7 +99,8 @@ class ProbeBatch:
             ConfigError: It is not there, is no such file, or its tokens are not those that were saved.
         """
         with CatchErrors() as call, np.load(io.BytesIO(read_safely(Path(path))), allow_pickle=False) as arrays:
-            batch, saved = cls(arrays["input_ids"], arrays["labels"]), str(arrays["id"])
+            batch = cls(arrays["input_ids"], arrays["labels"], str(arrays["tokenizer"]))
+            saved = str(arrays["id"])
         if call.error is not None:
             raise ConfigError(f"probe batch {path}: it cannot be read ({call.kind})")
         if batch.id != saved:

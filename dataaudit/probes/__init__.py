@@ -11,12 +11,13 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from dataaudit.probes.artifacts import EvalArtifacts
+    from dataaudit.probes.canary_task import CanaryTask
     from dataaudit.probes.checkpoints import load_checkpoint
     from dataaudit.probes.cloze import Cloze
     from dataaudit.probes.contamination import Contamination, TextSet
     from dataaudit.probes.decoding import Decoding
     from dataaudit.probes.endpoint import EndpointModel
-    from dataaudit.probes.frozen import Frozen, FrozenBatch
+    from dataaudit.probes.frozen import Frozen
     from dataaudit.probes.held_out import HeldOutLoss
     from dataaudit.probes.memorization import Memorization
     from dataaudit.probes.models import ProbeModel, Tokenizer
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from dataaudit.probes.toxicity import PromptToxicity
 
 _HOMES = {
+    "CanaryTask": "canary_task",
     "Cloze": "cloze",
     "Contamination": "contamination",
     "Decoding": "decoding",
     "EndpointModel": "endpoint",
     "EvalArtifacts": "artifacts",
     "Frozen": "frozen",
-    "FrozenBatch": "frozen",
     "HeldOutLoss": "held_out",
     "Memorization": "memorization",
     "ProbeModel": "models",
@@ -43,13 +44,13 @@ _HOMES = {
     "load_checkpoint": "checkpoints",
 }
 __all__ = [
+    "CanaryTask",
     "Cloze",
     "Contamination",
     "Decoding",
     "EndpointModel",
     "EvalArtifacts",
     "Frozen",
-    "FrozenBatch",
     "HeldOutLoss",
     "Memorization",
     "ProbeModel",

@@ -12,9 +12,10 @@ from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.extras import absent, require
 from dataaudit.base.yamlfile import load_yaml
+from dataaudit.live.probe_batch import ProbeBatch
 from dataaudit.probes.checkpoints import load_checkpoint
 from dataaudit.probes.corpus import Corpus
-from dataaudit.probes.frozen import Frozen, FrozenBatch
+from dataaudit.probes.frozen import Frozen
 from dataaudit.probes.held_out import HeldOutLoss
 from dataaudit.probes.models import Model
 from dataaudit.probes.report import Number, ProbeReport
@@ -118,14 +119,14 @@ def _frozen(options: ProbeOptions, model: Model, corpus: Corpus, _: Any) -> Prob
     """Return the probe of the frozen batch: that of --out, or one drawn from the manifest and kept there."""
     path = None if options.out is None else options.out / BATCH_FILE
     if path is not None and path.is_file():
-        return Frozen(batch=FrozenBatch.load(path))
+        return Frozen(batch=ProbeBatch.load(path))
     drawn = corpus.sample(held_out=True, limit=FROZEN_ROWS) or corpus.sample(held_out=False, limit=FROZEN_ROWS)
     if drawn is None:
         raise ConfigError("the manifest has no document of two tokens to make a frozen batch of")
     most = min(FROZEN_TOKENS, model.context)
-    batch = FrozenBatch(tuple(row[:most] for row in drawn.rows), model.tokenizer.digest)
+    batch = ProbeBatch.of_rows([row[:most] for row in drawn.rows], model.tokenizer.digest)
     if path is not None:
-        batch.write(path)
+        batch.save(path)
     return Frozen(batch=batch)
 
 

@@ -2,71 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import write_whole
-from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
+from dataaudit.live.probe_batch import IGNORED, ProbeBatch
+from dataaudit.probes.artifacts import EvalArtifacts, harness
 from dataaudit.probes.estimates import Units
-from dataaudit.probes.models import Ids, Model, ProbeModel
+from dataaudit.probes.models import Model, ProbeModel
 from dataaudit.probes.report import Outcome
 from dataaudit.probes.store import Store
 
 QUANTILES = (5, 50, 95)
-
-
-@dataclass(frozen=True, eq=False)
-class FrozenBatch:
-    """Rows of tokens that never change.
-
-    Args:
-        rows: int64[<= context] tokens of each row, two at least.
-        tokenizer: Digest of the tokenizer that made them.
-    """
-
-    rows: tuple[Ids, ...]
-    tokenizer: str
-
-    def __post_init__(self) -> None:
-        if not self.rows or any(row.ndim != 1 or len(row) < 2 for row in self.rows):
-            raise ConfigError("a frozen batch needs rows of two tokens or more")
-
-    @cached_property
-    def digest(self) -> str:
-        """``sha256:<hex>`` of all rows in order."""
-        return digest_rows(self.rows)
-
-    def write(self, path: Path) -> None:
-        """Write it as a NumPy archive."""
-        sink = io.BytesIO()
-        bounds = np.cumsum([0, *map(len, self.rows)])
-        np.savez_compressed(sink, ids=np.concatenate(self.rows), bounds=bounds, tokenizer=np.array(self.tokenizer))
-        write_whole(path, sink.getvalue())
-
-    @classmethod
-    def load(cls, path: Path, digest: str = "") -> FrozenBatch:
-        """Read it.
-
-        Raises:
-            ConfigError: It cannot be read, or is not the batch of a digest.
-        """
-        try:
-            with np.load(path, allow_pickle=False) as held:
-                ids, bounds, tokenizer = held["ids"], held["bounds"], str(held["tokenizer"])
-        except (OSError, ValueError, KeyError) as error:
-            raise ConfigError(f"the frozen batch {path} cannot be read: {type(error).__name__}") from None
-        made = cls(tuple(np.split(ids.astype(np.int64), bounds[1:-1])), tokenizer)
-        if digest and made.digest != digest:
-            raise ConfigError(f"the frozen batch {path} has changed: expected {digest}, found {made.digest}")
-        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +25,7 @@ class Frozen:
 
     name: ClassVar[str] = "frozen"
     version: ClassVar[int] = 1
-    batch: FrozenBatch
+    batch: ProbeBatch
     top_k: int = 10
     """Tokens whose mass ``topk_mass_probe`` is."""
     stored_k: int = 64
@@ -85,7 +35,7 @@ class Frozen:
         """Return what its numbers depend on."""
         return EvalArtifacts(
             tokenizer=self.batch.tokenizer,
-            prompts=self.batch.digest,
+            prompts=self.batch.id,
             decoding=f"top_k={self.top_k} stored_k={self.stored_k}",
             harness=harness(self.name, self.version),
             dtype=model.dtype,
@@ -132,14 +82,13 @@ class Frozen:
         full = False
         with model.unharmed():
             for mine, padded in model.batches(self.batch.rows):
-                lengths = np.array([len(self.batch.rows[row]) - 1 for row in mine])
-                real = np.arange(padded.shape[1] - 1)[None] < lengths[:, None]
-                row = np.repeat(np.array(mine), lengths)
-                mask = torch.as_tensor(real).to(model.device)
-                logits = model.logits(padded)[:, :-1][mask]
+                labels = self.batch.labels[mine, : padded.shape[1]]
+                real = labels != IGNORED
+                row = np.repeat(np.array(mine), real.sum(1))
+                logits = model.logits(padded)[torch.as_tensor(real).to(model.device)]
                 own = distributions(logits, max(self.top_k, self.stored_k))
                 full = own.top_ids.shape[1] == logits.shape[1]
-                targets = torch.as_tensor(padded[:, 1:][real]).to(model.device)
+                targets = torch.as_tensor(labels[real]).to(model.device)
                 loss = losses_of(logits, own.log_total, targets)
                 mass = own.top_log_probs[:, : self.top_k].exp().sum(1)
                 divergence = torch.full_like(loss, torch.nan)

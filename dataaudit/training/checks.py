@@ -21,7 +21,7 @@ from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError, CorpusRefused, ExitCode
 from dataaudit.base.yamlfile import nearest
 from dataaudit.decide.gate.policy import Policy
-from dataaudit.decide.gate.run import check_proof, judge
+from dataaudit.decide.gate.run import check_canary, check_proof, judge
 from dataaudit.decide.gate.verdict import State, Verdict
 from dataaudit.decide.quarantine.released import check_pinned, compared_lists
 from dataaudit.manifest.load import Manifest
@@ -197,6 +197,7 @@ def _check_today(manifest: Manifest, demand: Demand, summary: Summary) -> None:
         check_pinned(policy.list_path, manifest, summary)
     if policy.proof_path is not None:
         check_proof(policy.proof_path, manifest, lists, policy.token_proof_refuses)
+    check_canary(policy, manifest)
 
 
 def check_age(manifest: Manifest, passed: Passed | None, max_age: dt.timedelta | None) -> None:

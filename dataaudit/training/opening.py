@@ -96,7 +96,7 @@ def open_manifest(
             (``attestation.json``) and ``policy`` is judged now.
         policy: File of a policy, the name of a built-in policy, or the contents of a file. Of ``signed``: the policy
             that has to have been used, any when None; and what it asks beside its rules is asked today: a signed
-            manifest, its quarantine list, its record of token files.
+            manifest, its quarantine list, its records of token files and of a canary.
         baseline: Of ``passed``: folder of an older manifest that rules of change compare with.
         public_key: Whose signature it has to be: of ``signed`` that of the verdict, of ``passed`` and ``verified`` that
             of the manifest itself, ``attestation.json``, and of the baseline's; or

@@ -16,7 +16,6 @@ from dataaudit import __version__
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.text import utc_now
 from dataaudit.base.yamlfile import nearest
-from dataaudit.live.state_digests import random_state, set_random_state
 from dataaudit.runlog.format import RUN_FILE, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import create_run, supersede_ranks
@@ -135,18 +134,7 @@ def untouched(model: torch.nn.Module | None) -> Iterator[None]:
     """Run without gradients; put random states, buffers and modes of a model back afterwards."""
     import torch
 
-    modules = [] if model is None else list(model.modules())
-    modes = [module.training for module in modules]
-    buffers = [] if model is None else [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    state = random_state()
-    with torch.no_grad():
-        try:
-            if model is not None:
-                model.eval()
-            yield
-        finally:
-            for module, mode in zip(modules, modes, strict=True):
-                module.training = mode
-            for buffer, before in buffers:
-                buffer.copy_(before)
-            set_random_state(state)
+    from dataaudit.vitals.curvature import as_it_was
+
+    with torch.no_grad(), as_it_was(torch.nn.Module() if model is None else model):
+        yield

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dataaudit.base.statistics import student_quantile
+from dataaudit.vitals.hooks import unseen
 
 _TAIL = 0.025
 """On either side of a 95 % interval."""
@@ -71,7 +72,7 @@ def _signs(parameter: nn.Parameter, generator: torch.Generator) -> torch.Tensor:
 
 @contextmanager
 def as_it_was(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation; then give back its modes and buffers, and the states of random generators."""
+    """Put a model into evaluation, unseen by vitals; then give back modes, buffers and states of random generators."""
     modes = [(module, module.training) for module in model.modules()]
     of_modules = [module._buffers for module in model.modules()]  # noqa: SLF001 - torch has no setter
     buffers = [(own, dict(own)) for own in of_modules]
@@ -79,6 +80,7 @@ def as_it_was(model: nn.Module) -> Iterator[None]:
     devices = {item.device for item in model.parameters() if item.device.type != "cpu"}
     own, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002 - the loop's own
     with ExitStack() as stack:
+        stack.enter_context(unseen(model))
         for kind in {item.type for item in devices}:
             numbers = [item.index for item in devices if item.type == kind]
             stack.enter_context(torch.random.fork_rng(numbers, device_type=kind))

@@ -24,6 +24,8 @@ from dataaudit.base.errors import CatchErrors
 
 Function = Callable[..., Any]
 _SEE = "_dataaudit_see"
+WATCHED = "_dataaudit_vitals"
+"""Attribute of a model that is measured: its :class:`Mark`."""
 
 
 @dataclass(slots=True)
@@ -133,13 +135,30 @@ class Hook:
 
 
 class Mark:
-    """Says that a model is measured; None in a copy of it."""
+    """Says that a model is measured, and whether a step is open; None in a copy of it."""
+
+    def __init__(self, step: Opened) -> None:
+        self.step = step
 
     def __deepcopy__(self, memo: object) -> None:
         return None
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return _none, ()
+
+
+@contextmanager
+def unseen(model: torch.nn.Module) -> Iterator[None]:
+    """Measure nothing of a model meanwhile: a probe's forward pass within a step is none of the step's."""
+    marks = [vars(module).get(WATCHED) for module in model.modules()]
+    steps = [mark.step for mark in marks if isinstance(mark, Mark) and mark.step.open]
+    for step in steps:
+        step.open = False
+    try:
+        yield
+    finally:
+        for step in steps:
+            step.open = True
 
 
 class _Traced:

@@ -34,7 +34,7 @@ from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.handover import Handover
-from dataaudit.vitals.hooks import Mark
+from dataaudit.vitals.hooks import WATCHED, Mark
 from dataaudit.vitals.masters import Masters, optimizers_of
 from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metric import Column, Key
@@ -51,7 +51,6 @@ from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import in_words, summary_of
 from dataaudit.vitals.weights import FROZEN_AFTER, Weights
 
-_WATCHED = "_dataaudit_vitals"
 _CHECKS_PARAMETERS = 16
 """Steps between two checks of which parameters train."""
 
@@ -88,7 +87,7 @@ class Vitals:
                 "vitals: the model has parameters without values: on the device meta, or of a lazy module",
                 "Make Vitals after they have values: after model.to_empty(...) and loading, or after a first batch.",
             )
-        if getattr(model, _WATCHED, None) is not None:
+        if getattr(model, WATCHED, None) is not None:
             raise ConfigError("vitals: the model has vitals already", "Close the other Vitals first.")
         self.config = config or VitalsConfig()
         self.structure = find(model, self.config.mapping)
@@ -118,7 +117,7 @@ class Vitals:
             rows=self.config.sampled_rows,
             routers=find_routers(self.structure, self.config.mapping),
         )
-        vars(model)[_WATCHED] = Mark()
+        vars(model)[WATCHED] = Mark(self._hooks.recorder)
         self._micro_batches = self._new_micro_batches()
         self._sources = Sources(
             model=model,
@@ -188,7 +187,7 @@ class Vitals:
         Raises:
             ConfigError: A step is open already, or this is closed.
         """
-        if _WATCHED not in vars(self._model):
+        if WATCHED not in vars(self._model):
             raise ConfigError("vitals: they are closed", "Make new ones to measure the model again.")
         if self._open:
             raise ConfigError("vitals: a step is open already", "Use `with vitals.step():` once for each update.")
@@ -336,7 +335,7 @@ class Vitals:
 
     def close(self) -> None:
         """Take every hook off, and hand over what was measured."""
-        if _WATCHED not in vars(self._model):
+        if WATCHED not in vars(self._model):
             return
         for item in self._measurements:
             self._safely(f"the end of {type(item).__name__}", item.close)
@@ -344,7 +343,7 @@ class Vitals:
         self._weights.close()
         if self._micro_batches is not None:
             self._micro_batches.close()
-        del vars(self._model)[_WATCHED]
+        del vars(self._model)[WATCHED]
         self._handover.finish()
         self._reporter.event(self.steps, "coverage", {"metrics": self.coverage()})
 

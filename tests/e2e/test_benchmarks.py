@@ -17,6 +17,7 @@ from tiny_judge import write_checkpoint
 ROOT = Path(__file__).parents[2]
 SCRIPTS = {path.name for path in (ROOT / "benchmarks").glob("*.py") if "def main(" in path.read_text("utf-8")}
 SMALL = """
+canary_power.py --baselines 1 --only labels
 contamination.py {shards} {made}/items.jsonl:question:answer
 contamination.py {shards} {made}/items.jsonl:question:answer --short
 filters.py {shards} --documents 20

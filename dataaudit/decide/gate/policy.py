@@ -298,6 +298,14 @@ class Policy(_Model):
         description="Record of `dataaudit map`, relative to the policy's folder: it has to prove that token files hold"
         " what the manifest audited.",
     )
+    canary: Text | None = Field(
+        default=None,
+        description="Record of `dataaudit canary run`, relative to the policy's folder: it has to be of this manifest,"
+        " and to pass.",
+    )
+    canary_days: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="Days that the record of a canary may be old; without it any number."
+    )
     detectors: dict[Text, Digests] | None = Field(
         default=None,
         description="Detectors that have to have searched, by the name and sha256 that a manifest says; of several"
@@ -315,6 +323,8 @@ class Policy(_Model):
     def _check(self) -> Self:
         if self.token_proof_refuses is not None and self.token_proof is None:
             raise ValueError("token_proof_refuses without token_proof: name the record, `token_proof: FILE`")
+        if self.canary_days is not None and self.canary is None:
+            raise ValueError("canary_days without canary: name the record, `canary: FILE`")
         if problems := [*_problems([rule.name for rule in self.rules], self.rules, self.waivers)]:
             raise ValueError("\n".join(problems))
         return self
@@ -341,6 +351,11 @@ class Policy(_Model):
         """Path of the record of token files; None when the policy demands none."""
         return None if self.token_proof is None else self._folder / self.token_proof
 
+    @property
+    def canary_path(self) -> Path | None:
+        """Path of the record of a canary; None when the policy demands none."""
+        return None if self.canary is None else self._folder / self.canary
+
     def from_folder(self, folder: Path) -> Self:
         """Set the folder of the policy's file; without a file it is the working folder."""
         self._folder = folder
@@ -357,6 +372,8 @@ class Policy(_Model):
 
 _LATER_OF_RULES = frozenset({"allow_lost", "budget_from", "max_bad_records", "up_to", "warn"})
 LATER_KEYS = _LATER_OF_RULES | {
+    "canary",
+    "canary_days",
     "detectors",
     "quarantine_list",
     "require_signature",

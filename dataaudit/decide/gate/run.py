@@ -1,7 +1,7 @@
 """The gate: reads a policy and manifests, judges every rule, and returns the verdict.
 
 :func:`evaluate` decides, and is pure: no file, no clock. What reads stands around it: policies, facts, evidence, and
-the record of ``dataaudit map`` that a policy may demand.
+the records of ``dataaudit map`` and ``dataaudit canary`` that a policy may demand.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ from dataaudit.decide.gate.verdict import (
     WaiverResult,
     WaiverState,
 )
+from dataaudit.manifest.canary_record import read_canary
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, differing_text_columns, text_columns
 from dataaudit.manifest.metric import Scope
@@ -117,7 +118,7 @@ def judge(
 
 
 def _check_inputs(policy: Policy, manifest: Manifest, baseline: Manifest | None, lists: Sequence[ListSeen]) -> None:
-    """Refuse to judge without what the policy demands beside its rules: signatures, a list, a token proof."""
+    """Refuse to judge without what the policy demands beside its rules: signatures, a list, a token proof, a canary."""
     if policy.require_signature and not all(item.signed_by for item in (manifest, baseline) if item is not None):
         raise ConfigError(
             f"the policy {policy.policy} asks for signed manifests, and nobody said whose signature counts",
@@ -130,6 +131,28 @@ def _check_inputs(policy: Policy, manifest: Manifest, baseline: Manifest | None,
         )
     if policy.proof_path is not None:
         check_proof(policy.proof_path, manifest, lists, policy.token_proof_refuses)
+    check_canary(policy, manifest)
+
+
+def check_canary(policy: Policy, manifest: Manifest) -> None:
+    """Refuse a canary that is not of this manifest, does not pass, or is too old; nothing where none is demanded."""
+    if policy.canary_path is None:
+        return
+    record = read_canary(policy.canary_path)
+    problem = ""
+    if record.core.canary.manifest != manifest.id:
+        problem = f"is of the manifest {record.core.canary.manifest}, judged is {manifest.id}"
+    elif record.core.verdict != "pass":
+        problem = f"does not pass: {record.core.verdict}, {'; '.join(record.core.reasons)}"
+    elif policy.canary_days is not None:
+        age = dt.datetime.now(dt.UTC) - record.run.at
+        if not dt.timedelta(days=-1) < age <= dt.timedelta(days=policy.canary_days):
+            problem = f"is of {record.run.at:%Y-%m-%d}, and may be {plural(policy.canary_days, 'day')} old"
+    if problem:
+        raise ManifestMismatch(
+            f"the record of the canary {clean(str(policy.canary_path))} {problem}",
+            f"Run `dataaudit canary run FUNCTION --baseline DIR --manifest {clean(manifest.place)}` again.",
+        )
 
 
 def check_proof(

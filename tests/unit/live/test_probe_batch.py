@@ -107,7 +107,8 @@ def test_a_batch_is_frozen_and_has_its_digest(tmp_path):
     other[2, 3] += 1
     assert ProbeBatch(other).id != batch.id
     assert ProbeBatch(batch.input_ids, np.where(batch.labels == 5, -100, batch.labels)).id != batch.id
-    np.savez(tmp_path / "forged.npz", input_ids=other, labels=batch.labels, id=np.array(batch.id))
+    forged = {"labels": batch.labels, "id": np.array(batch.id), "tokenizer": np.array("")}
+    np.savez(tmp_path / "forged.npz", input_ids=other, **forged)
     with pytest.raises(ConfigError, match=r"its tokens are sha256:\w+, sha256:\w+ was saved"):
         ProbeBatch.load(tmp_path / "forged.npz")
     for name, data in (("empty", b""), ("text", b"no archive"), ("missing", None)):
@@ -115,6 +116,21 @@ def test_a_batch_is_frozen_and_has_its_digest(tmp_path):
             (tmp_path / name).write_bytes(data)
         with pytest.raises(ConfigError, match="cannot be read"):
             ProbeBatch.load(tmp_path / name)
+
+
+def test_rows_of_any_length_are_a_batch(tmp_path):
+    """Padding is no target; written and read, rows and tokenizer are the same."""
+    rows = [[5, 6, 7], [8, 9], [1, 2, 3, 4]]
+    batch = ProbeBatch.of_rows([np.array(row) for row in rows], "sha256:1")
+    assert [row.tolist() for row in batch.rows] == rows
+    assert batch.labels.tolist() == [[6, 7, -100, -100], [9, -100, -100, -100], [2, 3, 4, -100]]
+    batch.save(tmp_path / "rows.npz")
+    again = ProbeBatch.load(tmp_path / "rows.npz")
+    assert (again.id, again.tokenizer) == (batch.id, "sha256:1")
+    assert [len(row) for row in ProbeBatch(batch.input_ids, np.full((3, 4), 1)).rows] == [4, 4, 4]
+    for wrong in ([], [np.array([1])]):
+        with pytest.raises(ConfigError, match="two tokens or more"):
+            ProbeBatch.of_rows(wrong)
 
 
 @pytest.mark.parametrize("wrong", [[1, 2], [[1]], [[[1, 2]]]])

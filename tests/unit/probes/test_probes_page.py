@@ -11,6 +11,7 @@ from probe_world import sentence, tiny
 
 torch = pytest.importorskip("torch", reason="the page trains")
 from dataaudit.cli.probing import PROBES, probe  # noqa: E402
+from dataaudit.live import ProbeBatch  # noqa: E402
 from dataaudit.probes import EvalArtifacts, Tokenizer  # noqa: E402
 from dataaudit.runlog.reader import load_run  # noqa: E402
 
@@ -51,7 +52,6 @@ def test_the_page_names_every_metric_that_probes_give(world):
         Cloze,
         Contamination,
         Frozen,
-        FrozenBatch,
         HeldOutLoss,
         Memorization,
         ProbeModel,
@@ -60,7 +60,7 @@ def test_the_page_names_every_metric_that_probes_give(world):
 
     held_out = world.corpus.sample(held_out=True, limit=10)
     probes = [
-        Frozen(batch=FrozenBatch(held_out.rows[:4], world.tokenizer.digest)),
+        Frozen(batch=ProbeBatch.of_rows(held_out.rows[:4], world.tokenizer.digest)),
         HeldOutLoss(documents=held_out),
         Cloze.of(world.corpus, items=4),
         Memorization.of(world.corpus, prompts=3, unprompted=2),

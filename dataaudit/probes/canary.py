@@ -1,0 +1,274 @@
+"""Canaries: short trainings on fixed shards, of healthy code once, and of changed code after each change.
+
+::
+
+    OUT/seeds/0000.json    a training: what it read, its values, the files of code that it used
+    OUT/baseline.json      the healthy trainings together, or
+    OUT/canary.json        those of the changed code beside the baseline's, and the verdict
+
+A training is written whole when it is done, so a command that was stopped goes on with the next seed. One that was made
+by other code, or of other shards, is made again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dataaudit import __version__
+from dataaudit.base.errors import ConfigError, NothingEvaluated
+from dataaudit.base.files import read_safely, write_whole
+from dataaudit.live.reproducibility import reproducibility_manifest
+from dataaudit.manifest.canary_record import (
+    CanaryCore,
+    CanaryRecord,
+    Changed,
+    RunFacts,
+    SeedRun,
+    Side,
+    judge,
+    judge_speed,
+    read_baseline,
+    read_canary,
+    sealed,
+)
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.load import load_manifest
+from dataaudit.probes.canary_task import CanaryTask
+from dataaudit.training.replay.replaying import called, load_function
+
+BASELINE_FILE, CANARY_FILE = "baseline.json", "canary.json"
+SHARE_LAST = 10
+"""The mean of losses is over a tenth of the steps, the last ones."""
+_PIECE = 1
+"""Version of the file of a training."""
+
+
+def make_baseline(
+    function: str,
+    manifest: Path,
+    out: Path,
+    *,
+    seeds: Sequence[int],
+    steps: int,
+    config: Sequence[Path],
+    report: Callable[[str], None],
+) -> Path:
+    """Train healthy code with each seed, and write ``OUT/baseline.json``; return its path.
+
+    Raises:
+        ConfigError: The function cannot be imported or fails, or a folder cannot be written.
+        ManifestError: The manifest cannot be read.
+    """
+    side, run = _Trainings(function, manifest, out, steps, config, report).side(seeds)
+    return _written(out / BASELINE_FILE, sealed(side, run))
+
+
+def run_canary(
+    function: str,
+    baseline: Path,
+    out: Path,
+    *,
+    manifest: Path | None,
+    seeds: int | None,
+    config: Sequence[Path],
+    changed: Changed,
+    report: Callable[[str], None],
+) -> CanaryRecord:
+    """Train changed code with the seeds of a baseline, judge it, write ``OUT/canary.json`` and return the record.
+
+    Args:
+        function: MODULE:FUNCTION or FILE.py:FUNCTION.
+        baseline: Folder of :func:`make_baseline`.
+        out: Folder of this canary.
+        manifest: Of the data; the baseline's own when None.
+        seeds: How many of the baseline's seeds, the first ones; all when None.
+        config: Files that decide the training; their digests are recorded.
+        changed: ``data`` where training shards are what was changed.
+        report: Takes lines of progress.
+
+    Raises:
+        ConfigError: As of :func:`make_baseline`.
+        ManifestError: The baseline or the manifest cannot be read.
+        NothingEvaluated: The baseline has no healthy seed.
+    """
+    known = read_baseline(baseline / BASELINE_FILE)
+    folder = manifest or Path(known.run.environment["manifest_folder"])
+    chosen = sorted(known.core.healthy)[:seeds]
+    if not chosen:
+        raise NothingEvaluated(f"{baseline} has no healthy seed", "Mend the code, and make the baseline again.")
+    trainings = _Trainings(function, folder, out, known.core.steps, config, report)
+    side, run = trainings.side(())
+    if judge(changed, known.core, side)["verdict"] != "invalid":  # other shards: nothing need be trained
+        side, run = trainings.side(chosen)
+    judged = judge(changed, known.core, side)
+    core = CanaryCore(changed=changed, baseline_id=known.id, baseline=known.core, canary=side, **judged)
+    path = _written(out / CANARY_FILE, sealed(core, run.model_copy(update={"speed": judge_speed(known.run, run)})))
+    return read_canary(path)
+
+
+class _Trainings:
+    """Trainings of a function by seed, each in a file of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        manifest: Path,
+        out: Path,
+        steps: int,
+        config: Sequence[Path],
+        report: Callable[[str], None],
+    ) -> None:
+        self._manifest, self._out, self._steps, self._report = manifest, out, steps, report
+        self._last = max(1, steps // SHARE_LAST)
+        self._id = load_manifest(manifest).id
+        self._shards = shard_digests(manifest)
+        self._config = {path.name: _file_digest(path, "--config") for path in config}
+        if len(self._config) < len(config):
+            raise ConfigError("--config: two files have one name", "Rename one of them: digests are recorded by name.")
+        module, _, own = name.rpartition(":")
+        is_file = module.endswith(".py")
+        self._folder = Path(module).resolve().parent if is_file else Path.cwd()
+        self._name = f"{Path(module).name if is_file else module}:{own}"
+        self._function = load_function(name, "canary")
+        if not callable(self._function):
+            raise ConfigError(f"canary: {name} is no function")
+        self._files: dict[str, str] = {}
+        known = reproducibility_manifest(code=self._folder)
+        self._environment = {"code": known.get("code"), "installed": known["installed"]}
+        self._machine = _machine()
+        made_with = known["installed"]["python"], known["installed"]["all"], self._machine
+        self._key = digest_json([_PIECE, self._name, self._id, self._shards, self._config, steps, made_with])
+
+    def side(self, seeds: Sequence[int]) -> tuple[Side, RunFacts]:
+        """Train what is not there yet, and return everything."""
+        pieces = [self._piece(seed) for seed in seeds]
+        files: Mapping[str, str] = {path: own for piece in pieces for path, own in piece["files"].items()}
+        runs = tuple(SeedRun(**{name: piece[name] for name in SeedRun.model_fields}) for piece in pieces)
+        side = Side(
+            manifest=self._id,
+            training_shards=self._shards[0],
+            held_out_shards=self._shards[1],
+            function=self._name,
+            code=digest_json(dict(sorted(files.items()))),
+            config=self._config,
+            steps=self._steps,
+            last=self._last,
+            seeds=runs,
+        )
+        return side, RunFacts(
+            at=max((dt.datetime.fromisoformat(piece["at"]) for piece in pieces), default=dt.datetime.now(dt.UTC)),
+            machine=self._machine,
+            program=f"dataaudit {__version__}",
+            environment=self._environment | {"files": dict(files), "manifest_folder": str(self._manifest.resolve())},
+            step_seconds={own["seed"]: own["step_seconds"] for own in pieces if not own["problem"]},
+            tokens_per_sec={own["seed"]: own["tokens_per_sec"] for own in pieces if own["tokens_per_sec"]},
+        )
+
+    def _piece(self, seed: int) -> dict[str, Any]:
+        """Return a training: from its file where that is of this code and these shards, else made now."""
+        path = self._out / "seeds" / f"{seed:04}.json"
+        stored = _stored(path)
+        if stored is not None and self._is_fresh(stored):
+            self._report(f"seed {seed}: kept")
+            return stored
+        with tempfile.TemporaryDirectory(prefix="dataaudit-canary-") as scratch:
+            task = CanaryTask(seed, self._steps, self._manifest, Path(scratch))
+            made: dict[str, Any] = called(task.run, self._function, self._last, where=f"canary, seed {seed}:")
+        files = self._imported()
+        made |= {"key": self._key, "files": files}
+        made["at"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        _written(path, json.dumps(made, sort_keys=True).encode() + b"\n")
+        shown = made["problem"] or ", ".join(f"{name} {value:.4g}" for name, value in made["values"].items())
+        self._report(f"seed {seed}: {shown}; {made['step_seconds'] * 1e3:.3g} ms a step")
+        return made
+
+    def _is_fresh(self, stored: Mapping[str, Any]) -> bool:
+        """Return whether a training is of these shards, settings, packages, machine, and of files as they are now."""
+        return stored["key"] == self._key and all(
+            _digest_or_none(self._folder / name) == own for name, own in stored["files"].items()
+        )
+
+    def _imported(self) -> dict[str, str]:
+        """Return digests of the imported files below the function's folder; a file that changes meanwhile is an error.
+
+        Files of installed packages are not the user's: their versions are recorded.
+        """
+        found = {}
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            path = None if not isinstance(file, str) else Path(os.path.abspath(file))
+            if path is None or not path.is_relative_to(self._folder) or "site-packages" in path.parts:
+                continue
+            own = _digest_or_none(path)
+            if own is not None:
+                found[path.relative_to(self._folder).as_posix()] = own
+        if changed := [name for name, own in self._files.items() if found.get(name, own) != own]:
+            raise ConfigError(
+                f"canary: {changed[0]} was changed while its seeds were trained",
+                "Run the same command again: what was trained by the old file is made again.",
+            )
+        self._files |= found
+        return found
+
+
+def shard_digests(manifest: Path) -> tuple[str, str]:
+    """Return digests of the shards that are trained on, and of those that are held out: split, name, bytes."""
+    loaded = load_manifest(manifest)
+    held_out = {split.name for split in loaded.core.splits if split.held_out}
+    rows = loaded.table("shards", ["split", "uri", "sha256", "status"]).to_pylist()
+
+    def digest(kind: bool) -> str:
+        own = (row for row in rows if (row["split"] in held_out) == kind)
+        return digest_json([[row[name] for name in ("split", "uri", "sha256", "status")] for row in own])
+
+    return digest(False), digest(True)
+
+
+def _stored(path: Path) -> dict[str, Any] | None:
+    """Return the file of a training; None where there is none, or what a kill left of it."""
+    try:
+        made = json.loads(read_safely(path))
+    except (OSError, ValueError):
+        return None
+    return made if isinstance(made, dict) and {"key", "files", "at"} <= made.keys() else None
+
+
+def _written(path: Path, content: bytes) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    except OSError as error:
+        raise ConfigError(f"canary: {path} cannot be written: {error.strerror or error}") from None
+    return path
+
+
+def _file_digest(path: Path, option: str) -> str:
+    made = _digest_or_none(path)
+    if made is None:
+        raise ConfigError(f"{option}: {path} cannot be read")
+    return made
+
+
+def _digest_or_none(path: Path) -> str | None:
+    try:
+        return f"sha256:{hashlib.sha256(read_safely(path)).hexdigest()}"
+    except OSError:
+        return None
+
+
+def _machine() -> str:
+    """Return what seconds of a step belong to: the machine, its processor, and the device."""
+    device = ""
+    if "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
+        device = sys.modules["torch"].cuda.get_device_name()
+    parts = platform.node(), platform.machine(), f"{os.cpu_count()} cores", device
+    return ", ".join(part for part in parts if part)
