@@ -21,7 +21,7 @@ from dataaudit.training.attribution.run_findings import RunFacts
 
 WORSE = 0.02
 """Part of the baseline's loss from which on a loss is worse: as the shipped alert on the validation loss."""
-TAIL, GROUPS = 0.2, 10
+TAIL, GROUPS = 0.5, 10
 """Newest part of the common steps whose losses are compared, and parts of it that an error is made of."""
 _T95 = 2.262
 """97.5 % quantile of Student's t with 9 degrees of freedom."""
@@ -80,22 +80,31 @@ def architecture_step(run: Side, baseline: Side | None, worse: float = WORSE) ->
         why = "there is no baseline to compare width, depth, parameters and losses with"
         return Step("architecture", (absent("shape", why, "--baseline RUNLOG"),))
     shape, smaller = _shape(run.vital.shape, baseline.vital.shape)
-    losses = (_train_loss(run.curve, baseline.curve), _held_out(run, baseline))
-    if any(check.state == "not_evaluated" for check in losses):
-        return Step("architecture", (shape, *losses))
-    off = [check.name for check in losses if check.numbers["relative"] > worse]
+    trained, held_out = _train_loss(run.curve, baseline.curve), _held_out(run, baseline)
+    if "not_evaluated" in (trained.state, held_out.state):
+        return Step("architecture", (shape, trained, held_out))
+    off = [check.name for check in (trained, held_out) if _is_worse(check, worse)]
+    score = compared(run, baseline).get("microbench_score")
+    if score is not None and score[0].change is not None and (score[0].change.high or 0.0) < 0:
+        off.append("microbench_score")
+    change, high = held_out.numbers["change"], trained.numbers["high"]
     if not off:
         fit = Check("capacity", "clean", f"no loss is worse than the baseline's by more than {worse:.1%}")
-    elif len(off) == 2 and smaller:
-        words = f"{smaller}; training and held-out loss are worse alike: it underfits"
-        gains = (
-            f"a doubling of its tokens gains {_gain(run.curve):.2g} nats, the baseline's {_gain(baseline.curve):.2g}"
-        )
-        fit = Check("capacity", "found", f"{words}; {gains}", part="too small")
+    elif smaller and held_out.name in off and trained.numbers["change"] > 0 and change <= high:
+        gains = [f"{_gain(side.curve):.2g}" for side in (run, baseline)]
+        stalls = f"a doubling of its tokens gains {gains[0]} nats, the baseline's {gains[1]}"
+        words = f"{smaller}; training and held-out loss are worse alike: it underfits; {stalls}"
+        fit = Check("capacity", "found", words, part="too small")
     else:
         why = f"{' and '.join(off)} worse than the baseline's, and no smaller shape explains it"
         fit = absent("capacity", why, "the experiments below, an axis at a time; --worse SHARE if seeds differ by more")
-    return Step("architecture", (shape, *losses, fit))
+    return Step("architecture", (shape, trained, held_out, fit))
+
+
+def _is_worse(check: Check, worse: float) -> bool:
+    """Return whether a loss is worse by more than a share of the baseline's, and beyond its interval."""
+    own = check.numbers
+    return bool(own["change"] > worse * abs(own["value"] - own["change"]) and (own["low"] is None or own["low"] > 0))
 
 
 def _shape(mine: dict[str, Any], theirs: dict[str, Any]) -> tuple[Check, str]:
@@ -148,7 +157,7 @@ def _held_out(run: Side, baseline: Side) -> Check:
 def _loss(name: str, what: str, value: float, change: float, bounds: tuple[float | None, float | None]) -> Check:
     words = f"{what}: {value:.4g}, the baseline's {value - change:.4g}: {change:+.3g}"
     words += "" if bounds[0] is None else f" ({bounds[0]:+.2g} to {bounds[1]:+.2g})"
-    return Check(name, "clean", words, numbers={"value": value, "relative": change / max(abs(value - change), 1e-9)})
+    return Check(name, "clean", words, numbers={"value": value, "change": change, "low": bounds[0], "high": bounds[1]})
 
 
 def _gain(curve: Curve) -> float:

@@ -91,9 +91,9 @@ def _shares(trained: TrainedOn, before: TrainedOn | None) -> Check:
         shares = own.share, own.declared, None if then is None else then.share
         numbers[own.source] = dict(zip(("share", "declared", "baseline"), shares, strict=True))
         words = f"{own.share:.1%} of the targets"
-        if own.off and own.declared is not None:
+        if own.declared is not None and _beyond(own, own.declared, own.declared):
             off.append(say("{} is {}, declared {}", Name(own.source), words, f"{own.declared:.1%}"))
-        elif old and (then is None or _apart(own, then)):
+        elif old and (then is None or _beyond(own, then.low, then.high)):
             was = "none" if then is None else f"{then.share:.1%}"
             off.append(say("{} is {}, {} of the baseline's", Name(own.source), words, was))
         if own.over:
@@ -111,11 +111,11 @@ def _shares(trained: TrainedOn, before: TrainedOn | None) -> Check:
     return Check(name, "clean", words, numbers=numbers)
 
 
-def _apart(new: SourceTrained, old: SourceTrained) -> bool:
-    """Return whether two shares are more than 2 points apart, and their intervals do not meet."""
-    if new.low is None or new.high is None or old.low is None or old.high is None:
+def _beyond(own: SourceTrained, low: float | None, high: float | None) -> bool:
+    """Return whether a share's whole interval lies more than 2 points off an interval, which chance does not do."""
+    if own.low is None or own.high is None or low is None or high is None:
         return False
-    return abs(new.share - old.share) > POINTS and (new.low > old.high or new.high < old.low)
+    return own.low > high + POINTS or own.high < low - POINTS
 
 
 def _tokens(trained: TrainedOn, before: TrainedOn | None) -> Check:
