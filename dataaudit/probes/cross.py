@@ -52,6 +52,8 @@ class Crossed:
         neither does, or where both effects are small beside the other side's.
         """
         sides = (self.checkpoint, self.harness)
+        if any(each.low is None for own in sides for each in own):
+            return "undecidable"
         moves = [_sign(own[0]) == _sign(own[1]) != 0 for own in sides]
         means = [abs(own[0].value + own[1].value) / 2 for own in sides]
         most = [max(abs(each.value) for each in own) for own in sides]

@@ -72,6 +72,8 @@ NUMBERS: Final = (
 )
 _PARTS: Final = dict.fromkeys(number.part for number in NUMBERS)
 _PART_OF: Final = {number.metric: number.part for number in NUMBERS} | {"moe_dead_experts": "router"}
+_BY_TURNS: Final = frozenset({"weights", "optimizer"})
+"""Parts whose matrices are measured in turn, so that short logs have few steps in common."""
 _FIXED: Final = frozenset({"not_finite", "state", "collapse", "dead", "frozen", "unused", "tying", "limit"})
 """Rules of vitals that need no past of the run."""
 
@@ -172,22 +174,20 @@ def _alerts(run: Vital, baseline: Vital | None) -> Check:
         return Check(name, "clean", "no incident is of numbers of the model, or the baseline has it, too")
     shown: list[Line] = [say("{} ({})", Name(own[1]), Name(metric)) for metric, own in off.items()]
     first = min(off, key=lambda metric: off[metric][0])
-    part = _PART_OF[first.partition(".")[0]]
-    return Check(name, "found", lines_of(shown), part=part, onset=off[first][0])
+    return Check(name, "found", lines_of(shown), part=_PART_OF[first], onset=off[first][0])
 
 
 def _incidents(folder: Path) -> dict[str, tuple[int, str]]:
-    """Return first step and id of the first incident of each number of the model."""
+    """Return first step and id of the first incident of severity 0 or 1 of each number of the model."""
     made: dict[str, tuple[int, str]] = {}
     for path in sorted(folder.glob(f"*/{INCIDENT_FILE}")):
         try:
             plain = orjson.loads(path.read_bytes())
-            metric = str(min(plain["alerts"], key=lambda each: each["first_step"])["metric"])
-            if metric.partition(".")[0] in _PART_OF:
-                made.setdefault(metric, (int(plain["first_step"]), str(plain["id"])))
+            metrics = [rule.get("metric") or rule["where"]["metric"] for rule in plain["rules"] if rule["severity"] < 2]
+            made = {metric: (int(plain["first_step"]), str(plain["id"])) for metric in metrics} | made
         except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return made
+            continue  # of an event, or damaged: `dataaudit alerts` says so
+    return {metric: own for metric, own in made.items() if metric in _PART_OF}
 
 
 def _levels(part: str, run: Vital, baseline: Vital) -> Check:
@@ -209,7 +209,8 @@ def _levels(part: str, run: Vital, baseline: Vital) -> Check:
     if not compared:
         states = {str(run.summary["metrics"].get(number.metric, "")).partition(": ")[2] for number in numbers}
         why = f"both logs have fewer than {LEAST_POINTS} measured steps of these: "
-        return absent(part, why + ("; ".join(sorted(states - {""})) or "measured too seldom"), _VITALS)
+        why += "; ".join(sorted(states - {""})) or "measured too seldom"
+        return absent(part, why, _VITALS, needed=part not in _BY_TURNS)
     if off:
         words: list[Line] = [
             f"{metric} is {now:.3g}, the baseline's {then:.3g}, from step {step:,}"

@@ -53,7 +53,7 @@ def test_a_side_moves_a_number_where_both_of_its_effects_do_and_agree(checkpoint
 
 def test_effects_without_an_interval_decide_nothing():
     lone = Crossed(metric="x", unit="", values={}, checkpoint=(effect(1, None),) * 2, harness=(effect(0, None),) * 2)
-    assert lone.follows == "neither"
+    assert lone.follows == "undecidable"
 
 
 def test_the_first_number_that_anything_moves_decides_and_none_is_no_data():

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from dataaudit import ConfigError
 from dataaudit.base.render.line import spell
 from dataaudit.cli import main
+from dataaudit.live import Alerts
+from dataaudit.live.rules import AlertsFile
 from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.triage.page import shown
 from dataaudit.probes.triage.run import triage
@@ -295,14 +297,28 @@ def test_a_rule_that_the_baseline_broke_too_is_no_cause(tmp_path, manifest):
     assert triage(runs[1], manifest, baseline=runs[0]).cause == "none"
 
 
-def test_an_alert_of_the_run_on_the_model_is_a_cause_and_on_throughput_is_none(tmp_path, manifest, baseline, judged):
-    assert judged().cause == "none"
-    for metric, cause in (("tokens_per_sec", "none"), ("router_token_entropy", "internals: router")):
-        folder = tmp_path / "run/alerts" / metric
-        folder.mkdir(parents=True)
-        plain = {"id": metric, "first_step": 70, "alerts": [{"metric": metric, "first_step": 70}]}
-        (folder / "incident.json").write_text(json.dumps(plain))
-        assert triage(tmp_path / "run", manifest, baseline=baseline).cause == cause
+@pytest.mark.parametrize(
+    ("metric", "severity", "cause"),
+    [
+        ("tokens_per_sec", 1, "none"),
+        ("router_token_entropy", 2, "none"),
+        ("router_token_entropy", 1, "internals: router"),
+    ],
+)
+def test_an_alert_on_the_model_is_a_cause_and_another_is_none(
+    judged, metric, severity, cause, tmp_path, manifest, baseline
+):
+    judged()
+    rule = {"name": "low", "about": "It is low.", "severity": severity, "metric": metric, "threshold": {"below": 0.1}}
+    with Alerts(tmp_path / "run", AlertsFile.model_validate({"version": 1, "rules": [rule]})) as alerts:
+        alerts.joins(0, 0)
+        for step in range(60, 80):
+            alerts.take("values", made.values([(step, metric, -1, "value", 0.01)]))
+    assert list((tmp_path / "run/alerts").glob("*/incident.json"))
+    result = triage(tmp_path / "run", manifest, baseline=baseline)
+    assert result.cause == cause
+    if cause != "none":
+        assert check(result, "internals", "alerts").onset == 60
 
 
 # --- architecture ----------------------------------------------------------------------------------------------------

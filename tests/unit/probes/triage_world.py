@@ -89,7 +89,7 @@ def run(
     if vitals:
         names = {metric for metric, _ in LEVELS}
         log.add("events", event(0, "vitals", {"found": found, "metrics": dict.fromkeys(names, "ok")}))
-    shards, values, stretches = len(table), [], []
+    shards, rows, stretches = len(table), [], []
     for step in range(1, steps + 1):
         source = (draw.random(ROWS) > code).astype(int)
         shard_ = source + 2 * draw.integers(0, shards // 2, ROWS)
@@ -101,16 +101,16 @@ def run(
         row = {"step": step, "time": float(step), "micro_batches": 1, "targets": ROWS * TARGETS, "merged": 0}
         row |= {"scored": ROWS * TARGETS, "loss_sum": float(losses.sum()) * TARGETS}
         log.add_step(step, {name: [value] for name, value in row.items()} | {"user_loss": None})
-        values.append((step, "step_time", -1, "value", 0.5))
+        rows.append((step, "step_time", -1, "value", 0.5))
         if vitals and step % every == 0:
-            values += _vitals(step, off or {}, since, draw, found["layers"])
+            rows += _vitals(step, off or {}, since, draw, found["layers"])
     if steps:
         joined = (np.concatenate(column) for column in zip(*stretches, strict=True))
         columns = dict(zip(("step", "shard", "source", "loss", "row", "batch_row"), joined, strict=True))
         zeros = {name: np.zeros(steps * ROWS) for name in ("micro_batch", "start", "offset", "epoch")}
         log.add("stretches", columns | zeros | {"targets": np.full(steps * ROWS, TARGETS)})
-        values += [(steps, "val_loss", -1, "value", validation)] if validation is not None else []
-        log.add("values", _values(values))
+        rows += [(steps, "val_loss", -1, "value", validation)] if validation is not None else []
+        log.add("values", values(rows))
     for at, kind, detail in events:
         log.add("events", event(at, kind, detail))
     log.add("events", event(steps, "closed", {"lost_steps": 0}))
@@ -128,7 +128,8 @@ def _vitals(step, off, since, draw, layers):
     return rows
 
 
-def _values(rows):
+def values(rows):
+    """Return columns of the table of values, of rows of step, metric, layer, stat, value."""
     step, metric, layer, stat, value = (list(column) for column in zip(*rows, strict=True))
     whole = {"head": np.full(len(rows), -1), "metric": metric, "stat": stat}
     return {"step": np.array(step), "layer": np.array(layer), "value": np.array(value), **whole}
