@@ -6,6 +6,7 @@ harnesses, so the harness's own effect is seen on the same weights, and the mode
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import write_whole
 from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.command import ProbeOptions, run_probes
-from dataaudit.probes.estimates import Estimate
+from dataaudit.probes.estimates import Estimate, Units
 from dataaudit.probes.report import ProbeReport
 
 SCHEMA, CROSS_FILE = "dataaudit-cross/1", "cross.json"
@@ -26,7 +27,10 @@ HARNESS: Final[Sequence[str]] = tuple(_NAMES.split())
 """Options of ``dataaudit probe`` that may differ between the harnesses."""
 SMALL = 0.25
 """Part of the other side's effect up to which an effect is small beside it."""
+_FIRST: Final = ("microbench_score", "val_loss", "fixed_probe_loss")
 Follows = Literal["checkpoint", "harness", "both", "neither", "undecidable"]
+Artifacts = Mapping[str, EvalArtifacts]
+"""By ``eval_artifact_hash``."""
 Reports = Mapping[tuple[str, str], ProbeReport]
 """By checkpoint and harness, each old or new."""
 
@@ -88,8 +92,11 @@ class Cross:
 
     @property
     def decided_by(self) -> Crossed | None:
-        """The number that decides: the first in the order of the probes that anything moves."""
-        return next((own for own in self.numbers if own.follows != "neither"), next(iter(self.numbers), None))
+        """The number that decides: of those that anything moves a score, a held-out loss, or the first."""
+        ordered = sorted(
+            self.numbers, key=lambda own: _FIRST.index(own.metric) if own.metric in _FIRST else len(_FIRST)
+        )
+        return next((own for own in ordered if own.follows != "neither"), next(iter(ordered), None))
 
     @property
     def follows(self) -> Follows:
@@ -114,9 +121,7 @@ def _sign(estimate: Estimate) -> int:
     return int(estimate.low > 0) - int(estimate.high < 0)
 
 
-def differing(
-    old: Mapping[str, EvalArtifacts], new: Mapping[str, EvalArtifacts]
-) -> tuple[list[str], dict[str, tuple[str, ...]], list[str]]:
+def differing(old: Artifacts, new: Artifacts) -> tuple[list[str], dict[str, tuple[str, ...]], list[str]]:
     """Return probes whose artifacts are equal, the artifacts that differ by probe, and probes of a single side."""
     a, b = ({own.harness.partition(" ")[0].rpartition("/")[2]: own for own in side.values()} for side in (old, new))
     common = sorted(a.keys() & b.keys())
@@ -183,16 +188,13 @@ def crossed(reports: Reports, changes: Mapping[str, Any]) -> Cross:
         if empty := [cell for cell, own in cells.items() if not own or own[0].value is None]:
             lacking[name] = f"{' x '.join(empty[0])}: {cells[empty[0]][0].reason if cells[empty[0]] else 'not there'}"
         elif all(key in report.units for report in reports.values()):
-
-            def effect(after: tuple[str, str], before: tuple[str, str], key: str = key) -> Estimate:
-                return _effect(reports[after], reports[before], key)
-
+            units = {cell: report.units[key] for cell, report in reports.items()}
             made = Crossed(
                 metric=name,
                 unit=number.unit,
                 values={" x ".join(cell): float(own[0].value or 0.0) for cell, own in cells.items()},
-                checkpoint=(effect(("new", "old"), ("old", "old")), effect(("new", "new"), ("old", "new"))),
-                harness=(effect(("old", "new"), ("old", "old")), effect(("new", "new"), ("new", "old"))),
+                checkpoint=(_effect(units, "new", "old", "old", "old"), _effect(units, "new", "new", "old", "new")),
+                harness=(_effect(units, "old", "new", "old", "old"), _effect(units, "new", "new", "new", "old")),
             )
             numbers.append(made)
     return Cross(
@@ -206,18 +208,15 @@ def crossed(reports: Reports, changes: Mapping[str, Any]) -> Cross:
     )
 
 
-def _effect(after: ProbeReport, before: ProbeReport, key: str) -> Estimate:
+def _effect(units: Mapping[tuple[str, str], Units], *cells: str) -> Estimate:
     """Return how a number differs between two cells: paired by unit; where they share none, as of two samples."""
-    mine, theirs = after.units[key], before.units[key]
-    if (paired := mine.change_from(theirs)) is not None:
-        return paired
+    mine, theirs = units[cells[0], cells[1]], units[cells[2], cells[3]]
     a, b = mine.estimate(), theirs.estimate()
-    assert a is not None
-    assert b is not None
-    value, bounds = a.value - b.value, (a.low, a.high, b.low, b.high)
-    if None in bounds:
-        return Estimate(value, None, None, min(a.units, b.units))
-    half = float(((a.high - a.low) ** 2 + (b.high - b.low) ** 2) ** 0.5) / 2  # type: ignore[operator]
+    if (paired := mine.change_from(theirs)) is not None or a is None or b is None:
+        return paired or Estimate(float("nan"), None, None, 0)
+    if a.high is None or a.low is None or b.high is None or b.low is None:
+        return Estimate(a.value - b.value, None, None, min(a.units, b.units))
+    value, half = a.value - b.value, math.hypot(a.high - a.low, b.high - b.low) / 2
     return Estimate(value, value - half, value + half, min(a.units, b.units))
 
 

@@ -49,21 +49,19 @@ class Number:
     harm: int
     """1: a large value is harmful; -1: a small one; 0: both."""
     amount: bool = True
-    """Whether it is an amount, compared by its ratio; else by its difference."""
-    shaped: bool = True
-    """Whether it depends on width or depth."""
+    """Whether it is an amount, compared by its ratio where models are of one shape; else by its difference."""
 
 
 NUMBERS: Final = (
-    Number("attention", "attn_entropy", "normalised", "median", -1, amount=False, shaped=False),
+    Number("attention", "attn_entropy", "normalised", "median", -1, amount=False),
     Number("attention", "max_attn_logit", "sampled", "max", 1),
     Number("attention", "q_norm", "rms", "max", 1),
     Number("attention", "k_norm", "rms", "max", 1),
-    Number("router", "router_token_entropy", "normalised", "median", -1, amount=False, shaped=False),
-    Number("router", "moe_util_entropy", "normalised", "median", -1, amount=False, shaped=False),
-    Number("router", "router_weight_similarity", "mean_cosine", "max", 1, amount=False, shaped=False),
+    Number("router", "router_token_entropy", "normalised", "median", -1, amount=False),
+    Number("router", "moe_util_entropy", "normalised", "median", -1, amount=False),
+    Number("router", "router_weight_similarity", "mean_cosine", "max", 1, amount=False),
     Number("router", "router_centered_conditioning", "ratio", "max", 1),
-    Number("router", "moe_drop_rate", "share", "max", 1, amount=False, shaped=False),
+    Number("router", "moe_drop_rate", "share", "max", 1, amount=False),
     Number("activations", "residual_rms", "block", "max", 1),
     Number("activations", "activation_kurtosis", "block", "max", 1),
     Number("weights", "spectral_norm", "largest", "max", 1),
@@ -72,6 +70,7 @@ NUMBERS: Final = (
 )
 _PARTS: Final = dict.fromkeys(number.part for number in NUMBERS)
 _PART_OF: Final = {number.metric: number.part for number in NUMBERS} | {"moe_dead_experts": "router"}
+_SHAPE: Final = ("parameters", "layers", "width", "attention", "experts")
 _BY_TURNS: Final = frozenset({"weights", "optimizer"})
 """Parts whose matrices are measured in turn, so that short logs have few steps in common."""
 _FIXED: Final = frozenset({"not_finite", "state", "collapse", "dead", "frozen", "unused", "tying", "limit"})
@@ -102,13 +101,12 @@ class Vital:
     def shape(self) -> dict[str, Any]:
         """Layers, width, parameters, heads and experts of the model, as far as the log has them."""
         found = self.summary.get("found", {})
-        return {
-            name: found[name] for name in ("parameters", "layers", "width", "attention", "experts") if name in found
-        }
+        return {name: found[name] for name in _SHAPE if name in found}
 
     @cached_property
     def _values(self) -> pa.Table:
-        return self.log.table("values")
+        table = self.log.table("values")
+        return table.filter(pc.is_in(table["metric"], pa.array(sorted(_PART_OF))))
 
     def series(self, number: Number, *, whole: bool = False) -> dict[int, tuple[Ints, Floats]]:
         """Return measured steps and values of a number by layer, heads as one value; -1: the mean over layers."""
@@ -116,10 +114,11 @@ class Vital:
         table = table.filter(pc.and_(pc.equal(table["metric"], number.metric), pc.equal(table["stat"], number.stat)))
         step, layer, value = (table[name].to_numpy() for name in ("step", "layer", "value"))
         made: dict[int, tuple[Ints, Floats]] = {}
-        for own in np.unique(layer).tolist():
-            there = (layer == own) & ~np.isnan(value)
-            steps, inverse = np.unique(step[there], return_inverse=True)
-            groups = [value[there][inverse == at] for at in range(len(steps))]
+        for own in np.unique(layer[~np.isnan(value)]).tolist():
+            rows = np.flatnonzero((layer == own) & ~np.isnan(value))
+            rows = rows[np.argsort(step[rows], kind="stable")]
+            steps, first = np.unique(step[rows], return_index=True)
+            groups = np.split(value[rows], first[1:])
             made[own] = steps.astype(np.int64), np.array([getattr(np, number.over)(group) for group in groups])
         if not whole or not made:
             return made
@@ -195,7 +194,7 @@ def _levels(part: str, run: Vital, baseline: Vital) -> Check:
     alike = run.shape == baseline.shape
     if part == "router" and str(run.shape.get("experts", "")).startswith("0 of"):
         return Check(part, "not_applicable", "the model has no experts")
-    numbers = [number for number in NUMBERS if number.part == part and (alike or not number.shaped)]
+    numbers = [number for number in NUMBERS if number.part == part and (alike or not number.amount)]
     if not numbers:
         return absent(part, "the models differ in shape, and so do these numbers", needed=False)
     off: list[tuple[int, str, float, float]] = []

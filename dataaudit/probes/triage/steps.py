@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from dataaudit.base.errors import ExitCode
 from dataaudit.base.render.line import Line, Name, Text, join, spell
 
 SCHEMA = "dataaudit-triage/1"
@@ -23,12 +22,7 @@ TITLES: Final = {
     "architecture": "Architecture",
 }
 """Of the steps, in their order."""
-_CODES: Final = {
-    "none": ExitCode.PASS,
-    "found": ExitCode.BUDGET_EXCEEDED,
-    "undecidable": ExitCode.NOT_EVALUATED,
-    "no_data": ExitCode.NOTHING_EVALUATED,
-}
+_CODES: Final[dict[str, int]] = {"none": 0, "found": 1, "undecidable": 3, "no_data": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +125,7 @@ class Triage:
     @property
     def exit_code(self) -> int:
         """0: none; 1: found; 3: undecidable; 4: no data."""
-        return int(_CODES[self.verdict])
+        return _CODES[self.verdict]
 
     def document(self) -> dict[str, Any]:
         """Return it in plain values."""

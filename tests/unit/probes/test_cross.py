@@ -29,8 +29,8 @@ def effect(value, half=0.1):
     return Estimate(value, None if half is None else value - half, None if half is None else value + half, 9)
 
 
-def number(checkpoint, harness):
-    own = {"metric": "val_loss", "unit": "nats/token", "values": {}}
+def number(checkpoint, harness, metric="val_loss"):
+    own = {"metric": metric, "unit": "nats/token", "values": {}}
     return Crossed(**own, checkpoint=tuple(map(effect, checkpoint)), harness=tuple(map(effect, harness)))
 
 
@@ -56,10 +56,11 @@ def test_effects_without_an_interval_decide_nothing():
     assert lone.follows == "undecidable"
 
 
-def test_the_first_number_that_anything_moves_decides_and_none_is_no_data():
+def test_a_held_out_loss_decides_before_other_numbers_unless_nothing_moves_it():
     same = {"old": "a", "new": "b", "changed": {}, "artifacts": {}, "differ": {}, "not_evaluated": {}}
-    still, moved = number((0, 0), (0, 0)), number((1, 1), (0, 0))
-    assert Cross(**same, numbers=(still, moved)).follows == "checkpoint"
+    still, moved, other = number((0, 0), (0, 0)), number((1, 1), (0, 0)), number((0, 0), (1, 1), "topk_mass_probe")
+    assert Cross(**same, numbers=(other, still)).follows == "harness"
+    assert Cross(**same, numbers=(other, moved)).follows == "checkpoint"
     assert [Cross(**same, numbers=own).exit_code for own in ((), (still,), (moved,))] == [4, 0, 1]
 
 
