@@ -115,6 +115,8 @@ def _shape(mine: dict[str, Any], theirs: dict[str, Any]) -> tuple[Check, str]:
         return absent("shape", "a log does not say what the model is", feed), ""
     counted = [key for key in ("parameters", "layers", "width") if key in common]
     words = ", ".join(f"{key} {mine[key]:,}, the baseline's {theirs[key]:,}" for key in counted)
+    if all(mine[key] == theirs[key] for key in common):
+        words = "as the baseline's: " + ", ".join(f"{key} {mine[key]:,}" for key in counted)
     numbers = {key: [theirs[key], mine[key]] for key in common}
     less = [key for key in counted if mine[key] < theirs[key]]
     smaller = words if less and ("parameters" not in counted or "parameters" in less) else ""

@@ -52,7 +52,8 @@ def blocks(result: Triage) -> Iterator[Facts | Table]:
             ("evidence", "text", lambda check: check.words),
         )
     feeds: dict[str, list[str]] = {}
-    for check in (check for step in result.steps for check in step.checks if check.feed):
+    last = len(result.steps) if result.suspect is None else result.steps.index(result.suspect) + 1
+    for check in (check for step in result.steps[:last] for check in step.checks if check.feed):
         feeds.setdefault(check.feed, []).append(check.name)
     yield table_of(
         "What to type next",

@@ -249,7 +249,7 @@ def test_a_number_that_stays_far_from_the_baseline_names_its_part(judged, off, s
     assert f"the baseline's {made.LEVELS[next(key for key in made.LEVELS if key[0] == first)]:.1g}"[:14] in repr(result)
 
 
-def test_a_number_that_comes_back_or_is_better_is_no_cause(judged):
+def test_an_amount_that_is_far_on_the_healthy_side_is_no_cause(judged):
     healthier = {"q_norm": 0.5, "max_attn_logit": 1.0, "spectral_norm": 0.4}
     assert judged(off=healthier, since=80).cause == "none"
 
