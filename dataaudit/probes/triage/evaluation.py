@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +52,9 @@ def probed(log: RunLog, given: Path | None) -> Probed | None:
         )
     events = log.table("events")
     for detail in events.filter(pc.equal(events["kind"], "probed"))["detail"].to_pylist()[::-1]:
-        known = orjson.loads(detail).get("artifacts")
-        if isinstance(known, dict) and known:
-            return Probed({key: EvalArtifacts(**value) for key, value in known.items()})
+        with suppress(AttributeError, KeyError, TypeError, ValueError):  # of another version of the program
+            if known := {key: EvalArtifacts(**own) for key, own in orjson.loads(detail)["artifacts"].items()}:
+                return Probed(known)
     return None
 
 

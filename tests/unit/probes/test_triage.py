@@ -158,7 +158,8 @@ def test_without_a_report_data_that_is_off_is_suspected_and_no_cause(judged):
 
 def test_artifacts_that_only_the_log_holds_are_compared(judged, tmp_path):
     plain = made.report(tmp_path / "elsewhere", tokenizer="swapped").document()["artifacts"]
-    result = judged(report=False, events=[(160, "probed", {"artifacts": plain})])
+    odd = [(161, "probed", {"artifacts": ["of an older version"]}), (162, "probed", {"artifacts": {"x": {"y": 1}}})]
+    result = judged(report=False, events=[(160, "probed", {"artifacts": plain}), *odd])
     assert result.cause == "evaluation: tokenizer"
 
 
