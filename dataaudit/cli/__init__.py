@@ -11,7 +11,7 @@ from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.lab import lab
 from dataaudit.cli.live import alerts, checkpoints, triage_log, watch
-from dataaudit.cli.probing import probe
+from dataaudit.cli.probing import probe, triage
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, explain, history, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, ending
@@ -60,6 +60,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     reconstruct,
     probe,
     canary,
+    triage,
     triage_log,
     watch,
     alerts,

@@ -1,4 +1,4 @@
-"""The command about checkpoints: probe."""
+"""The commands about checkpoints and what they lost: probe, triage."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ DEFAULT = "frozen,held_out,cloze,memorization,contamination"
         "dataaudit probe last.ckpt --model train.py:load --tokenizer bytes --manifest manifests/2026-11",
         "dataaudit probe http://localhost:8000/v1#my-model --tokenizer gpt2.json --manifest manifests/2026-11",
         "dataaudit probe CHECKPOINT --manifest DIR --probes rtp --rtp prompts.jsonl --judge unbiased --json",
+        "dataaudit probe OLD --cross NEW --new tokenizer=new.json --manifest DIR --tokenizer old.json",
         codes={
             0: "every probe that was named is evaluated",
+            1: "--cross: a change follows the checkpoint, the harness, or both",
             2: "wrong use: no checkpoint, no manifest, or a tokenizer that does not fit",
-            3: "a number is not evaluated, or a comparison is invalid: artifacts differ",
+            3: "a number is not evaluated, or a comparison is invalid: artifacts differ; --cross: undecidable",
             4: "nothing was evaluated",
         },
     ),
@@ -68,13 +70,27 @@ DEFAULT = "frozen,held_out,cloze,memorization,contamination"
     "--run", "runlog", type=FOLDER, metavar="DIR", help="Run log of probes: numbers by step, which `watch` judges."
 )
 @click.option("--alert", type=FOLDER, metavar="FILE", help="With --run: rules that the numbers are judged by.")
+@click.option("--cross", metavar="NEW", help="A newer checkpoint: measure both by both harnesses.")
+@click.option("--new", "changes", multiple=True, metavar="NAME=VALUE", help="With --cross: option of the new harness.")
 @JSON
-def probe(checkpoint: str, manifest: Path, probes: str, *, as_json: bool, **options: Any) -> None:
+def probe(
+    checkpoint: str,
+    manifest: Path,
+    probes: str,
+    cross: str | None,
+    changes: tuple[str, ...],
+    *,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Measure losses, memorisation, contamination and safety of a checkpoint; each number has an interval.
 
     Numbers carry an eval_artifact_hash of tokenizer, prompts, templates, decoding, harness and dtype. With --out they
     are compared with the report of the step before; where a hash differs, the comparison is invalid, not different.
     A probe that was killed goes on where it was. Reports hold no text of documents or outputs.
+
+    With --cross, CHECKPOINT is the old one. The other options are the old harness, and --new names what differs in the
+    new one. The table of all four says whether a change follows the checkpoint or the harness.
     """
     from dataaudit.base import text as t
     from dataaudit.probes.command import ProbeOptions, exit_code, report_text, run_probes
@@ -84,6 +100,70 @@ def probe(checkpoint: str, manifest: Path, probes: str, *, as_json: bool, **opti
         shown = ", ".join(unknown) if isinstance(unknown, list) else "none"
         raise click.UsageError(f"--probes: expected some of {', '.join(PROBES)}, found {t.clean(shown)}.")
     chosen = ProbeOptions(checkpoint=checkpoint, manifest=manifest, probes=tuple(names), **options)
+    if changes and cross is None:
+        raise click.UsageError("--new names the new harness of --cross; name the newer checkpoint, too.")
+    if cross is not None:
+        from dataaudit.probes.cross import cross_product, cross_text, parse_changes
+
+        table = cross_product(chosen, cross, parse_changes(changes), note)
+        print_text(t.as_json(table.document()) if as_json else cross_text(table))
+        sys.exit(table.exit_code)
     report = run_probes(chosen, note)
     print_text(t.as_json(report.document()) if as_json else report_text(report))
     sys.exit(exit_code(report))
+
+
+@click.command(
+    short_help="Name the cause of a silent regression: evaluation, data, internals, architecture.",
+    epilog=ending(
+        "dataaudit triage runs/7b --manifest manifests/2026-11 --baseline runs/7a",
+        "dataaudit triage runs/7b --manifest manifests/new --baseline runs/7a --baseline-manifest manifests/old",
+        "dataaudit triage runs/7b --manifest manifests/2026-11 --baseline runs/7a --format md > issue.md",
+        "dataaudit triage runs/7b --manifest DIR --baseline runs/7a --json | jq '.cause, .missing'",
+        codes={
+            0: "every step was looked at, and is clean",
+            1: "a cause is named",
+            2: "wrong use: no run log, another manifest than the run's, or reports that cannot be read",
+            3: "undecidable: what is missing stands in the first line",
+            4: "no data: the run log has no step",
+        },
+    ),
+)
+@click.argument("runlog", type=FOLDER, metavar="RUNLOG")
+@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that it was trained on.")
+@click.option("--baseline", type=FOLDER, metavar="RUNLOG", help="A healthy run, of the same steps where possible.")
+@click.option("--baseline-manifest", type=FOLDER, metavar="DIR", help="The baseline's manifest, where it is another.")
+@click.option(
+    "--probes", type=FOLDER, metavar="DIR", help="Reports of the run's checkpoints; beside RUNLOG by default."
+)
+@click.option("--baseline-probes", type=FOLDER, metavar="DIR", help="Reports of the baseline's checkpoints.")
+@click.option(
+    "--worse",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.02,
+    show_default=True,
+    metavar="SHARE",
+    help="Part of the baseline's loss from which on a loss is worse: more where seeds of your runs differ by more.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "md"]),
+    default="text",
+    show_default=True,
+    help="A page of text, JSON, or Markdown for an issue.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def triage(runlog: Path, manifest: Path, form: str, *, as_json: bool, **given: Any) -> None:
+    """Say why benchmarks dropped while the loss looked fine, in a strict order, each step with its evidence.
+
+    First whether both runs were measured alike; then whether the data is what the manifest, and the baseline, let
+    expect; then attention, routers, activations and updates; at last whether the model is too small. A step that could
+    not be looked at is not clean: the verdict is undecidable then, and says what to type. Nothing is changed.
+    """
+    from dataaudit.probes.triage.page import shown
+    from dataaudit.probes.triage.run import triage as triaged
+
+    result = triaged(runlog, manifest, **given)
+    print_text(shown(result, "json" if as_json else form))
+    sys.exit(result.exit_code)

@@ -200,6 +200,12 @@ def _finite(plain: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def probed_detail(report: ProbeReport) -> dict[str, Any]:
+    """Return what an event ``probed`` of a run log says: which checkpoint, and artifacts by ``eval_artifact_hash``."""
+    artifacts = {key: asdict(own) for key, own in report.artifacts.items()}
+    return {"checkpoint": report.checkpoint, "digest": report.digest, "artifacts": artifacts}
+
+
 def latest_before(folder: Path, step: int) -> Path | None:
     """Return the folder of the newest report of a step before one."""
     steps = {}

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dataaudit.base.errors import ConfigError
 from dataaudit.live.alerts import Alerts
 from dataaudit.live.rules import load_alerts
-from dataaudit.probes.report import ProbeReport, values_of
+from dataaudit.probes.report import ProbeReport, probed_detail, values_of
 from dataaudit.runlog.format import RUN_FILE
 from dataaudit.runlog.reader import load_run
 from dataaudit.vitals.sinks import RunLogSink
@@ -46,8 +46,7 @@ def log_report(report: ProbeReport, folder: Path, rules: Path | None = None) -> 
         rows, number = values_of(report.numbers)
         if number:
             sink.add_values({"step": np.full(number, report.step, np.int64), **rows})
-        detail = {"checkpoint": report.checkpoint, "digest": report.digest, "artifacts": sorted(report.artifacts)}
-        sink.add_event(report.step, "probed", detail)
+        sink.add_event(report.step, "probed", probed_detail(report))
         if stored is not None and (steps > report.step).any():
             sink.add_values(_columns(stored.filter(pa.array(steps > report.step)).sort_by("step")))
 

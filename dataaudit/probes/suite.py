@@ -23,7 +23,7 @@ from dataaudit import __version__
 from dataaudit.base.errors import CatchErrors, ConfigError, DataAuditError
 from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.models import Model
-from dataaudit.probes.report import Outcome, ProbeReport, latest_before, values_of
+from dataaudit.probes.report import Outcome, ProbeReport, latest_before, probed_detail, values_of
 from dataaudit.probes.store import Store
 
 CHEAP = frozenset({"frozen"})
@@ -75,6 +75,7 @@ class ProbeSuite:
         self.failures: list[str] = []
         """What went wrong between steps; a probe ends no run."""
         self._newest: ProbeReport | None = None
+        self._logged: set[str] = set()
 
     def step(self, model: Model, step: int) -> ProbeReport | None:
         """Run the cheap probes at every ``every``-th step of a training loop; nothing of the loop changes.
@@ -178,6 +179,11 @@ class ProbeSuite:
         if rows:
             for sink in self.sinks:
                 sink.add_values({"step": np.full(rows, report.step, np.int64), **columns})
+        if report.artifacts.keys() - self._logged:  # so that the log says what its numbers were made with
+            self._logged |= report.artifacts.keys()
+            for sink in self.sinks:
+                if hasattr(sink, "add_event"):
+                    sink.add_event(report.step, "probed", probed_detail(report))
 
 
 def _explain_divergence(report: ProbeReport, before: ProbeReport) -> None:

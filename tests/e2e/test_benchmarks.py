@@ -60,6 +60,7 @@ startup.py {shards}/a.jsonl --repeat 1
 token_files.py {shards}/a.jsonl --rounds 1 --workers 1
 toxicity.py --sets made={made}/labelled.csv:text:is_toxic:Toxic --clean b={shards}/b.jsonl.zst --words {made}/words.txt
 training.py {manifest} --rounds 2 --steps 1
+triage_staged.py {work}/triage --seeds 1000 --only none
 vitals_alarms.py --seeds 1 --steps 60 --schedules constant
 vitals_experts.py --tokens 256 --steps 2
 vitals_faults.py --healthy 20 --seeds 0

@@ -242,7 +242,7 @@ def test_the_commands_that_never_return_1_read_no_manifest():
     """The test above is of all others, but for those that read a run log beside it, and those whose 1 is another."""
     listed = {name for name, command in commands().items() if 1 in codes_of(command)}
     others = {"attribute", "build", "checkpoints", "diff", "reconstruct", "quarantine propose", "triage-log", "watch"}
-    others |= {"canary run", "canary show", "lab check", "lab compare", "lab run", "history"}
+    others |= {"canary run", "canary show", "lab check", "lab compare", "lab run", "history", "probe", "triage"}
     assert listed - set(DAMAGED) == others
 
 

@@ -84,6 +84,7 @@ READS = [
     ["schema", "--out", "schemas"],
     ["attribute", "../runlog", "--manifest", DEMO],
     ["attribute", "../runlog", "--manifest", DEMO, "--json"],
+    ["triage", "../runlog", "--manifest", DEMO],
     ["reconstruct", "run", "--manifest", DEMO, *TITAN, "--file", "../tokens.bin", "--steps", "1-9"],
     ["triage-log", str(ROOT / "tests/live_logs/recorded/hang")],
     ["alerts", "draft", "--out", "alerts.yaml"],

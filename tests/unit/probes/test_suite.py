@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -229,3 +230,19 @@ def test_a_rising_loss_alerts(world, tmp_path):
 def test_suites_that_make_no_sense_are_refused():
     with pytest.raises(ConfigError, match="different names"):
         ProbeSuite([Frozen(batch=batch()), Frozen(batch=batch())])
+
+
+def test_a_log_says_what_its_numbers_were_made_with_when_that_changes(tmp_path):
+    with RunLogSink(tmp_path / "run", "made") as sink:
+        suite = ProbeSuite([Frozen(batch=batch())], every=1, sinks=[sink])
+        for step in (1, 2):
+            suite.step(wrapped(tiny()), step)
+        suite.probes = (Frozen(batch=batch(), top_k=3),)
+        suite.step(wrapped(tiny()), 3)
+        assert suite.failures == []
+    events = load_run(tmp_path / "run").table("events").to_pylist()
+    own = [(each["step"], json.loads(each["detail"])) for each in events if each["kind"] == "probed"]
+    assert [step for step, _ in own] == [1, 3]
+    ((key, artifacts),) = own[0][1]["artifacts"].items()
+    assert artifacts["prompts"] == batch().digest
+    assert key == Frozen(batch=batch()).artifacts(wrapped(tiny())).digest

@@ -1,0 +1,75 @@
+"""``dataaudit triage``: from run logs, manifests and reports to the steps and their verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.probes.triage.architecture import WORSE, Side, architecture_step, experiments, symptoms
+from dataaudit.probes.triage.data import data_step
+from dataaudit.probes.triage.evaluation import evaluation_step, probed
+from dataaudit.probes.triage.internals import Vital, internals_step
+from dataaudit.probes.triage.steps import Triage
+from dataaudit.runlog.reader import RunLog, load_run
+from dataaudit.training.attribution.curve import curve_of
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.attribution.run_facts import run_facts
+
+
+def triage(
+    runlog: Path,
+    manifest: Path,
+    *,
+    baseline: Path | None = None,
+    baseline_manifest: Path | None = None,
+    probes: Path | None = None,
+    baseline_probes: Path | None = None,
+    worse: float = WORSE,
+) -> Triage:
+    """Look for the cause of a silent regression: evaluation artifacts, data, internal behaviour, architecture.
+
+    Args:
+        runlog: Run log of the run that regressed.
+        manifest: The manifest that it was trained on.
+        baseline: Run log of a healthy run.
+        baseline_manifest: Of the baseline, where it is not the run's.
+        probes: Folder of the run's reports; beside its run log by default.
+        baseline_probes: Of the baseline's.
+        worse: Part of the baseline's loss from which on a loss is worse.
+
+    Raises:
+        DataAuditError: A log, manifest or report cannot be read, or they are not of each other.
+    """
+    if baseline is None and (baseline_manifest or baseline_probes):
+        raise ConfigError("options of the baseline were given, and no baseline", "Name it: --baseline RUNLOG.")
+    if baseline is not None and baseline.resolve() == runlog.resolve():
+        raise ConfigError(f"--baseline: {baseline} is the run itself", "Name the log of a healthy run.")
+    run, before = load_data(runlog, manifest), None if baseline is None else load_run(baseline)
+    about: dict[str, Any] = {"run": str(runlog), "baseline": str(baseline or ""), "manifest": run.manifest.id}
+    own, old = _side(run.log, probes), None if before is None else _side(before, baseline_probes)
+    if not len(own.curve.step):
+        return Triage(**about, steps_seen=0)
+    data, folder, other = None, baseline_manifest, ""
+    if before is not None and baseline is not None:
+        if folder is None and before.run.manifest == run.manifest.id:
+            folder = manifest
+        data = None if folder is None else load_data(baseline, folder)
+        other = str(before.run.manifest or "none") if folder is None else ""
+    return Triage(
+        **about,
+        steps_seen=len(own.curve.step),
+        symptoms=symptoms(own, old),
+        steps=(
+            evaluation_step(own.probed, None if old is None else old.probed, runlog, baseline),
+            data_step(run, data, (manifest, folder), other),
+            internals_step(own.vital, None if old is None else old.vital),
+            architecture_step(own, old, worse),
+        ),
+        experiments=experiments(own, run.log.run.ranks),
+    )
+
+
+def _side(log: RunLog, probes: Path | None) -> Side:
+    curve = curve_of(log.table("steps"), log.table("events"))
+    return Side(curve, run_facts(log), Vital(log), probed(log, probes))
