@@ -20,6 +20,7 @@ PARTS = {
     "judges": "the judges of toxicity and personal data, that no text leaves, extras, exports, pages in a browser",
     "torch": "training and vitals with torch",
     "tables": "wide tables of cases, whole builds of each metric",
+    "runs": "made runs of many steps: which shard is named and which is not, false alarms, intervals that cover",
 }
 """What each part guards."""
 NEEDS_TORCH = ("judges", "torch")

@@ -39,6 +39,7 @@ REACHED_BY = {
         dataaudit/manifest/
         dataaudit/decide/ dataaudit/cli/ dataaudit/config.py dataaudit/base/ dataaudit/scan/__init__.py
     """,
+    "runs": "dataaudit/training/ dataaudit/vitals/ dataaudit/probes/ dataaudit/live/ dataaudit/runlog/",
 }
 """Beginnings of the paths whose change a part guards against."""
 MOST = 3

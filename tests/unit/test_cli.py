@@ -144,6 +144,7 @@ def test_every_command_prints_json_when_asked():
     assert without == []
 
 
+@pytest.mark.judges
 def test_what_is_written_is_printed_as_one_json_object(tmp_path, monkeypatch, keys):
     """File, size, digest and manifest of what `export`, `sign` and `policy draft` write; else the text itself."""
     shutil.copytree(DEMO, tmp_path / "m")
@@ -541,6 +542,7 @@ def test_a_failed_signature_leaves_the_manifest_and_is_a_failure(corpus, tmp_pat
     assert not (target / "attestation.json").exists()
 
 
+@pytest.mark.judges
 def test_a_changed_shard_makes_verify_exit_1(built, corpus):
     """`verify --data` reads the files themselves."""
     shard = corpus / "val.jsonl"
@@ -569,6 +571,7 @@ def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(built, call):
     assert done.stderr == "code 0\n"
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_a_name_that_the_terminal_cannot_write_is_no_crash(built, tmp_path, encoding):
     """A terminal of another encoding gets the facts, with escapes where it needs them."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from lanes import thinned
+from lanes import sample, thinned
 from made_tokens import Corpus, texts, write_flat, write_megatron
 
 from dataaudit import api, cli
@@ -236,6 +236,7 @@ def sealed(written, folder):
     return ("--state", folder / "state", "--state-key", key, "--tokenizer", written.folder / "tiny.json")
 
 
+@pytest.mark.stores
 def test_under_a_state_key_nothing_that_others_prepared_is_believed(written, tmp_path):
     """Both commands work in the folder of the key; what lies there without its seal is named and removed."""
     how = sealed(written, tmp_path)
@@ -255,7 +256,7 @@ def test_under_a_state_key_nothing_that_others_prepared_is_believed(written, tmp
     assert record["result"] == "proven"
 
 
-@pytest.mark.parametrize("how", ["plain", "keyed"])
+@pytest.mark.parametrize("how", sample(["plain", "keyed"], 2, part="stores"))
 def test_tokens_that_were_changed_in_the_state_folder_are_not_written(written, tmp_path, how):
     """Of the same size as well: they are not those that were encoded."""
     options = sealed(written, tmp_path)
@@ -268,6 +269,7 @@ def test_tokens_that_were_changed_in_the_state_folder_are_not_written(written, t
     assert (tmp_path / "out/train.bin").read_bytes() == (written.folder / "megatron/train.bin").read_bytes()
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("command", ["tokenize", "map"])
 def test_under_a_state_key_no_open_scheduler_is_used(written, tmp_path, command):
     arguments = {

@@ -364,6 +364,7 @@ def saved_by(folder, rank, ranks, step=5, launch="a", seconds=60.0, **options):
     return checkpoints
 
 
+@pytest.mark.kills
 def test_ranks_publish_when_all_parts_are_there(tmp_path):
     """In whatever order they come; each hashes its share, and the last of them completes it."""
     sinks = [MemorySink() for _ in range(3)]
@@ -388,6 +389,7 @@ def test_ranks_publish_when_all_parts_are_there(tmp_path):
     ]
 
 
+@pytest.mark.kills
 def test_ranks_restore_the_same_checkpoint_whoever_sees_the_damage(tmp_path):
     """Each reads a share of the files; only the share of rank 1 has the damage."""
     for step in (5, 6):

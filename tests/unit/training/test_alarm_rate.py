@@ -78,6 +78,7 @@ def test_the_interval_holds_the_true_rate(kind, k):
     assert held >= 89, "the lower 1 % quantile of a binomial of 100 and 0.95"
 
 
+@pytest.mark.runs
 def test_what_the_band_cut_off_is_counted():
     """Of the same values, those beyond the band left out, nearly the same rate is found."""
     true = _survival(np.random.default_rng(7), "t5", 8.0)
@@ -131,6 +132,7 @@ def test_the_band_follows_the_noise_of_the_run():
         assert above.low <= above.value <= above.high
 
 
+@pytest.mark.runs
 def test_a_smaller_spike_is_seen_by_a_band_that_followed():
     values = curve(2, 3_000)
     fixed = SpikeDetector(rate=None)

@@ -63,6 +63,7 @@ def test_what_is_far_off_is_found(above):
     assert all(np.sign(one.effect) == np.sign(above) for one in found)
 
 
+@pytest.mark.runs
 def test_the_interval_holds_the_mean_over_control_units_and_checkpoints():
     """Control units and checkpoints are drawn anew; the suspect and its true distance stay."""
     random, number, held = np.random.default_rng(4), thinned(2_000, 150), 0
@@ -201,6 +202,7 @@ class TestControls:
             assert found.smallest_p * among > 0.01
             assert abs(found.effect) > found.usual
 
+    @pytest.mark.runs
     def test_clean_units_are_usual_and_few_are_undecided(self):
         outcomes = []
         for seed in range(40):

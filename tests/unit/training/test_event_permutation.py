@@ -121,6 +121,7 @@ def planted(random, *, shard=2, block=3, size=8, lag=3):
     return exposure_of(table, steps, targets, np.arange(SHARDS), size), onsets
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("random_order", [True, False])
 def test_a_block_that_every_episode_follows_upon_is_found(random_order):
     hits = 0
@@ -170,6 +171,7 @@ def test_shifts_in_a_phase_are_all_of_its_circle():
     assert found.units[0].p == pytest.approx(p)
 
 
+@pytest.mark.runs
 def test_what_flagged_steps_hold_stays_where_it_is():
     """Episodes that begin where hard shards are read are no sign of what was read before: their steps do not move."""
     least = []

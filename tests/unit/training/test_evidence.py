@@ -203,6 +203,7 @@ class TestEvents:
 
 
 class TestResiduals:
+    @pytest.mark.runs
     @pytest.mark.parametrize("above", [2.0, -1.5])
     def test_a_block_with_odd_losses_all_along(self, run, above):
         data = run(Made(steps=500), raised(above))
@@ -220,6 +221,7 @@ class TestResiduals:
         assert "by what their documents should cost (the first 100 healthy ones by their loss alone); the band" in plain
         jsonschema.validate(found.model_dump(mode="json", by_alias=True), SCHEMAS["attribution"][1]())
 
+    @pytest.mark.runs
     def test_shards_where_there_are_enough_of_a_source(self, tmp_path):
         make_shards(tmp_path / "manifest", 80)
 
@@ -243,6 +245,7 @@ class TestResiduals:
             in text
         )
 
+    @pytest.mark.runs
     def test_it_changes_no_exit_code(self, run):
         assert attribute(run(Made(steps=500), raised(-1.5))).exit_code == 0
 

@@ -312,6 +312,7 @@ def test_episodes_that_follow_upon_a_block_are_found_from_losses_of_steps_alone(
     assert "train/data/b.jsonl.gz" in call("attribute", run, "--manifest", corpus.manifest).output
 
 
+@pytest.mark.runs
 def test_losses_that_are_logged_now_and_then_keep_the_whole_exposure(corpus, tmp_path):
     """Every tenth step has a loss; the event test looks at all steps whose stretches are there."""
     megatron_set(tmp_path, "train", corpus.sequences(0), context=CONTEXT, epochs=4, seed=5)

@@ -56,6 +56,7 @@ def odd_blocks(found):
     return {(one.shard, one.first_row // 8) for one in found.residual_tests[0].units if one.outlier}
 
 
+@pytest.mark.runs
 class TestPlanted:
     def test_blocks_of_random_bytes_are_odd_and_hold_their_spikes(self, said):
         log, found = said("random-bytes-buffered")
@@ -78,6 +79,7 @@ class TestPlanted:
         assert found.event_test.outcome == "no_more_than_chance"
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "name",
     [

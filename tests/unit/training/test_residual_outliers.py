@@ -177,6 +177,7 @@ def test_a_bad_block_is_found_and_its_neighbours_are_not_accused():
     assert shards.tested == 0  # seven or eight of each source: nobody knows how much they differ by themselves
 
 
+@pytest.mark.runs
 def test_with_a_mask_nothing_is_taken_from_neighbours():
     false = 0
     for world in range(worlds := thinned(40, 10)):
@@ -217,6 +218,7 @@ def named(stretches, *, shards=False):
     return {one.shard for one in found.units if one.outlier}, found
 
 
+@pytest.mark.runs
 def test_what_stands_in_a_bad_shards_steps_is_not_pulled_down():
     """A shard is bad in a burst of steps, of which it has two fifths; clean blocks are in these steps, too."""
     false, known, low = 0, 0, []
@@ -234,6 +236,7 @@ def test_what_stands_in_a_bad_shards_steps_is_not_pulled_down():
     assert np.mean(low) > -0.15 if low else True
 
 
+@pytest.mark.runs
 def test_a_state_that_moves_sources_by_amounts_of_their_own_accuses_no_unit():
     """Four steps, and what comes after: one source rises by 4 nats, the other by 1."""
     false = 0
@@ -279,6 +282,7 @@ def test_a_block_of_a_source_that_varies_little_is_no_more_odd_than_blocks_of_ot
         assert {one.shard for one in found.units if one.outlier} == odd
 
 
+@pytest.mark.runs
 def test_a_source_that_moves_accuses_no_shard_that_is_alone_in_its_time():
     """Shards are read twelve at a time, and sources are learnt at speeds of their own: what moved is the source."""
     false = 0

@@ -108,6 +108,7 @@ def test_what_is_no_number_or_has_no_source_is_left_out():
     assert (one.source, one.loss, one.newest_tax, one.moved) == ("code", 1.75, None, ())
 
 
+@pytest.mark.runs
 def test_a_source_that_costs_more_for_a_while_is_seen_and_does_not_move_its_line(tmp_path, manifest):
     def both(batch):
         dearer(range(400, 440), 1.0)(batch)
@@ -127,6 +128,7 @@ def test_a_source_that_costs_more_for_a_while_is_seen_and_does_not_move_its_line
     assert "400 to 439 and 600 to 619" in text
 
 
+@pytest.mark.runs
 def test_a_worse_state_moves_no_tax(tmp_path, manifest):
     """All sources alike: the run's loss leaves its band, and no source is named."""
     write_run(tmp_path / "run", manifest, Made(steps=500), worse_state(range(300, 310), 2.0))
@@ -135,6 +137,7 @@ def test_a_worse_state_moves_no_tax(tmp_path, manifest):
     assert not any(one.moved for one in found.source_losses.sources)
 
 
+@pytest.mark.runs
 def test_clean_runs_move_no_tax(tmp_path, manifest):
     moved = 0
     for seed in range(runs := thinned(40, 8)):
@@ -287,6 +290,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.runs
 class TestCommand:
     def attributed(self, folder, run, *more):
         done = CliRunner().invoke(

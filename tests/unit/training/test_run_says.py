@@ -193,6 +193,7 @@ def test_a_whole_run_of_small_units_says_so(tmp_path):
     assert np.isclose(blocks.run_p, 1.0)
 
 
+@pytest.mark.runs
 def test_a_single_document_is_named_and_not_its_shard(tmp_path):
     def plant(batch):
         if batch.step == 150:

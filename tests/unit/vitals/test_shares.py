@@ -48,6 +48,7 @@ def raised(values, rate, every=1, **settings):
     return found, alarms
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("memory", [0.0, 0.7])
 @pytest.mark.parametrize("schedule", ["constant", *thinned(["cosine", "restarts", "wsd"], ["restarts"])])
 def test_healthy_shares_raise_no_alarm(schedule, memory):

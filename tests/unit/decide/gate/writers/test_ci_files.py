@@ -315,6 +315,7 @@ def corpus_repository(tmp_path_factory):
     return folder
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("platform", ["github", "gitlab"])
 def test_a_job_that_builds_comes_to_a_verdict(corpus_repository, tmp_path, platform):
     """Every command of the page but the installation, in a checkout; the policy of the branch is not used."""
