@@ -1,7 +1,5 @@
 """What all tests share: which of them run, and the time left."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

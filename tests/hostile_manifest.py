@@ -1,7 +1,5 @@
 """The demo's manifest with a hostile text in every name: of splits, sources, files, sets, kinds, rules, reasons."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

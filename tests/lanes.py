@@ -6,8 +6,6 @@ The variable DATAAUDIT_TESTS names what runs, separated by commas; `make test`, 
 Where it is not set, a command that names files runs all of their tests.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

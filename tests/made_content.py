@@ -1,7 +1,5 @@
 """What detectors would say of texts, made of the texts alone: for tests of what comes after the detectors."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dataaudit.scan.detectors.patterns.entity import FindingBatch

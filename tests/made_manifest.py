@@ -4,8 +4,6 @@ They hold what the stage of volume determines from shards and ledger, and the fe
 Those of other stages contradict the core, which names none of these: see ``odd_numbers`` in ``conftest.py``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

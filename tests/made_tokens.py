@@ -3,8 +3,6 @@
 The writers are the slow twins of `dataaudit.scan.corpus.token_files`: plain Python after what Megatron's reader reads.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

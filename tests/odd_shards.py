@@ -3,8 +3,6 @@
 Texts are made of sentences written for these tests, so that none of them is anybody's.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -5,8 +5,6 @@
 Code may be renamed and moved at will as long as these stay.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

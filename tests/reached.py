@@ -8,8 +8,6 @@ No more than :data:`MOST` run, so that a slow machine is done in half an hour: o
 whose turn it is. The others are named, to be run by whoever made the change.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`make check`: which tests a change to some files touches, and what it says that it left out."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Corpora that the end-to-end tests make: real text of the standard library in every format that is read."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The table of bad input, row by row: what each broken file gets, and that nothing else is lost or shown."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The scripts of `benchmarks/` run: small runs of each end well, so nothing of what they call has gone."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Toxicity, personal data and secrets through a whole build; with judges where they are installed."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

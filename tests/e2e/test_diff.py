@@ -1,7 +1,5 @@
 """Comparing whole builds: repacked, cut anew, leaked, and the drift that a build computes itself."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Drift through whole builds: against an older manifest, whose corpus is gone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

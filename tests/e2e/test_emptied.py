@@ -1,7 +1,5 @@
 """A manifest of which one table, or one part of the core, is emptied and everything else made to fit: said by name."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

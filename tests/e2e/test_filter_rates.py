@@ -1,7 +1,5 @@
 """Reject rates of a build: every rule, with documents on both sides of it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """One corpus in every format: the same numbers, the same rows; and cut or not, the same manifest."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """A release goes through the gate: what leaks is stopped and named, what was not read is stopped, a repack passes."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What could be hidden from a build: bad records that are most of a shard, folders that a name hides, floods."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """One corpus, one manifest id: over workers, order, place, the cut into sub-shards, and reruns."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Builds without a config over shards whose text is not what the first of them says."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

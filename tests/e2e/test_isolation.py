@@ -1,7 +1,5 @@
 """A worker that dies, hangs or eats memory costs time; the unit that does it is named; no other is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kills at random points: of workers, of the whole build, by Ctrl-C. One manifest id comes out of all of them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Languages through a whole build: shares, `und`, tables, the detectors, and a labelled set when one is given."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """A leak that is planted in training data is named: which item, where it stands, by which rule."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """Bad shards among good ones: each is named with its reason, the rest is audited, and the ledger balances."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

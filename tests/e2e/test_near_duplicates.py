@@ -1,7 +1,5 @@
 """Near-duplicates of whole corpora: plants are found, recall is measured, and the order of work changes nothing."""
 
-from __future__ import annotations
-
 import json
 import random
 

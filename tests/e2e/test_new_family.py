@@ -1,7 +1,5 @@
 """A family that is added by one folder and one line is scanned, published, judged, compared, shown and reported."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A shard that is not like the others of its source is named, with what it has; clean shards are not."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A corpus in a store: the same manifest as on a disk, nothing read twice without need, no secret anywhere."""
 
-from __future__ import annotations
-
 import http.server
 import json
 

@@ -1,7 +1,5 @@
 """What a network does to a build: faults that pass cost time, those that stay cost one shard, by name."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Repeated spans of whole corpora: plants are found, counted and measured, and nothing else is."""
 
-from __future__ import annotations
-
 import json
 import random
 

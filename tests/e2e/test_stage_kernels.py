@@ -1,7 +1,5 @@
 """A first build compiles the kernels that its stages call: those that it leaves out are called by no other."""
 
-from __future__ import annotations
-
 import pytest
 from corpus import write_corpus
 from running import build

@@ -1,7 +1,5 @@
 """What the processes of a build import and compile before they read, counted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A state folder with flipped bits, cut, swapped and lost files gives the same id, and says what it read again."""
 
-from __future__ import annotations
-
 import random
 import shutil
 

@@ -1,7 +1,5 @@
 """A state folder that somebody prepared leads no build that signs: it finds the leak that the folder denies."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Another user of the machine gets nothing of a local cluster: no scheduler, worker, nanny or page answers to them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Token counts of a build, document by document, against `tokenizers` over the same text."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

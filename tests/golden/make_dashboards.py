@@ -4,8 +4,6 @@ Needs grafana-foundation-sdk, which has Grafana's own schema. A test of `make te
 what this makes, and asks Prometheus each query after a real run.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]

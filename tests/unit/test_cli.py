@@ -1,7 +1,5 @@
 """The command line: options, help, exit codes, and a newcomer's first hour with a real build."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

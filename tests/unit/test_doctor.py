@@ -1,7 +1,5 @@
 """`dataaudit doctor`."""
 
-from __future__ import annotations
-
 import functools
 import json
 from importlib.metadata import PackageNotFoundError, version

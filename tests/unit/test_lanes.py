@@ -1,7 +1,5 @@
 """Every test is in a lane or a part that CI runs, and what a change reaches is found by its paths."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Nobody lists patterns here: they are found in the product, and what is worst for each is made of its own parts.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

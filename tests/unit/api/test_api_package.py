@@ -1,7 +1,5 @@
 """The top of the package: cheap to import, its functions callable whatever was imported before, typed."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

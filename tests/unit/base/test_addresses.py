@@ -1,7 +1,5 @@
 """What is shown of an address: no user, no password, no value of a query; and the rest as it was written."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

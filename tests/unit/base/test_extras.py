@@ -1,7 +1,5 @@
 """Extras: what the base installation does alone, and the line that a command says whose extra is missing."""
 
-from __future__ import annotations
-
 import ast
 import json
 import shutil

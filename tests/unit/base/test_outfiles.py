@@ -1,7 +1,5 @@
 """Files that options name: no link, pipe, device or manifest is written to, whatever the command."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """Whole builds in this process, on a runner without a cluster: identity over damage, reruns and encoders."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

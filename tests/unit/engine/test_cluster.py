@@ -1,7 +1,5 @@
 """The parts of the cluster that need none; real workers are in tests/e2e."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -3,8 +3,6 @@
 The fields are taken by introspection, so one that is added later has to be sorted into one of the two here.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields, replace
 from pathlib import Path

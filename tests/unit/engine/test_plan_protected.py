@@ -1,7 +1,5 @@
 """What builds protect: with which index, what becomes of what cannot be read, and when there is no number."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 

@@ -1,7 +1,5 @@
 """Parts that are scanned together: what is stored is what each alone gives, and what goes wrong is its own."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

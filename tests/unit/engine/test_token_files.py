@@ -1,7 +1,5 @@
 """`dataaudit tokenize` and `dataaudit map`: what is written is what was audited, and what is not is found by name."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import random

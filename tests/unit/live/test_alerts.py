@@ -1,7 +1,5 @@
 """Alerts: the process and a watch see the same, an incident is one message, evidence is there before it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import logging

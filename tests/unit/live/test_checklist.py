@@ -1,7 +1,5 @@
 """Which musts a run is not fed: by scale and phase, too seldom, once, stale, NaN, on some ranks; and the command."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Checkpoints on disk: what is published, kept, protected, damaged and restored; kills and full disks."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Delivery: to a server of this process, that is slow, dead or refuses; what is dropped, and that no secret shows."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """Heartbeats: a dead process, a hung loop and a slow rank are told apart, whatever the clocks say."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

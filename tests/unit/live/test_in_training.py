@@ -1,7 +1,5 @@
 """Alerts of a real run: torch, tags, the monitor and vitals; and of a run that is killed."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import json

@@ -1,7 +1,5 @@
 """A restore in a process of its own: what has the same bits passes, and what differs is named."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The judge in a process of its own: what it sees comes back, its evidence is on disk, and its end is noticed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Damaged, strange and forged folders: every command says so, with an exit code of ours and never as its own fault."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Tables of a loaded manifest: each file is read once and compared with its digest, large tables are kept in part."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import threading

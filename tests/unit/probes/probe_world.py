@@ -1,7 +1,5 @@
 """A small corpus with repeats and leaks, built for real; and models whose answers are known."""
 
-from __future__ import annotations
-
 import json
 import random
 

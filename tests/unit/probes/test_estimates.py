@@ -1,7 +1,5 @@
 """Intervals cover what they are of; tests of sets and of trends agree with plain counting."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """False alarms of a healthy curve: the posterior against a slow twin, its coverage, and what the detector does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from lanes import examples

@@ -1,7 +1,5 @@
 """The four arms: every outcome by a run whose law is known, and nothing is decided of what is not the run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

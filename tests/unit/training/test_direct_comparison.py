@@ -1,7 +1,5 @@
 """The direct test holds its rate: on clean units, on units that are hard together, with tails of several kinds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Episodes and what was read before them: exact under redrawn orders, valid under shifts, blind where it must be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute

@@ -1,7 +1,5 @@
 """The whole run's tests as `attribute` asks them: what is planted is found, what cannot be tested is said."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

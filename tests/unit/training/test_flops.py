@@ -1,7 +1,5 @@
 """FLOPs of a token against torch's counter and masks that are counted; peaks; what a log holds of them."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

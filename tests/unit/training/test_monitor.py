@@ -1,7 +1,5 @@
 """The monitor in a loop of torch: it changes nothing, waits for nothing, and its log is what happened."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

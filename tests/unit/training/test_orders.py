@@ -1,7 +1,5 @@
 """`dataaudit reconstruct`: the documents of each step, of saved and computed orders, are those that were trained on."""
 
-from __future__ import annotations
-
 import csv
 import importlib
 import importlib.util

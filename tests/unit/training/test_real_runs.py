@@ -5,8 +5,6 @@ of 128 bytes, 528 blocks, some of them clean and hard (checksums, tables, Korean
 of Japanese, Chinese, Ukrainian and Russian).
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

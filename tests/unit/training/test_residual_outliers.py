@@ -1,7 +1,5 @@
 """Odd blocks by their losses: p-values hold, few discoveries are false, and a bad neighbour accuses nobody."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Losses of a run: by source, exact however they are kept; beside a law of their past; beside a healthy run."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

@@ -1,7 +1,5 @@
 """What is said of a whole run: by shard first, how much was tested, what is left out, and the same on the page."""
 
-from __future__ import annotations
-
 import html
 import re
 

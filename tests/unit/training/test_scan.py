@@ -1,7 +1,5 @@
 """The detector by composition: against slow twins, what it sees that the loss alone hides, its state, its alarms."""
 
-from __future__ import annotations
-
 import json
 import math
 

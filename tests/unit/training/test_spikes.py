@@ -1,7 +1,5 @@
 """The detector of spikes: its line and band against a slow twin, what it calls what, its state, its cost in alarms."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import statistics

@@ -1,7 +1,5 @@
 """transformers' Trainer with tags: nothing of the training changes, and its log says what was trained on."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json

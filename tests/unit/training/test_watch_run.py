@@ -1,7 +1,5 @@
 """One call that sets all up: the loop of its page, bits of losses, what it says is not fed, a resume, bad arguments."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

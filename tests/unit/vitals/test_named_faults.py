@@ -1,7 +1,5 @@
 """Faults in a model that trains: each is named at once, as what it is; benchmarks/vitals_faults.py has them all."""
 
-from __future__ import annotations
-
 import logging
 import math
 

@@ -1,7 +1,5 @@
 """Shares near 0 against their own law: few false alarms over whole runs, and what a fault has to be to be named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from healthy_runs import rates

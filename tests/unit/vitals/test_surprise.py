@@ -1,7 +1,5 @@
 """Series against their own past: healthy runs raise nothing whatever the rate does, and faults are named."""
 
-from __future__ import annotations
-
 import json
 
 import healthy_runs as runs

@@ -1,7 +1,5 @@
 """Curves in characters: where points lie, what is pointed out, and what has no place."""
 
-from __future__ import annotations
-
 import math
 
 from dataaudit.base.render.terminal import LOUD, QUIET, plot_lines

@@ -1,7 +1,5 @@
 """Names and numbers in every medium: harmless, short enough, and never more certain than they are."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What became of shards, and which bump it means."""
 
-from __future__ import annotations
-
 import pytest
 from diff_made import change_core, demands, difference, fates, histogram, made, nobody, shard
 from forged import hold_bytes

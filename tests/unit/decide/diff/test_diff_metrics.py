@@ -1,7 +1,5 @@
 """Every metric, old and new: what changed, what cannot be compared, what is not shown."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The three forms: harmless whatever the names are, short by default, the same bytes for the same manifests."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

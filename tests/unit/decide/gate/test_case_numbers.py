@@ -1,7 +1,5 @@
 """Numbers of a case: rounded for people, withheld where they are few people's data."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

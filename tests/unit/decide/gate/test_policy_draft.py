@@ -1,7 +1,5 @@
 """The draft of a policy: what it holds, that it loads and passes, and that odd manifests give one too."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`quarantine apply`: which shards are kept, what loaders get, what is said out loud."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 

@@ -1,7 +1,5 @@
 """Changes of a list: nothing twice, lifts by name, proposals and their fate, who and when."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

@@ -1,7 +1,5 @@
 """What is counted of encoding faults, by source and by shard, and what a shard is compared by."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

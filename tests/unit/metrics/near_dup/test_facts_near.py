@@ -1,7 +1,5 @@
 """The block of near-duplicates: rates, what is known of misses, warnings, and who copies whom."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

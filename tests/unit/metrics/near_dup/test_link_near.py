@@ -1,7 +1,5 @@
 """The search for near-duplicates, all its joins in a row, against all pairs compared one by one."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Signing with an identity: sigstore's services are played, its parser, its statement and its verifier are real."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """OpenLineage: an event that the library's own classes take, true to manifest and verdict, the same every time."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

@@ -1,7 +1,5 @@
 """Sentences about a manifest: numbers that point at people are in none of them."""
 
-from __future__ import annotations
-
 import pytest
 from made_counts import docs, make_found
 from made_manifest import make, shard

@@ -1,7 +1,5 @@
 """Verdicts as statements: what they say, that others can read them, and what verify makes of signed ones."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What the report says: verdict first, causes named, nothing claimed that was not measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`dataaudit inspect`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`dataaudit show`, and what a build ends with."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What a manifest among the data may leave out: its own files, by content, and nothing beside or below them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Folders that `datasets` writes, and folders as they come from its hub."""
 
-from __future__ import annotations
-
 import json
 import logging
 

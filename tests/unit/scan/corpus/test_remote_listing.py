@@ -1,7 +1,5 @@
 """Remote patterns follow the rules of local ones: both are resolved over the same tree and compared."""
 
-from __future__ import annotations
-
 import fsspec
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Keyed rows on disk: every row is in one block, and no damage goes unseen."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Both detectors with their real models: what they say of text, and of what is no text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pycld2

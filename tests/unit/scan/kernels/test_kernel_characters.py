@@ -1,7 +1,5 @@
 """Code points of a set, and capitalised words within sentences: compiled against plain Python."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Encoding faults: compiled against plain Python, what is damaged and what only looks so, in many languages."""
 
-from __future__ import annotations
-
 import base64
 import random
 

@@ -1,7 +1,5 @@
 """Items inside documents, against lists of words."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

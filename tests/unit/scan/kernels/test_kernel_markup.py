@@ -1,7 +1,5 @@
 """Words in normal form, against regular expressions, and where they stand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

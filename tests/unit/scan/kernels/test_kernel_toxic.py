@@ -1,7 +1,5 @@
 """Scores of the toxicity screen's kernel, against its reference implementation; disguises; windows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

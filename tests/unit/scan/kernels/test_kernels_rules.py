@@ -1,7 +1,5 @@
 """Every kernel states what bounds its work; reference implementations share no code with the kernels."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What runs the gate elsewhere, held against the platforms' own rules: the action, the hook, the examples of a page."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

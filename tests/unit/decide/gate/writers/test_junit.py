@@ -1,7 +1,5 @@
 """JUnit XML: read back by two parsers; errors and failures stand in it exactly when the gate stops."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from xml.etree import ElementTree as ET

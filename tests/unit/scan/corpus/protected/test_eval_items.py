@@ -1,7 +1,5 @@
 """Which items are found in which texts, and by which rule."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

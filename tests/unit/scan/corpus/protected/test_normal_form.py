@@ -1,7 +1,5 @@
 """Items are found in other markup, other lookalikes, other options; numbers stay what they are."""
 
-from __future__ import annotations
-
 import html
 
 import pytest

@@ -1,7 +1,5 @@
 """The reader of Arrow files and streams: what is written is read, and nothing damaged is believed or crashes."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import struct

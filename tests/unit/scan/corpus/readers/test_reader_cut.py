@@ -1,7 +1,5 @@
 """Large compressed files in parts: the same documents for any cut, and decoding bounded."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import itertools

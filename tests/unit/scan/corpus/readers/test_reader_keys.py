@@ -1,7 +1,5 @@
 """Keys that are named twice: found wherever they stand, and only there."""
 
-from __future__ import annotations
-
 import json
 
 import orjson

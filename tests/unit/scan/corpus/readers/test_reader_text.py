@@ -1,7 +1,5 @@
 """The reader of plain text against a slow twin: the whole file at once, by regular expressions."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from unittest import mock

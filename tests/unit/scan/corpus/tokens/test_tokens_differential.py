@@ -1,7 +1,5 @@
 """The encoder's ids against those of the reference library, document by document."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

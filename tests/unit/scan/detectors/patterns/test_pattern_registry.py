@@ -1,7 +1,5 @@
 """Files of entities, registries and their digests, and regexes that run away."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Plain names that are given a value: found in every syntax when the value is random, and never otherwise."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

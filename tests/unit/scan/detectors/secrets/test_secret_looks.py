@@ -1,7 +1,5 @@
 """How random a string looks, what a password is, and what stands for a secret."""
 
-from __future__ import annotations
-
 import math
 import random
 

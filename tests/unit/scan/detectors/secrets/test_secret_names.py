@@ -1,7 +1,5 @@
 """Names that say little, are part of other words or are of other languages, and signs that stand in sentences."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Secrets of every kind, made at run time, in code, config and logs: they are found, as what they are."""
 
-from __future__ import annotations
-
 import random
 import string
 
