@@ -15,7 +15,7 @@ from dataaudit.manifest.locate import encode_path
 from dataaudit.manifest.verify import verify
 from dataaudit.scan.corpus.loss import Reason
 
-pytestmark = pytest.mark.stores
+pytestmark = pytest.mark.inputs
 
 PAGE = Path(__file__).parents[2] / "docs/reference/losses.md"
 CONFIG = """

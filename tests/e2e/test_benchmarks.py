@@ -164,7 +164,7 @@ def test_a_small_run_ends_well(line, places, tmp_path):
     assert said.strip()
 
 
-@pytest.mark.tables
+@pytest.mark.builds
 def test_the_profile_of_a_scan_names_every_step(tmp_path):
     """It builds, in one process, with the default stages; all that it times has time."""
     write_jsonl(tmp_path / "texts/a.jsonl", rows(documents(100), "web"))

@@ -10,7 +10,7 @@ from running import build, run
 
 from dataaudit.manifest.load import load_manifest
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 CONFIG = """
 dataset: {{name: trial, version: {version}}}

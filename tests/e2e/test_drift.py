@@ -13,7 +13,7 @@ from running import build, metric, run
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 CONFIG = """
 splits:

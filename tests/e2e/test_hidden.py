@@ -13,7 +13,7 @@ from running import build, metric, run
 
 from dataaudit.scan.detectors.patterns import screen
 
-pytestmark = pytest.mark.stores
+pytestmark = pytest.mark.inputs
 
 LONG = b"a hidden word " * 20_000
 BAD = {

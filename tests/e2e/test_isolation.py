@@ -14,7 +14,7 @@ from dataaudit.engine.sandbox import end_child, run_alone
 from dataaudit.scan.corpus.loss import Reason
 
 MB = 1_000_000
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.children
 
 
 @pytest.fixture(scope="module")

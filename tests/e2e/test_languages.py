@@ -18,7 +18,7 @@ from dataaudit.manifest.verify import verify
 from dataaudit.scan.detectors import resolve_languages
 from dataaudit.scan.detectors.language import load_detector
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 LABELLED = "DATAAUDIT_LABELLED_LANGUAGES"
 CONFIG = """

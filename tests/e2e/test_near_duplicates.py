@@ -12,7 +12,7 @@ from running import build, metric, run
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.verify import verify
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 CONFIG = """
 splits:

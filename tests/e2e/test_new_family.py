@@ -12,7 +12,7 @@ from running import run
 
 import dataaudit
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 PACKAGE = Path(dataaudit.__file__).parent
 FOLDER = Path(__file__).parents[1] / "new_family"

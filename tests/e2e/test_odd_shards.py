@@ -86,7 +86,7 @@ def _named(folder, policy):
     return found
 
 
-@pytest.mark.tables
+@pytest.mark.builds
 @pytest.mark.parametrize("shards", [3, 6])
 def test_odd_shards_are_named_by_ready_policies(tmp_path, shards):
     """Of three shards or six: each by the rule for it, and in the list of what failed."""

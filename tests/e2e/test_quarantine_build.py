@@ -19,7 +19,7 @@ from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import ROW, SHARD, PackedDocuments
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 CONFIG = """
 dataset: {name: held, version: 1.0.0}

@@ -12,7 +12,7 @@ from dataaudit.base.errors import ManifestError
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.repeats.index import RepeatIndex
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 PLANTED = thinned(60_000, few=6_000)
 
@@ -162,7 +162,7 @@ def test_nothing_repeats(tmp_path):
     assert "No span is that widely held." in out
 
 
-@pytest.mark.tables
+@pytest.mark.builds
 def test_a_sentence_planted_thousands_of_times_is_the_top_hotspot(tmp_path):
     """As in Lee et al. 2021 (arXiv 2107.06499), 60,000 times in a whole run: 61 words, found with their exact count."""
     rng = random.Random(4)

@@ -7,7 +7,7 @@ from running import build
 from dataaudit.engine import job
 from dataaudit.scan.kernels import jit
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 CONFIG = """
 splits:
   train: {{paths: ["data/train/*"], text: text, source: {{column: source}}}}

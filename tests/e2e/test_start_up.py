@@ -9,7 +9,7 @@ from corpus import documents, rows, write_jsonl, write_parquet, write_slow_token
 
 from dataaudit.scan.kernels.jit import cache_folder
 
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.children
 COUNT = """
 import os, sys
 

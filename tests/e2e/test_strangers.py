@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.children
 STRANGER = 65534
 CLUSTER = """
 import json, os, pathlib, sys, tempfile

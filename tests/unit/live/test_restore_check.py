@@ -323,7 +323,7 @@ checkpoints.wait()
 """
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_the_restoring_process_ends_with_the_run(tmp_path):
     """A killed run leaves no process behind that holds memory; the checkpoint is there, and not good."""
     folder = tmp_path / "run/c"

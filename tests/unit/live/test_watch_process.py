@@ -10,7 +10,7 @@ from live_logs import Run
 from dataaudit.live.incidents import stored_incidents
 from dataaudit.live.watch_process import WatchProcess
 
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.children
 
 
 @pytest.fixture

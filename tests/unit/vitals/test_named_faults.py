@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 
 from dataaudit.vitals import MemorySink, Vitals, VitalsConfig, alarms  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 
 
 class Tied(made.Mapped):

@@ -25,7 +25,7 @@ from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.structure import Mapping  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 WIDTH, HEADS, LENGTH, VOCAB = 32, 4, 12, 61
 STEPS, MICRO = 20, 2
 MAPPING = Mapping(layers="blocks", attention="attention", heads=HEADS, mlp="mlp", embedding="embedding")

@@ -118,7 +118,7 @@ def test_text_has_no_column_for_the_source(read, file):
     assert read(file, "text", source="source").failure == ("source_column_missing", "source")
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 @pytest.mark.parametrize("unit", ["file", "line", "paragraph"])
 def test_a_giant_text_is_counted_in_a_few_megabytes(tmp_path, peak_bytes, unit):
     """Of 200 MB without an end of line only the length is kept."""

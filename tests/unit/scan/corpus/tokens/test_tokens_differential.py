@@ -12,7 +12,7 @@ from lanes import thinned
 from dataaudit.scan.corpus.tokens import inspect_risks, load_encoder, probes, resolve_tokenizer
 from dataaudit.scan.corpus.tokens.probes import added_literals
 
-pytestmark = pytest.mark.stores
+pytestmark = pytest.mark.inputs
 
 SCRIPTS = {
     "english": ("It's 10:30 -- we'll SEE what they've done, don't you? (Perhaps.)  Two  spaces.\n\n\n\tTabbed\r\n"),
