@@ -104,6 +104,7 @@ def test_odd_shards_are_named_by_ready_policies(tmp_path, shards):
         assert words in said[f"train/data/{name}/1.jsonl"]
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("shards", [3, 6])
 def test_clean_shards_are_not_accused(tmp_path, shards):
     """Tables, mathematics, code with generics, Markdown with some HTML, French prose and others."""

@@ -89,6 +89,7 @@ def test_what_parts_give_together_is_what_each_gives_alone(settings, tmp_path):
     assert any(stored(settings.state, units["several"])["pii.findings"])
 
 
+@pytest.mark.stores
 def test_small_parts_share_batches(settings, tmp_path, monkeypatch):
     """Annotators are called once for a batch of text, or for as many parts as one bundle takes, not once a part."""
     sizes = []

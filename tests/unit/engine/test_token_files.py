@@ -355,6 +355,7 @@ def split_at(corpus, documents):
     return next(at for at, one in enumerate(documents) if corpus.end in one)
 
 
+@pytest.mark.stores
 def test_documents_that_swapped_their_places_are_named(corpus, tmp_path):
     """Fifty pairs, each of which trades places: exactly these hundred are in other order."""
     documents = corpus.documents()
@@ -414,6 +415,7 @@ def test_a_file_of_a_held_out_split_is_proven_when_that_is_chosen_and_training_d
     assert sum(one["documents"] for one in faults.values()) == 1
 
 
+@pytest.mark.stores
 def test_a_copy_of_a_training_document_that_is_held_out_too_is_held_out(tmp_path):
     """The copy that the training shards do not explain is the worst that it can be."""
     folder = tmp_path / "own"
@@ -438,6 +440,7 @@ def test_a_copy_of_a_training_document_that_is_held_out_too_is_held_out(tmp_path
     }
 
 
+@pytest.mark.stores
 def test_held_out_shards_that_are_not_here_are_said_not_to_have_been_looked_for(corpus, tmp_path):
     """What is proven needs none of them; of what is not audited nobody knows whether it is held out."""
     root = tmp_path / "root"
@@ -454,6 +457,7 @@ def test_held_out_shards_that_are_not_here_are_said_not_to_have_been_looked_for(
     assert "documents of val: the shards cannot be read here" in done.output
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("token", [700, 100_257])
 def test_end_tokens_beyond_the_vocabulary_are_taken_by_their_id(corpus, tmp_path, token):
     """Programs add tokens of their own behind it; the type of the file has to hold them."""
@@ -496,6 +500,7 @@ def test_several_files_are_one_corpus(corpus, tmp_path):
     assert map_(corpus, paths[1], paths[0], paths[2], expect=1)["faults"]["reordered"]["documents"] == 1000
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize(
     ("without", "said"),
     [
@@ -516,6 +521,7 @@ def test_documents_without_an_end_token_are_counted(corpus, tmp_path, without, s
     assert (said in output) if said else ("end token" not in output)
 
 
+@pytest.mark.stores
 def test_a_copy_that_is_missing_or_too_many_is_the_one_that_was_taken(corpus, tmp_path):
     """Of a text that stands in three places, the place is told by what stands around it."""
     documents = corpus.documents()

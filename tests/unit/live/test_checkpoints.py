@@ -428,6 +428,7 @@ def test_a_folder_that_cannot_be_made_stops_no_run(folder, monkeypatch):
     assert "expected a step from 0" in sink.events[-1][2]["why"]
 
 
+@pytest.mark.children
 def test_a_rank_that_does_not_come_is_named(tmp_path):
     """And what the others wrote is deleted; parts of another start are never mixed in."""
     save(tmp_path, 1)

@@ -119,6 +119,7 @@ def test_a_count_of_units_is_judged_as_a_count():
     assert 6 < shares.detail(0)["high"] < 100
 
 
+@pytest.mark.runs
 def test_a_run_that_goes_on_judges_as_one_that_never_stopped():
     values, rate = healthy(3, 300)
     whole, halves = Alarms(KEYS), [Alarms(KEYS), Alarms(KEYS)]

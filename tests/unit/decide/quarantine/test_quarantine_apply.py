@@ -292,6 +292,7 @@ def test_shards_of_streamed_datasets_are_in_no_list_of_files(place):
     assert not (out / "train.txt").exists()
 
 
+@pytest.mark.tables
 def test_datasets_loads_what_is_kept_whatever_it_is_called(place):
     """`data_files.json` is given to `load_dataset` as it is; globs in names are literal."""
     datasets = pytest.importorskip("datasets")

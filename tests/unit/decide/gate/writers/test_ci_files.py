@@ -115,6 +115,7 @@ def test_actions_of_others_are_pinned():
     assert all(re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", name) for name in used)
 
 
+@pytest.mark.judges
 def test_packages_are_kept_by_what_is_installed(stubs):
     """In pip's own folder, for each package and list of dependencies; what the cache step reads is what is set here."""
     for package in ("", "", INJECTED):
