@@ -47,13 +47,7 @@ FOREIGN_NAMES = tuple(
     )
 )
 """Names in Spanish, German, French, Portuguese, Russian, Chinese, Japanese and Korean."""
-ALPHABETS = {
-    "hexadecimal": HEX,
-    "base62": ALNUM,
-    "base36": LOWER_ALNUM,
-    "base64": ALNUM + "+/",
-    "base64url": URL64,
-}
+ALPHABETS = {"hexadecimal": HEX, "base62": ALNUM, "base36": LOWER_ALNUM, "base64": ALNUM + "+/", "base64url": URL64}
 LENGTH = 40
 
 
@@ -224,10 +218,7 @@ SYNTAXES: dict[str, tuple[tuple[Spell, str], ...]] = {
         (snake, 'NAME ?= "{}"'),
         (snake, "NAME := {}"),
     ),
-    "R": (
-        (snake, 'NAME <- "{}"'),
-        (snake, "NAME <<- '{}'"),
-    ),
+    "R": ((snake, 'NAME <- "{}"'), (snake, "NAME <<- '{}'")),
     ".npmrc": (
         (camel, "//registry.corp.net/:_authToken={}"),
         (camel, "//registry.corp.net/:_authToken = {}"),

@@ -12,11 +12,7 @@ def made_screen(texts):
     """Return a score for each text: the longer, the more toxic; an empty one is not screened."""
     sizes = np.array([len(text) for text in texts], dtype=np.int64)
     probability = np.where(sizes > 0, np.minimum(sizes / 500, 1.0), 0.0)
-    return ScreenBatch(
-        raw=sizes,
-        probability=probability,
-        screened=sizes > 0,
-    )
+    return ScreenBatch(raw=sizes, probability=probability, screened=sizes > 0)
 
 
 def made_findings(texts):

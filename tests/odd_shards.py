@@ -104,12 +104,7 @@ def _minified(rng):
 
 
 def _dialogue(rng):
-    lines = [
-        "“NON, C’EST FINIÉ”",
-        "— MANHÃ…",
-        "GROß“",
-        "CAFÉ™ «É»",
-    ]
+    lines = ["“NON, C’EST FINIÉ”", "— MANHÃ…", "GROß“", "CAFÉ™ «É»"]
     return "\n".join([*(rng.choice(lines) for _ in range(5)), _prose(rng, sentences=12)])
 
 

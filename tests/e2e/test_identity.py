@@ -48,11 +48,7 @@ def test_twin_files_and_a_leak_between_splits(tmp_path):
     assert metric(manifest, "exact_dup_rate", "within_split_rate", split="val") == 0.0
     clusters = manifest.table("clusters").to_pylist()
     members = [row for row in clusters if (row["kind"], row["cluster"]) == ("exact", 0)]
-    assert [(row["shard"], row["row"], row["kept"]) for row in members] == [
-        (0, 0, True),
-        (1, 0, False),
-        (2, 0, False),
-    ]
+    assert [(row["shard"], row["row"], row["kept"]) for row in members] == [(0, 0, True), (1, 0, False), (2, 0, False)]
 
 
 @pytest.fixture(scope="module")
@@ -192,10 +188,7 @@ def test_wrong_use_is_said_before_any_work(tmp_path):
         (["build", "a.jsonl", "--manifest", "full"], "not empty"),
         (["build", "a.jsonl", "--manifest", "m", "--tokenizer", "missing.json"], "missing.json"),
         (["build", "a.jsonl", "--manifest", "m", "--reference", "nowhere"], "no manifest"),
-        (
-            ["build", "a.jsonl", "--manifest", "m", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"],
-            "exclude",
-        ),
+        (["build", "a.jsonl", "--manifest", "m", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "exclude"),
     ]
     for arguments, words in cases:
         _, err = run(*arguments, cwd=tmp_path, expect=2)

@@ -64,11 +64,7 @@ def told(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(
-    "options",
-    [("--workers", "0"), ("--workers", "1")],
-    ids=["no worker", "one worker"],
-)
+@pytest.mark.parametrize("options", [("--workers", "0"), ("--workers", "1")], ids=["no worker", "one worker"])
 def test_no_process_imports_what_it_does_not_need_and_patterns_are_compiled_once(told, options, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache_folder().parent))  # machine code is another test's
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

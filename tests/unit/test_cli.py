@@ -560,11 +560,7 @@ def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(built, call):
     """`| head -1` leaves no message and no failure."""
     command = " ".join([PROGRAM, call[0], str(built[1]), *call[1:]])
     done = subprocess.run(
-        ["bash", "-c", f"({command}; echo code $? >&2) | true"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+        ["bash", "-c", f"({command}; echo code $? >&2) | true"], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stderr == "code 0\n"
 

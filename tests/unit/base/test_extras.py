@@ -139,10 +139,7 @@ def signed(tmp_path_factory):
     signing = ["--out", "../verdict.dsse.json", "--sign", "--key", "../release.pem"]
     done = run(
         folder / "export",
-        [
-            ["export", "verdict", DEMO, "--policy", POLICY, *signing],
-            ["export", "openlineage", DEMO, "--out", "events"],
-        ],
+        [["export", "verdict", DEMO, "--policy", POLICY, *signing], ["export", "openlineage", DEMO, "--out", "events"]],
         ["export"],
     )
     assert [one["code"] for one in done] == [0, 0], done

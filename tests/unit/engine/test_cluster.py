@@ -73,8 +73,7 @@ class FakeClient:
 
 
 @pytest.mark.parametrize(
-    ("address", "threads", "refused"),
-    [("tcp://h:1", 1, False), ("tcp://h:1", 4, True), ("inproc://h/1", 1, True)],
+    ("address", "threads", "refused"), [("tcp://h:1", 1, False), ("tcp://h:1", 4, True), ("inproc://h/1", 1, True)]
 )
 def test_a_scheduler_whose_workers_share_a_process_is_refused(monkeypatch, address, threads, refused):
     """As a client of such workers is: a unit that crashes would take others with it."""
@@ -366,8 +365,4 @@ def test_what_killed_builds_left_goes_after_a_month(tmp_path):
         path.touch()
         os.utime(path, (time.time() - days * 86_400,) * 2)
     with terms_of(tmp_path) as terms:
-        assert {one.name for one in tmp_path.iterdir()} == {
-            ".worker-check-0",
-            ".worker-check-29",
-            terms.probe.name,
-        }
+        assert {one.name for one in tmp_path.iterdir()} == {".worker-check-0", ".worker-check-29", terms.probe.name}

@@ -148,7 +148,7 @@ def test_a_task_of_a_cluster_groups_them_too(monkeypatch, tmp_path):
         stack.callback(end_child)
         found = dask_runner.run_batch(InGroups(), units, "key", **limits)
         assert [one.place.split(" ", 1)[1] for one in found] == [
-            *("a of 3", "large", "b of 3", "here of 2", "one of 2", "c of 3"),
+            *("a of 3", "large", "b of 3", "here of 2", "one of 2", "c of 3")
         ]
         found = dask_runner.run_batch(InGroups("crash"), [*units, Unit("bad", isolated=True)], "key", **limits)
         assert [one.reason for one in found] == [None] * 6 + [Reason.WORKER_DIED]
@@ -156,8 +156,7 @@ def test_a_task_of_a_cluster_groups_them_too(monkeypatch, tmp_path):
 
 @pytest.mark.children
 @pytest.mark.parametrize(
-    ("how", "reason"),
-    [("crash", Reason.WORKER_DIED), ("memory", Reason.OUT_OF_MEMORY), ("input", Reason.IO_ERROR)],
+    ("how", "reason"), [("crash", Reason.WORKER_DIED), ("memory", Reason.OUT_OF_MEMORY), ("input", Reason.IO_ERROR)]
 )
 def test_an_isolated_unit_that_ends_its_group_costs_itself_alone(tmp_path, how, reason):
     found, _ = run(tmp_path, InGroups(bad=how), ["a", "bad", "c"], isolated={"a", "bad", "c"})

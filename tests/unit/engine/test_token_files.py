@@ -503,11 +503,7 @@ def test_several_files_are_one_corpus(corpus, tmp_path):
 @pytest.mark.stores
 @pytest.mark.parametrize(
     ("without", "said"),
-    [
-        (0, None),
-        (3, "3 documents of x.bin end without token"),
-        (3000, "no document of x.bin ends with token"),
-    ],
+    [(0, None), (3, "3 documents of x.bin end without token"), (3000, "no document of x.bin ends with token")],
 )
 def test_documents_without_an_end_token_are_counted(corpus, tmp_path, without, said):
     """The same documents, so it is no fault; a line and the record say that nothing tells them apart in training."""
@@ -639,10 +635,7 @@ def test_a_shard_that_changed_since_the_audit_is_refused(corpus, tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "value", "said"),
-    [
-        ("rows_digest", "0" * 64, "does not give the documents that were audited"),
-        ("tokens", 7, "7 were audited"),
-    ],
+    [("rows_digest", "0" * 64, "does not give the documents that were audited"), ("tokens", 7, "7 were audited")],
 )
 def test_what_decodes_or_encodes_to_something_else_is_refused(corpus, tmp_path, monkeypatch, column, value, said):
     """The file has the audited bytes, but a reader or an encoder makes other documents or tokens of them."""

@@ -16,15 +16,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from lanes import thinned
-from made_run import (
-    BLOCK_ROWS,
-    Made,
-    bad_block,
-    bad_rows,
-    make_shards,
-    worse_state,
-    write_run,
-)
+from made_run import BLOCK_ROWS, Made, bad_block, bad_rows, make_shards, worse_state, write_run
 
 from dataaudit import cli
 from dataaudit.base.render.line import spell

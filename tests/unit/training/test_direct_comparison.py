@@ -142,10 +142,7 @@ class TestDirect:
 
     @pytest.mark.parametrize(
         ("change", "reason"),
-        [
-            ({"checkpoints": (10, 20)}, "checkpoints"),
-            ({"units": 15, "checkpoints": (1, 2, 3)}, "controls"),
-        ],
+        [({"checkpoints": (10, 20)}, "checkpoints"), ({"units": 15, "checkpoints": (1, 2, 3)}, "controls")],
     )
     def test_too_little_is_said_by_name(self, change, reason):
         made = Scored(**change)

@@ -8,11 +8,7 @@ from lanes import thinned
 from scipy import stats
 
 from dataaudit.training.attribution.loss_decomposition import Stretches
-from dataaudit.training.attribution.residual_outliers import (
-    Documents,
-    document_residuals,
-    residual_test,
-)
+from dataaudit.training.attribution.residual_outliers import Documents, document_residuals, residual_test
 
 BLOCK_ROWS = 8
 

@@ -145,10 +145,7 @@ class TestState:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("noise", "most"),
-    [("normal", 0), ("correlated", 0), ("documents", 3), ("heavy", 8)],
-)
+@pytest.mark.parametrize(("noise", "most"), [("normal", 0), ("correlated", 0), ("documents", 3), ("heavy", 8)])
 def test_healthy_curves_are_seldom_flagged(noise, most):
     """Of 6,000 steps; docs/reference/attribution.md has the rates of more kinds of noise."""
     random, number = np.random.default_rng(7), 6_000

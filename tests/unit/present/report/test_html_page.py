@@ -295,10 +295,7 @@ def test_a_shard_has_its_own_reasons_before_those_of_most(tmp_path):
     make(tmp_path / "m", _with_secrets(9, of=9))
     odd = {one.shard: one for one in odd_shards(load_manifest(tmp_path / "m"), {4: "on the quarantine list: x"})}
     assert (odd[4].tone, odd[5].tone) == ("warn", "quiet")
-    assert [text(one) for one in odd[4].reasons] == [
-        "on the quarantine list: x",
-        "1 secret confirmed by structure",
-    ]
+    assert [text(one) for one in odd[4].reasons] == ["on the quarantine list: x", "1 secret confirmed by structure"]
 
 
 def test_a_real_quarantine_list_is_read_by_digest(tmp_path):

@@ -28,15 +28,7 @@ def test_default_vocabulary_is_supported_with_narrow_risks(default_risks):
 
     low_planes = [n for low, high in default_risks.code_points for n in range(low, min(high, 0x33480) + 1)]
     assert (default_risks.supported, default_risks.reason) == (True, "ok")
-    assert {unicodedata.category(chr(number)) for number in low_planes} <= {
-        "Cn",
-        "Lo",
-        "Mn",
-        "Lm",
-        "Lu",
-        "Ll",
-        "So",
-    }
+    assert {unicodedata.category(chr(number)) for number in low_planes} <= {"Cn", "Lo", "Mn", "Lm", "Lu", "Ll", "So"}
     assert all(number > 0x800 for number in low_planes)
     assert len(default_risks.code_points) < 100
     assert default_risks.patterns == default_risks.normal_forms == ()
