@@ -84,13 +84,14 @@ def test_number_of_workers_changes_nothing(everything, number, tmp_path):
     assert (manifest.run.workers, without.run.workers) == (number, 0)
 
 
-def test_cut_into_sub_shards_changes_nothing(corpus, expected, tmp_path):
-    """Many small sub-shards and small batches give the same manifest as whole files."""
-    config = CONFIG + "reader: {part_bytes: 20000, batch_bytes: 5000}\n"
-    (corpus / "cut.yaml").write_text(config, encoding="utf-8")
+def test_cut_into_sub_shards_changes_nothing(corpus, everything, tmp_path):
+    """Many small sub-shards and small batches give, with every stage, the same manifest as whole files."""
+    config, whole = everything
+    cut = f"{config.read_text(encoding='utf-8')}reader: {{part_bytes: 20000, batch_bytes: 5000}}\n"
+    (corpus / "cut.yaml").write_text(cut, encoding="utf-8")
     summary, manifest = build(corpus / "cut.yaml", *workers(2), manifest=tmp_path / "m")
     assert summary["parts_planned"] > 2 * len(manifest.table("shards"))
-    assert summary["id"] == expected.id
+    assert summary["id"] == whole.id
 
 
 def test_order_of_listing_changes_nothing(corpus, expected, tmp_path):

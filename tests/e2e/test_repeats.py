@@ -21,7 +21,6 @@ splits:
   train: {{paths: ["train/*"], text: text, source: {{column: source}}}}
   val: {{paths: ["val/*"], text: text, source: {{column: source}}, held_out: true}}
 stages: {{language: false, filters: false, repeats: {{{stage}}}}}
-reader: {{part_bytes: {part_bytes}, batch_bytes: {batch_bytes}}}
 """
 
 
@@ -52,9 +51,9 @@ def write_corpus(folder, *, documents=90, floor=20):
     return plants[:4]
 
 
-def write_config(folder, *, stage="", part_bytes=67_108_864, batch_bytes=4_194_304):
+def write_config(folder, *, stage=""):
     """Write the config."""
-    text = CONFIG.format(stage=stage, part_bytes=part_bytes, batch_bytes=batch_bytes)
+    text = CONFIG.format(stage=stage)
     (folder / "c.yaml").write_text(text)
     return folder / "c.yaml"
 
@@ -109,16 +108,6 @@ def test_plants_at_the_floor_are_all_found_and_those_below_it_are_not(planted):
     assert shares["val"] is None
     assert [record.value for record in manifest.metrics("doc_repeat_hotspots") if record.scope.split == "val"] == []
     assert verify(manifest) == []
-
-
-def test_workers_parts_and_batches_change_nothing(planted, tmp_path):
-    """One corpus, one id."""
-    _, _, one, first = planted
-    write_corpus(tmp_path)
-    path = write_config(tmp_path, part_bytes=20_000, batch_bytes=5_000)
-    two, second = build(path, *workers(2), "--state", tmp_path / "other", manifest=tmp_path / "n")
-    assert first.table("hotspots").equals(second.table("hotspots"))
-    assert one["id"] == two["id"]
 
 
 def test_a_file_listed_twice(tmp_path):
