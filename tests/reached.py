@@ -40,7 +40,7 @@ REACHED_BY = {
     "tables": """
         dataaudit/metrics/ dataaudit/scan/kernels/ dataaudit/scan/cross_shard/ dataaudit/scan/stages/
         dataaudit/manifest/
-        dataaudit/decide/ dataaudit/cli/ dataaudit/config.py dataaudit/base/ dataaudit/scan/__init__.py
+        dataaudit/decide/ dataaudit/cli/ dataaudit/config.py dataaudit/base/ dataaudit/scan/__init__.py tests/check.py
     """,
     "builds": """
         dataaudit/metrics/ dataaudit/scan/stages/ dataaudit/scan/cross_shard/ dataaudit/engine/ dataaudit/config.py

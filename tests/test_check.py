@@ -9,6 +9,7 @@ import check
 import pytest
 
 ROOT = check.ROOT
+pytestmark = pytest.mark.tables
 
 
 @pytest.fixture(scope="module", autouse=True)

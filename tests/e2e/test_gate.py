@@ -75,6 +75,7 @@ def test_a_first_release_passes_without_a_baseline_and_is_told_which_rules_wait(
     assert {"mixture", "languages", "long-documents", "quality-filters"} <= set(document["waiting"])
 
 
+@pytest.mark.builds
 def test_a_change_that_leaks_the_validation_set_is_stopped_and_named(change):
     """The summary names set, shard and count, and the other rules are judged too."""
     folder, texts = change

@@ -125,6 +125,7 @@ OTHER = ("base64", "utf-16", "hexadecimal", "pl", "mojibake-russian")
 """What a shard of prose must not be."""
 
 
+@pytest.mark.builds
 def test_bytes_per_token_accuse_other_texts_and_no_mixture(tmp_path):
     """Of twenty even sources with a tenth of other text in a shard none is named, of five with a whole shard all."""
     cases = {f"clean{number}": (SOME[number % len(SOME)], 4) for number in range(20)}

@@ -117,6 +117,7 @@ def test_a_build_in_this_process_is_a_build(corpus, runners):
     assert (again.id, again.scanned) == (first.id, 0)
 
 
+@pytest.mark.stores
 def test_one_damaged_entry_costs_one_part(corpus, runners):
     """What else is in its pack is put into another one; the message names the pack."""
     first, _ = run(corpus)
@@ -176,6 +177,7 @@ def test_a_flipped_bit_in_every_file_costs_one_build_and_one_message(corpus, run
     assert run(corpus)[1].run.notes == ()
 
 
+@pytest.mark.stores
 def test_keyed_rows_of_another_part_are_not_counted(corpus, runners):
     """Two whole files that have changed places are found out, and both parts are read again."""
     write_file(corpus / "train" / "b.jsonl", b'{"text": "other", "source": "a"}\n' * 7)
@@ -196,6 +198,7 @@ def test_keyed_rows_of_another_part_are_not_counted(corpus, runners):
     assert again.scanned == 2
 
 
+@pytest.mark.stores
 def test_what_is_damaged_when_it_is_published_is_computed_again(corpus, runners, monkeypatch):
     """Signatures that are copied then: the same build mends them."""
     with (corpus / "c.yaml").open("a") as config:

@@ -88,7 +88,7 @@ def test_megatrons_own_reader_and_writer_agree(written, tmp_path):
     assert (tmp_path / "m.idx").read_bytes() == own.with_suffix(".idx").read_bytes()
 
 
-@pytest.mark.parametrize("format_", ["megatron", "flat"])
+@pytest.mark.parametrize("format_", sample(["flat", "megatron"], 2, part="stores"))
 def test_a_thousand_stretches_lead_back_to_their_documents(written, format_):
     """Each token of a random stretch is, by the map, the token of a document of the file that was audited."""
     path = written.folder / format_ / "train.bin"
@@ -490,6 +490,7 @@ def test_end_tokens_that_no_file_of_the_type_can_hold_are_refused(corpus, tmp_pa
     assert (done.exit_code, said in done.output) == (2, True), done.output
 
 
+@pytest.mark.stores
 def test_several_files_are_one_corpus(corpus, tmp_path):
     """Each holds some shards; together they are what was audited, and alone they are not."""
     documents = [[corpus.end, *tokens, corpus.end] for _, tokens in corpus.documents()]
@@ -569,6 +570,7 @@ def test_bad_files_are_one_clear_error(corpus, spoiled, name, change, said):
     assert "Traceback" not in done.output
 
 
+@pytest.mark.stores
 def test_bad_flat_files_are_one_clear_error(corpus, tmp_path):
     """Half a token, no file, a folder, an index instead of tokens."""
     (tmp_path / "x.bin").write_bytes(b"abc")
