@@ -2,7 +2,6 @@
 
 # ruff: noqa: E501, ISC004  (lines of logs are as long as they are)
 
-STAMP = "2026-03-14 09:"
 TRAIN = '  File "/srv/run/train.py", line'
 SITE = "/opt/venv/lib/python3.11/site-packages"
 

@@ -49,11 +49,7 @@ def run(tmp_path, manifest):
     """Return a function that writes a run with something planted and returns what is found."""
 
     def write(made, *plants, **more):
-        def plant(batch):
-            for one in plants:
-                one(batch)
-
-        write_run(tmp_path / "run", manifest, made, plant, **more)
+        write_run(tmp_path / "run", manifest, made, *plants, **more)
         return attribute(load_data(tmp_path / "run", manifest))
 
     return write
@@ -264,13 +260,15 @@ class TestCannotTell:
     @pytest.mark.runs
     def test_a_shard_that_fills_steps_and_holds_nothing_of_the_others(self, run):
         """In the first step it is the shard or the state; in the later ones it is high, and so is all else."""
-
-        def plant(batch):
-            bad_rows(range(100, 101), rows=8, above=9.0)(batch)
-            bad_rows(range(101, 104), rows=1, above=0.0)(batch)
-            worse_state(range(101, 104), above=1.0)(batch)
-
-        one = self.reason(run(Made(noise=0.1, steps=130), plant), "one_block_fills_the_step")
+        one = self.reason(
+            run(
+                Made(noise=0.1, steps=130),
+                bad_rows(range(100, 101), rows=8, above=9.0),
+                bad_rows(range(101, 104), rows=1, above=0.0),
+                worse_state(range(101, 104), above=1.0),
+            ),
+            "one_block_fills_the_step",
+        )
         assert "a single shard" in one.detail
 
     @pytest.mark.runs
@@ -581,11 +579,7 @@ class TestCommand:
 
     @pytest.mark.runs
     def test_found_beside_what_cannot_be_told(self, tmp_path, manifest):
-        def both(batch):
-            worse_state(range(100, 105))(batch)
-            bad_rows(SPIKE)(batch)
-
-        write_run(tmp_path / "run", manifest, Made(), both)
+        write_run(tmp_path / "run", manifest, Made(), worse_state(range(100, 105)), bad_rows(SPIKE))
         done = command(tmp_path / "run", "--manifest", manifest)
         assert done.exit_code == 1
         assert done.stdout.startswith("Steps 150 to 161")
@@ -594,13 +588,14 @@ class TestCommand:
     @pytest.mark.runs
     def test_the_largest_episode_comes_first(self, tmp_path, manifest):
         """By excess times steps; the others follow by time, each in a line, and then the details."""
-
-        def three(batch):
-            bad_rows(range(80, 82), shard=2, above=9.0)(batch)
-            bad_rows(SPIKE, above=4.0)(batch)
-            bad_rows(range(110, 113), shard=8)(batch)
-
-        write_run(tmp_path / "run", manifest, Made(), three)
+        write_run(
+            tmp_path / "run",
+            manifest,
+            Made(),
+            bad_rows(range(80, 82), shard=2, above=9.0),
+            bad_rows(SPIKE, above=4.0),
+            bad_rows(range(110, 113), shard=8),
+        )
         lines = command(tmp_path / "run", "--manifest", manifest).stdout.splitlines()
         starts = ("Steps 150 to 161: ", "  Steps 80 to 81: ", "  Steps 110 to 112: ")
         for line, start, shard in zip(lines, starts, ("part-005", "part-002", "part-008"), strict=False):
@@ -679,21 +674,14 @@ class TestCommand:
         assert "is not that of" in done.stderr
 
     def test_stretches_of_shards_that_are_not_there(self, tmp_path, manifest):
-        def beyond(batch):
-            bad_rows(SPIKE, shard=99)(batch)
-
-        write_run(tmp_path / "run", manifest, Made(), beyond)
+        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE, shard=99))
         done = command(tmp_path / "run", "--manifest", manifest)
         assert done.exit_code == 2
         assert "to 99, the manifest has 12 shards" in done.stderr
 
     @pytest.mark.runs
     def test_one_step(self, tmp_path, manifest):
-        def two(batch):
-            bad_rows(range(100, 105), shard=8)(batch)
-            bad_rows(SPIKE)(batch)
-
-        write_run(tmp_path / "run", manifest, Made(), two)
+        write_run(tmp_path / "run", manifest, Made(), bad_rows(range(100, 105), shard=8), bad_rows(SPIKE))
         done = command(tmp_path / "run", "--manifest", manifest, "--step", "155", "--json")
         assert [one["found"]["shard"] for one in json.loads(done.stdout)["episodes"]] == [5]
         done = command(tmp_path / "run", "--manifest", manifest, "--step", "80")
@@ -730,11 +718,7 @@ class TestCommand:
 
 class TestMissingSteps:
     def written(self, tmp_path, manifest, made, *plants, **more):
-        def plant(batch):
-            for one in plants:
-                one(batch)
-
-        write_run(tmp_path / "run", manifest, made, plant, **more)
+        write_run(tmp_path / "run", manifest, made, *plants, **more)
         return command(tmp_path / "run", "--manifest", manifest)
 
     def read(self, tmp_path):

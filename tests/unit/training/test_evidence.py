@@ -26,11 +26,7 @@ def run(tmp_path, manifest):
     """Return a function that writes a run with something planted and returns its data."""
 
     def write(made, *plants, **more):
-        def plant(batch):
-            for one in plants:
-                one(batch)
-
-        write_run(tmp_path / "run", manifest, made, plant, **more)
+        write_run(tmp_path / "run", manifest, made, *plants, **more)
         return load_data(tmp_path / "run", manifest)
 
     return write
@@ -111,10 +107,7 @@ class TestEvents:
         assert "not tested: the data of the same steps may be behind each episode." in text
 
     def test_episodes_of_the_state_count_beside_those_of_a_hard_shard(self, run):
-        def hard(batch):
-            bad_rows(range(60, 62), 3, rows=1, above=6.0)(batch)
-
-        data = run(MADE, hard, bad_states, read_before)
+        data = run(MADE, bad_rows(range(60, 62), 3, rows=1, above=6.0), bad_states, read_before)
         found = attribute(data)
         test = found.event_test
         assert (test.outcome, test.episodes, test.own_data) == ("follows", len(EPISODES), 1)

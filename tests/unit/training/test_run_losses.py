@@ -108,11 +108,7 @@ def test_what_is_no_number_or_has_no_source_is_left_out():
 
 @pytest.mark.runs
 def test_a_source_that_costs_more_for_a_while_is_seen_and_does_not_move_its_line(tmp_path, manifest):
-    def both(batch):
-        dearer(range(400, 440), 1.0)(batch)
-        dearer(range(600, 620), 1.0)(batch)
-
-    write_run(tmp_path / "run", manifest, Made(steps=800), both)
+    write_run(tmp_path / "run", manifest, Made(steps=800), dearer(range(400, 440), 1.0), dearer(range(600, 620), 1.0))
     data = load_data(tmp_path / "run", manifest)
     found = attribute(data)
     for one in found.source_losses.sources:

@@ -30,12 +30,7 @@ def spoilt(tmp_path_factory):
     make_shards(folder / "m")
     plants = [bad_rows(range(first, first + 3)) for first in BURSTS[:5]]
     plants.append(worse_state(range(BURSTS[5], BURSTS[5] + 3)))
-
-    def plant(batch):
-        for one in plants:
-            one(batch)
-
-    write_run(folder / "run", folder / "m", Made(steps=300), plant)
+    write_run(folder / "run", folder / "m", Made(steps=300), *plants)
     data = load_data(folder / "run", folder / "m")
     return data, attribute(data)
 

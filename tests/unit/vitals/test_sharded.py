@@ -29,7 +29,6 @@ pytestmark = pytest.mark.vitals
 WIDTH, HEADS, LENGTH, VOCAB = 32, 4, 12, 61
 STEPS, MICRO = 20, 2
 MAPPING = Mapping(layers="blocks", attention="attention", heads=HEADS, mlp="mlp", embedding="embedding")
-OF_BATCH = {"activations", "attention"}
 LOCAL = (
     "max_attn_logit",
     "attn_entropy",

@@ -15,7 +15,6 @@ from dataaudit.manifest.load import load_manifest
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 BASE = [shard("a"), shard("b"), shard("v", split="val")]
 WORDS = {("train", "web"): {1: 150, 2: 50}, ("val", "web"): {1: 60, 3: 40}}
-NEXT = {"dataset": {"name": "made", "version": "1.0.1"}}
 
 
 def test_a_manifest_is_equal_to_itself(tmp_path):
