@@ -62,7 +62,7 @@ def _sample(random, kind, number):
     return random.standard_t(int(kind[1:]), number)
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize(("kind", "k"), [("normal", 4.0), ("exponential", 9.0), ("t8", 6.0), ("t5", 8.0), ("t3", 12.0)])
 def test_the_interval_holds_the_true_rate(kind, k):
     """In 95 of 100 samples of 2,000 steps, within chance, where values are independent and none is cut off."""
@@ -115,7 +115,7 @@ def test_a_curve_without_noise_claims_nothing():
     assert not any(one.flagged for one in said)
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 def test_the_band_follows_the_noise_of_the_run():
     """Narrower than 8 for normal noise, wider for Student's t with 3 degrees; alarms are about as rare as was asked."""
     calm, said = fed(curve(1, 4_000))

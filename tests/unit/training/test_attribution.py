@@ -133,7 +133,7 @@ class TestFound:
         one = only(run(Made(), plant))
         assert (one.first_step, one.reason, one.found is None) == (150, reason, bool(reason))
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     @pytest.mark.parametrize("rows", [(8, 2, 2, 2), (8, 8, 2, 2, 2), (8, 1, 1, 1), (7, 2, 2, 2), (8, *[2] * 7)])
     @pytest.mark.parametrize("of_block", [False, True])
     def test_a_shard_that_fills_a_step_and_is_in_others(self, run, rows, of_block):
@@ -704,7 +704,7 @@ class TestCommand:
         assert done.exit_code == 0
         assert "attribution.json cannot be written" in done.stderr
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     def test_a_picture(self, tmp_path, manifest):
         write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
         done = command(tmp_path / "run", "--manifest", manifest, "--picture", tmp_path / "spike.png")

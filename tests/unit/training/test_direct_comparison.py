@@ -29,7 +29,7 @@ def losses(random, units, *, effect="normal", above=0.0, checkpoints=3):
     return found, unit, strata
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize("effect", sample(["normal", "skewed", "decoys", "t5"], 2))
 def test_p_is_uniform_on_clean_units_hard_ones_among_them(effect):
     number = thinned(4_000, 250)

@@ -75,7 +75,7 @@ def test_counts_of_the_real_order_are_those_of_the_log(order, moves, random_orde
     assert found.last_step - found.first_step + 1 == len(steps)
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(("moves", "order"), [("documents", "shuffled"), ("rows", "shuffled")])
 def test_p_values_of_a_clean_run_are_uniform_when_orders_are_redrawn(packed, moves, order):
@@ -90,7 +90,7 @@ def test_p_values_of_a_clean_run_are_uniform_when_orders_are_redrawn(packed, mov
     within_bounds(least)
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 def test_p_values_of_a_clean_run_are_uniform_when_episodes_are_shifted():
     """The order is fixed, episodes fall anywhere: each shift of them is as likely."""
     table, steps, targets = stream(np.random.default_rng(5), "shuffled")

@@ -56,7 +56,7 @@ def raised(above):
     return plant
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 class TestEvents:
     @pytest.mark.parametrize(("order", "null"), [("documents", "redrawn"), ("rows", "redrawn"), ("", "shifted")])
     def test_a_block_that_was_read_before_each_episode(self, run, order, null):
@@ -172,7 +172,7 @@ class TestEvents:
             found, data
         )
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     def test_each_look_at_further_steps_spends_of_alpha(self, tmp_path, manifest):
         def looked(*more):
             result = CliRunner().invoke(

@@ -35,7 +35,7 @@ def made_documents(random, *, blocks=400, size=8, sources=2, effect=0.1, noise=0
     )
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize("effect", [0.0, 0.3])
 def test_p_values_of_a_clean_run_are_uniform(effect):
     """The smallest of 100 blocks' p-values, times 100, is at most a in a share a of runs; likewise each of them."""
@@ -54,7 +54,7 @@ def test_p_values_of_a_clean_run_are_uniform(effect):
     assert 3.5 <= np.mean(all_p) <= 6.5
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 def test_few_discoveries_are_false_and_most_bad_blocks_are_found():
     """20 bad ones of 10,000, and 20 of 2,000 at several seeds: false discoveries among all, power."""
     random = np.random.default_rng(0)

@@ -197,7 +197,7 @@ class TestLaw:
             expected, abs=0.01
         )
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     def test_the_newest_residual_of_a_healthy_run_is_as_the_earlier_ones(self):
         """Of a residual and n earlier ones of its like it is the largest or the least in 2 / (n + 1) of runs."""
         outside, expected = 0, []
@@ -292,7 +292,7 @@ class TestCommand:
         )
         return done.exit_code, done.output
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     def test_both_are_said(self, folder):
         code, printed = self.attributed(folder, "worse", "--reference", str(folder / "good"), "--json")
         found = json.loads(printed)

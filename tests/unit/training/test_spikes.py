@@ -144,7 +144,7 @@ class TestState:
         assert kinds(detector, [3.0] * 12, first=111) == ["quiet"] * 10 + ["", ""]
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize(("noise", "most"), [("normal", 0), ("correlated", 0), ("documents", 3), ("heavy", 8)])
 def test_healthy_curves_are_seldom_flagged(noise, most):
     """Of 6,000 steps; docs/reference/attribution.md has the rates of more kinds of noise."""
