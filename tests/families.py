@@ -20,15 +20,8 @@ from lanes import ALWAYS, PARTS, VARIABLE, WHOLE_RUN
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests/passed.txt"
 FRAMEWORKS = (
-    "mosaicml-streaming",
-    "litdata",
-    "megatron-core",
-    "ai2-olmo-core",
-    "torchtitan",
-    "trl",
-    "lightning",
-    "trackers",
-)
+    "mosaicml-streaming", "litdata", "megatron-core", "ai2-olmo-core", "torchtitan", "trl", "lightning", "trackers",
+)  # fmt: skip
 SHARED = ("--numprocesses", "2", "--dist", "loadfile")
 
 

@@ -36,18 +36,9 @@ PAYLOADS = (
     "'/><iframe src=//example.invalid>",
 )
 _NAMES = {
-    "uri",
-    "split",
-    "source",
-    "language",
-    "set",
-    "class",
-    "reason",
-    "place",
-    "earlier_split",
-    "earlier_source",
+    "uri", "split", "source", "language", "set", "class", "reason", "place", "earlier_split", "earlier_source",
     "piece",
-}
+}  # fmt: skip
 _FINDERS = ("pii_hit_rate", "secret_hit_rate")
 
 

@@ -241,24 +241,12 @@ PREFIXED: dict[str, Maker] = {
 }
 """Issuers that `ISSUED_TOKEN` knows by their prefixes, and makers."""
 SAMPLES = (
-    'ITEMToken="{}"',
-    'ITEMToken = "{}"',
-    "ITEMToken={}",
-    "ITEMToken = {}",
-    '{\n    "ITEM_token": "{}"\n}',
-    '{"config.ini": "ITEM_TOKEN={}\\nBACKUP_ENABLED=true"}',
-    "<ITEMToken>\n    {}\n</ITEMToken>",
-    "ITEM_token: {}",
-    "ITEM_token: '{}'",
-    'string ITEMToken = "{}";',
-    'var ITEMToken string = "{}"',
-    "ITEMToken := `{}`",
-    '$ITEMToken .= "{}"',
-    'System.setProperty("ITEM_TOKEN", "{}")',
-    '  "ITEMToken" => "{}"',
-    'ITEM_TOKEN :::= "{}"',
+    'ITEMToken="{}"', 'ITEMToken = "{}"', "ITEMToken={}", "ITEMToken = {}", '{\n    "ITEM_token": "{}"\n}',
+    '{"config.ini": "ITEM_TOKEN={}\\nBACKUP_ENABLED=true"}', "<ITEMToken>\n    {}\n</ITEMToken>", "ITEM_token: {}",
+    "ITEM_token: '{}'", 'string ITEMToken = "{}";', 'var ITEMToken string = "{}"', "ITEMToken := `{}`",
+    '$ITEMToken .= "{}"', 'System.setProperty("ITEM_TOKEN", "{}")', '  "ITEMToken" => "{}"', 'ITEM_TOKEN :::= "{}"',
     'ITEM_TOKEN ?= "{}"',
-)
+)  # fmt: skip
 """Lines of the kinds that its samples are made of."""
 OWN_LINES = {
     "gitlab-session-cookie": ("Cookie: theme=1; _gitlab_session={}; lang=en",),

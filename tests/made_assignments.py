@@ -11,33 +11,13 @@ from collections.abc import Callable
 from made_secrets import ALNUM, HEX, LOWER_ALNUM, URL64, pick
 
 NAMES = (
-    ("token",),
-    ("secret",),
-    ("api", "key"),
-    ("auth", "token"),
-    ("access", "token"),
-    ("client", "secret"),
-    ("refresh", "token"),
-    ("secret", "key"),
-    ("github", "token"),
-    ("deploy", "token"),
-    ("webhook", "secret"),
-    ("acme", "api", "key"),
-    ("signing", "key"),
-    ("credential",),
-    ("db", "password"),
-)
+    ("token",), ("secret",), ("api", "key"), ("auth", "token"), ("access", "token"), ("client", "secret"),
+    ("refresh", "token"), ("secret", "key"), ("github", "token"), ("deploy", "token"), ("webhook", "secret"),
+    ("acme", "api", "key"), ("signing", "key"), ("credential",), ("db", "password"),
+)  # fmt: skip
 SHORT_NAMES = (
-    ("pass",),
-    ("pw",),
-    ("db", "pw"),
-    ("pat",),
-    ("github", "pat"),
-    ("jwt",),
-    ("session",),
-    ("sas",),
-    ("auth",),
-)
+    ("pass",), ("pw",), ("db", "pw"), ("pat",), ("github", "pat"), ("jwt",), ("session",), ("sas",), ("auth",),
+)  # fmt: skip
 """Names that are parts of other words: `path`, `compass`, `authority`."""
 FOREIGN_NAMES = tuple(
     (word,)

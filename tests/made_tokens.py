@@ -19,24 +19,9 @@ END = "<|endoftext|>"
 OFF = dict.fromkeys(("near_dup", "toxicity", "pii", "secrets", "repeats", "filters", "language"), False)
 CODES = {"uint16": (8, "H"), "int32": (4, "i"), "uint32": (None, "I")}
 _WORDS = [
-    "data",
-    "shard",
-    "token",
-    "loss",
-    "batch",
-    "train",
-    "audit",
-    "leak",
-    "split",
-    "drift",
-    "gate",
-    "quarantine",
-    "license",
-    "model",
-    "tensor",
-    "café",
-    "中文",
-]
+    "data", "shard", "token", "loss", "batch", "train", "audit", "leak", "split", "drift", "gate", "quarantine",
+    "license", "model", "tensor", "café", "中文",
+]  # fmt: skip
 
 
 def texts(number, seed):

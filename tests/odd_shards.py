@@ -19,19 +19,8 @@ _ENGLISH = (
     "Water that has boiled for ten minutes is safe to drink.",
 )
 _WORDS = (
-    "count",
-    "value",
-    "index",
-    "table",
-    "shard",
-    "reader",
-    "total",
-    "offset",
-    "buffer",
-    "record",
-    "field",
-    "batch",
-)
+    "count", "value", "index", "table", "shard", "reader", "total", "offset", "buffer", "record", "field", "batch",
+)  # fmt: skip
 
 
 def _prose(rng, language="en", sentences=24):

@@ -198,26 +198,15 @@ DAMAGED = {
     "report": ["m", "--out", "r.html"],
     "export lsh": ["m", "--out", "x"],
     "export croissant": [
-        "m",
-        "--out",
-        "x",
-        "--license",
-        "MIT",
-        "--url",
-        "https://a.example",
-        "--creator",
-        "A",
-        "--description",
-        "B",
-        "--date-published",
-        "2026-11-22",
+        "m", "--out", "x", "--license", "MIT", "--url", "https://a.example", "--creator", "A", "--description", "B",
+        "--date-published", "2026-11-22",
     ],
     "export openlineage": ["m", "--out", "x"],
     "export verdict": ["m", "--out", "x", "--policy", "release-gate"],
     "export card": ["m"],
     "tokenize": ["m", "--out", "t", "--format", "flat"],
     "map": ["data.jsonl", "--manifest", "m", "--dtype", "uint16"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DAMAGED)

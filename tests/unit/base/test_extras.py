@@ -34,17 +34,9 @@ print(dataaudit.gate(manifest, {POLICY!r})._repr_html_(), dataaudit.diff(manifes
 print(dataaudit.quarantine("../list.jsonl"))
 """
 GIVEN = [
-    "--license",
-    "MIT",
-    "--url",
-    "https://example.org",
-    "--creator",
-    "A",
-    "--description",
-    "B",
-    "--date-published",
+    "--license", "MIT", "--url", "https://example.org", "--creator", "A", "--description", "B", "--date-published",
     "2026-11-22",
-]
+]  # fmt: skip
 TITAN = ("--order", "torchtitan", "--context", "8", "--micro-batch", "1")
 READS = [
     ["--help"],
@@ -61,19 +53,8 @@ READS = [
     ["diff", DEMO, "../manifest"],
     ["diff", DEMO, DEMO, "--format", "md"],
     [
-        "gate",
-        DEMO,
-        "--policy",
-        POLICY,
-        "--out",
-        "gate.json",
-        "--markdown",
-        "gate.md",
-        "--summary",
-        "sum.md",
-        "--failing",
-        "failing.jsonl",
-        "--annotations",
+        "gate", DEMO, "--policy", POLICY, "--out", "gate.json", "--markdown", "gate.md", "--summary", "sum.md",
+        "--failing", "failing.jsonl", "--annotations",
     ],
     ["gate", DEMO, "--policy", POLICY, "--baseline", "../manifest", "--json"],
     ["quarantine", "list", "../list.jsonl"],
@@ -91,7 +72,7 @@ READS = [
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
     ["../notebook.py"],
-]
+]  # fmt: skip
 """Every command of the base installation."""
 FRAMES = {"pandas", "polars", "streaming", "litdata", "lightning", "torchtitan", "olmo_core", "pynvml", "lm_eval"}
 """Libraries that are asked for only where they are: `load(DIR).pandas(...)`, the use of a GPU."""

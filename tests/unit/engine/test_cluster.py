@@ -130,17 +130,9 @@ def test_units_do_not_stay_with_the_scheduler():
 
 
 OPEN = (
-    "tcp://h:1",
-    "h:1",
-    "h",
-    "ucx://h:1",
-    "ws://h:1",
-    "TLS://h:1",
-    "tls:h:1",
-    "gateway://h/1",
-    "tcp://tls://h:1",
+    "tcp://h:1", "h:1", "h", "ucx://h:1", "ws://h:1", "TLS://h:1", "tls:h:1", "gateway://h/1", "tcp://tls://h:1",
     "://h",
-)
+)  # fmt: skip
 CLOSED = ("tls://h:1", "wss://h:1", "inproc://10.0.0.1/1/1")
 
 

@@ -8,37 +8,10 @@ import numpy as np
 import dataaudit
 
 WORDS = [
-    "river",
-    "stone",
-    "cloud",
-    "engine",
-    "paper",
-    "light",
-    "winter",
-    "garden",
-    "signal",
-    "copper",
-    "letter",
-    "bridge",
-    "market",
-    "silver",
-    "forest",
-    "window",
-    "number",
-    "circle",
-    "hammer",
-    "planet",
-    "matter",
-    "thread",
-    "valley",
-    "orange",
-    "doctor",
-    "basket",
-    "flight",
-    "temple",
-    "yellow",
-    "animal",
-]
+    "river", "stone", "cloud", "engine", "paper", "light", "winter", "garden", "signal", "copper", "letter",
+    "bridge", "market", "silver", "forest", "window", "number", "circle", "hammer", "planet", "matter", "thread",
+    "valley", "orange", "doctor", "basket", "flight", "temple", "yellow", "animal",
+]  # fmt: skip
 END = 256
 
 

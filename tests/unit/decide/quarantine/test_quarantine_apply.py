@@ -195,17 +195,8 @@ def test_equal_input_gives_equal_bytes(place):
     """Every file, whatever the time of day."""
     hold(place, "a.jsonl", "b.jsonl:2")
     options = (
-        "--documents",
-        "--rows",
-        "--format",
-        "list",
-        "--format",
-        "hf",
-        "--format",
-        "datatrove",
-        "--on",
-        "2026-11-22",
-    )
+        "--documents", "--rows", "--format", "list", "--format", "hf", "--format", "datatrove", "--on", "2026-11-22",
+    )  # fmt: skip
     first = {path.name: path.read_bytes() for path in apply(place, *options, expect=0)[1].rglob("*") if path.is_file()}
     second = {path.name: path.read_bytes() for path in apply(place, *options, expect=0)[1].rglob("*") if path.is_file()}
     assert first == second

@@ -71,20 +71,9 @@ def test_every_finding_leads_to_a_section_of_the_page(demo):
 def test_sections_stand_in_the_order_of_reading(demo):
     """Changes, then the areas, then coverage and shards; families with a section of their own stand before coverage."""
     order = [
-        "changes",
-        "mixture",
-        "languages",
-        "lengths",
-        "tokens",
-        "duplicates",
-        "leakage",
-        "quality",
-        "toxicity",
-        "privacy",
-        "secrets",
-        "coverage",
-        "shards",
-    ]
+        "changes", "mixture", "languages", "lengths", "tokens", "duplicates", "leakage", "quality", "toxicity",
+        "privacy", "secrets", "coverage", "shards",
+    ]  # fmt: skip
     found = [one.id for one in demo.sections]
     assert [one for one in found if one in order] == order
     areas = {part.area for shown in all_shown() for part in shown.parts if part.area}

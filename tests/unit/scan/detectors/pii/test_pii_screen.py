@@ -17,23 +17,9 @@ REGISTRY = load_pii()
 SCREEN = PatternScreen(registry=REGISTRY)
 PIECES = [before + value + after for _, _, _, before, value, after in FOUND] + [text for _, text in MISSED]
 GLUE = [
-    " ",
-    "\n",
-    "",
-    ", ",
-    "-",
-    ".",
-    "x",
-    "7",
-    "\u00e9",
-    "\u8a9e",
-    "phone ",
-    "ip ",
-    "CARD ",
-    "Passport No. ",
-    "\x00",
+    " ", "\n", "", ", ", "-", ".", "x", "7", "\u00e9", "\u8a9e", "phone ", "ip ", "CARD ", "Passport No. ", "\x00",
     "/",
-]
+]  # fmt: skip
 LONG = b"roe@a." + (b"c" * 63 + b".") * 3 + b"d" * 56 + b".de"
 RULES = [(REGISTRY.entities[code].name, index, rule) for index, (code, rule) in enumerate(REGISTRY.rules)]
 
