@@ -5,8 +5,6 @@
 Modules of every other distribution, and their metadata, cannot be found. With null nothing is hidden.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -115,7 +115,7 @@ def left_out(touched: list[Path], far: list[Path]) -> list[str]:
     absent = [] if importlib.util.find_spec("torch") else [path for path in touched if part(path) in NEEDS_TORCH]
     said = {
         f"{len(far)} test files reach the change through other modules; `make test` and CI run them": far,
-        "these need torch, which is not installed; `make test-ci PART=judges,torch` installs it and runs them": absent,
+        "these need torch, which is not installed; `make test-ci PART=judges,torch,vitals` installs it": absent,
     }
     return [
         f"left out: {why}: {' '.join(str(path.relative_to(ROOT)) for path in paths)}"

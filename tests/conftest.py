@@ -1,7 +1,5 @@
 """What all tests share: which of them run, and the time left."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools
@@ -23,6 +21,14 @@ from dataaudit.scan.kernels.jit import are_compiled, compile_all
 pytest_plugins = ["time_left"]
 # Texts are wrapped as for a pipe, whatever terminal the tests run in; a test of narrow or wide ones says its width.
 os.environ["COLUMNS"] = "100"
+
+
+def _no_sync(descriptor):
+    """Check the file as `os.fsync` does, and do not wait for the disk: only a power cut would show the difference."""
+    os.fstat(descriptor)
+
+
+os.fsync = _no_sync
 settings.register_profile(
     "tests", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

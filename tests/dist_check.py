@@ -6,8 +6,6 @@ first of them the extras `build` and `report` then scan a tiny corpus and draw i
 with works beside six packages. Needs a package index.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

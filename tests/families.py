@@ -8,8 +8,6 @@ release run as it goes. A release run that was broken off or failed goes on with
 when all have one, the next run starts anew.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """For every quality rule, texts that it passes and texts that it rejects, the nearest to the threshold first."""
 
-from __future__ import annotations
-
 
 def _gram(size, chars):
     """Return ``size`` distinct words that have ``chars`` letters together."""

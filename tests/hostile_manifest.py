@@ -1,7 +1,5 @@
 """The demo's manifest with a hostile text in every name: of splits, sources, files, sets, kinds, rules, reasons."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,18 +36,9 @@ PAYLOADS = (
     "'/><iframe src=//example.invalid>",
 )
 _NAMES = {
-    "uri",
-    "split",
-    "source",
-    "language",
-    "set",
-    "class",
-    "reason",
-    "place",
-    "earlier_split",
-    "earlier_source",
+    "uri", "split", "source", "language", "set", "class", "reason", "place", "earlier_split", "earlier_source",
     "piece",
-}
+}  # fmt: skip
 _FINDERS = ("pii_hit_rate", "secret_hit_rate")
 
 

@@ -1,7 +1,5 @@
 """Print how large the package is and how it is built, in numbers that a change can be compared by: `make house`."""
 
-from __future__ import annotations
-
 import ast
 import re
 import statistics

@@ -1,7 +1,5 @@
 """What an installation with some extras has, and commands that run in one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -56,10 +56,7 @@ NAMED: dict[str, tuple[str, Maker]] = {
         "DEFINED_NETWORKING_TOKEN",
         parts("dn" + "key-", some(URL64, 26), "-", some(URL64, 52)),
     ),
-    "dropbox-long-lived-api-token": (
-        "DROPBOX_TOKEN",
-        parts(some(LOWER_ALNUM, 11), "A" * 10, some(LOWER_ALNUM, 43)),
-    ),
+    "dropbox-long-lived-api-token": ("DROPBOX_TOKEN", parts(some(LOWER_ALNUM, 11), "A" * 10, some(LOWER_ALNUM, 43))),
     "dropbox-short-lived-api-token": ("DROPBOX_TOKEN", form("s" + "l.", PADDED64, 135)),
     "duffel-api-token": ("DUFFEL_TOKEN", form("duf" + "fel_test_", PADDED64, 43)),
     "easypost-api-token": ("EASYPOST_KEY", form("EZ" + "AK", ALNUM, 54)),
@@ -111,10 +108,7 @@ NAMED: dict[str, tuple[str, Maker]] = {
     "sourcegraph-access-token": ("SOURCEGRAPH_TOKEN", parts("sg" + "p_", some(HEX, 16), "_", some(HEX, 40))),
     "twitter-bearer-token": ("TWITTER_TOKEN", form("A" * 22, ALNUM, 90)),
     "typeform-api-token": ("TYPEFORM_TOKEN", form("tf" + "p_", PADDED64 + ".", 59)),
-    "yandex-access-token": (
-        "YANDEX_TOKEN",
-        lambda rng: "t" + f"1.{b64url(rng.randbytes(40))}.{pick(rng, URL64, 86)}",
-    ),
+    "yandex-access-token": ("YANDEX_TOKEN", lambda rng: "t" + f"1.{b64url(rng.randbytes(40))}.{pick(rng, URL64, 86)}"),
     "yandex-api-key": ("YANDEX_TOKEN", form("AQ" + "VN", URL64, 36)),
 }
 """Entity and maker."""
@@ -247,24 +241,12 @@ PREFIXED: dict[str, Maker] = {
 }
 """Issuers that `ISSUED_TOKEN` knows by their prefixes, and makers."""
 SAMPLES = (
-    'ITEMToken="{}"',
-    'ITEMToken = "{}"',
-    "ITEMToken={}",
-    "ITEMToken = {}",
-    '{\n    "ITEM_token": "{}"\n}',
-    '{"config.ini": "ITEM_TOKEN={}\\nBACKUP_ENABLED=true"}',
-    "<ITEMToken>\n    {}\n</ITEMToken>",
-    "ITEM_token: {}",
-    "ITEM_token: '{}'",
-    'string ITEMToken = "{}";',
-    'var ITEMToken string = "{}"',
-    "ITEMToken := `{}`",
-    '$ITEMToken .= "{}"',
-    'System.setProperty("ITEM_TOKEN", "{}")',
-    '  "ITEMToken" => "{}"',
-    'ITEM_TOKEN :::= "{}"',
+    'ITEMToken="{}"', 'ITEMToken = "{}"', "ITEMToken={}", "ITEMToken = {}", '{\n    "ITEM_token": "{}"\n}',
+    '{"config.ini": "ITEM_TOKEN={}\\nBACKUP_ENABLED=true"}', "<ITEMToken>\n    {}\n</ITEMToken>", "ITEM_token: {}",
+    "ITEM_token: '{}'", 'string ITEMToken = "{}";', 'var ITEMToken string = "{}"', "ITEMToken := `{}`",
+    '$ITEMToken .= "{}"', 'System.setProperty("ITEM_TOKEN", "{}")', '  "ITEMToken" => "{}"', 'ITEM_TOKEN :::= "{}"',
     'ITEM_TOKEN ?= "{}"',
-)
+)  # fmt: skip
 """Lines of the kinds that its samples are made of."""
 OWN_LINES = {
     "gitlab-session-cookie": ("Cookie: theme=1; _gitlab_session={}; lang=en",),

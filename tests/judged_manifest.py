@@ -1,7 +1,5 @@
 """Verdicts made by hand, without a policy being judged."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 from dataaudit.decide.gate.policy import Rule, Severity, Waiver

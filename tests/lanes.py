@@ -6,8 +6,6 @@ The variable DATAAUDIT_TESTS names what runs, separated by commas; `make test`, 
 Where it is not set, a command that names files runs all of their tests.
 """
 
-from __future__ import annotations
-
 import os
 import re
 
@@ -15,14 +13,19 @@ import pytest
 
 ALWAYS, WHOLE_RUN, BENCHMARKS = "always", "whole", "benchmarks"
 PARTS = {
-    "kills": "workers, builds and child processes that are killed or crash, an existing scheduler",
-    "stores": "remote stores and their faults, harmed state folders, input formats, one id for a corpus",
+    "kills": "workers and builds that are killed, an existing scheduler",
+    "children": "child processes that crash or take too long, processes that train together, checkpoints",
+    "stores": "remote stores and their faults, harmed state folders, stored manifests, token files",
+    "inputs": "every input format, bad and hostile input, tokenizers",
     "judges": "the judges of toxicity and personal data, that no text leaves, extras, exports, pages in a browser",
-    "torch": "training and vitals with torch",
-    "tables": "wide tables of cases, whole builds of each metric",
+    "torch": "training with torch",
+    "vitals": "vitals with torch",
+    "tables": "wide tables of cases",
+    "builds": "whole builds of each metric",
+    "runs": "made runs of many steps: which shard is named and which is not, false alarms, intervals that cover",
 }
 """What each part guards."""
-NEEDS_TORCH = ("judges", "torch")
+NEEDS_TORCH = ("judges", "torch", "vitals")
 _MARKS = (*PARTS, BENCHMARKS)
 
 VARIABLE = "DATAAUDIT_TESTS"
@@ -41,6 +44,7 @@ WHOLE = WHOLE_RUN in chosen()
 
 _FILE_MARK = re.compile(rf"^pytestmark = (?:.*|\[\n(?: .*\n)*? .*)\bmark\.({'|'.join(_MARKS)})\b", re.MULTILINE)
 _MARK = re.compile(r"\bmark\.(\w+)")
+_PART = re.compile(r"\bpart=\"(\w+)\"")
 _REPEATS = re.compile(r"\b(?:thinned|examples|given|workers)\(")
 
 
@@ -55,7 +59,7 @@ def may_have_tests(source):
     names = chosen()
     if WHOLE and not _REPEATS.search(source):
         return False
-    own = {*_MARK.findall(source), *(["tables"] if "sample(" in source else [])}
+    own = {*_MARK.findall(source), *_PART.findall(source), *(["tables"] if "sample(" in source else [])}
     return part_of_file(source) in names or bool(own & names)
 
 

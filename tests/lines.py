@@ -1,7 +1,5 @@
 """How many lines of Python run, counted: work without a clock. What C does for a line is not seen."""
 
-from __future__ import annotations
-
 import sys
 
 

@@ -1,7 +1,5 @@
 """An HTTP server on a free local port, in threads of the test's process."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from http.server import ThreadingHTTPServer

@@ -11,33 +11,13 @@ from collections.abc import Callable
 from made_secrets import ALNUM, HEX, LOWER_ALNUM, URL64, pick
 
 NAMES = (
-    ("token",),
-    ("secret",),
-    ("api", "key"),
-    ("auth", "token"),
-    ("access", "token"),
-    ("client", "secret"),
-    ("refresh", "token"),
-    ("secret", "key"),
-    ("github", "token"),
-    ("deploy", "token"),
-    ("webhook", "secret"),
-    ("acme", "api", "key"),
-    ("signing", "key"),
-    ("credential",),
-    ("db", "password"),
-)
+    ("token",), ("secret",), ("api", "key"), ("auth", "token"), ("access", "token"), ("client", "secret"),
+    ("refresh", "token"), ("secret", "key"), ("github", "token"), ("deploy", "token"), ("webhook", "secret"),
+    ("acme", "api", "key"), ("signing", "key"), ("credential",), ("db", "password"),
+)  # fmt: skip
 SHORT_NAMES = (
-    ("pass",),
-    ("pw",),
-    ("db", "pw"),
-    ("pat",),
-    ("github", "pat"),
-    ("jwt",),
-    ("session",),
-    ("sas",),
-    ("auth",),
-)
+    ("pass",), ("pw",), ("db", "pw"), ("pat",), ("github", "pat"), ("jwt",), ("session",), ("sas",), ("auth",),
+)  # fmt: skip
 """Names that are parts of other words: `path`, `compass`, `authority`."""
 FOREIGN_NAMES = tuple(
     (word,)
@@ -47,13 +27,7 @@ FOREIGN_NAMES = tuple(
     )
 )
 """Names in Spanish, German, French, Portuguese, Russian, Chinese, Japanese and Korean."""
-ALPHABETS = {
-    "hexadecimal": HEX,
-    "base62": ALNUM,
-    "base36": LOWER_ALNUM,
-    "base64": ALNUM + "+/",
-    "base64url": URL64,
-}
+ALPHABETS = {"hexadecimal": HEX, "base62": ALNUM, "base36": LOWER_ALNUM, "base64": ALNUM + "+/", "base64url": URL64}
 LENGTH = 40
 
 
@@ -224,10 +198,7 @@ SYNTAXES: dict[str, tuple[tuple[Spell, str], ...]] = {
         (snake, 'NAME ?= "{}"'),
         (snake, "NAME := {}"),
     ),
-    "R": (
-        (snake, 'NAME <- "{}"'),
-        (snake, "NAME <<- '{}'"),
-    ),
+    "R": ((snake, 'NAME <- "{}"'), (snake, "NAME <<- '{}'")),
     ".npmrc": (
         (camel, "//registry.corp.net/:_authToken={}"),
         (camel, "//registry.corp.net/:_authToken = {}"),

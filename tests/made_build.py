@@ -1,7 +1,5 @@
 """Shards, probes, plans and stored partials made by hand, in milliseconds and without a cluster."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What detectors would say of texts, made of the texts alone: for tests of what comes after the detectors."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dataaudit.scan.detectors.patterns.entity import FindingBatch
@@ -14,11 +12,7 @@ def made_screen(texts):
     """Return a score for each text: the longer, the more toxic; an empty one is not screened."""
     sizes = np.array([len(text) for text in texts], dtype=np.int64)
     probability = np.where(sizes > 0, np.minimum(sizes / 500, 1.0), 0.0)
-    return ScreenBatch(
-        raw=sizes,
-        probability=probability,
-        screened=sizes > 0,
-    )
+    return ScreenBatch(raw=sizes, probability=probability, screened=sizes > 0)
 
 
 def made_findings(texts):

@@ -1,7 +1,5 @@
 """A corpus in every format, with bad records, blank lines, row groups and a twin; its truth read by no code of ours."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gzip
 import hashlib

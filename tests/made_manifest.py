@@ -4,8 +4,6 @@ They hold what the stage of volume determines from shards and ledger, and the fe
 Those of other stages contradict the core, which names none of these: see ``odd_numbers`` in ``conftest.py``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
@@ -62,13 +60,7 @@ def shard(uri, *, split="train", documents=10, tokens=100, size=50, status="ok",
     return columns | more
 
 
-_ODD = {
-    "bytes_per_token": 4.0,
-    "exact_dup_rate": 0.0,
-    "seq_len_p50": 9.5,
-    "seq_len_p95": 20.0,
-    "seq_len_max": 21,
-}
+_ODD = {"bytes_per_token": 4.0, "exact_dup_rate": 0.0, "seq_len_p50": 9.5, "seq_len_p95": 20.0, "seq_len_max": 21}
 
 
 def _given(row):

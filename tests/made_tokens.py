@@ -3,8 +3,6 @@
 The writers are the slow twins of `dataaudit.scan.corpus.token_files`: plain Python after what Megatron's reader reads.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
@@ -21,24 +19,9 @@ END = "<|endoftext|>"
 OFF = dict.fromkeys(("near_dup", "toxicity", "pii", "secrets", "repeats", "filters", "language"), False)
 CODES = {"uint16": (8, "H"), "int32": (4, "i"), "uint32": (None, "I")}
 _WORDS = [
-    "data",
-    "shard",
-    "token",
-    "loss",
-    "batch",
-    "train",
-    "audit",
-    "leak",
-    "split",
-    "drift",
-    "gate",
-    "quarantine",
-    "license",
-    "model",
-    "tensor",
-    "café",
-    "中文",
-]
+    "data", "shard", "token", "loss", "batch", "train", "audit", "leak", "split", "drift", "gate", "quarantine",
+    "license", "model", "tensor", "café", "中文",
+]  # fmt: skip
 
 
 def texts(number, seed):

@@ -1,7 +1,5 @@
 """Verdicts made by hand and by chance: plain ones for the eye, and ones whose every name comes from an enemy."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 

@@ -9,8 +9,6 @@ that import it, those with its name first, eight at most. ``run`` changes files 
 worktree of its own. What has run stands in ``mutants.jsonl.done``, and is not run again.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib

@@ -3,8 +3,6 @@
 Texts are made of sentences written for these tests, so that none of them is anybody's.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json
@@ -21,19 +19,8 @@ _ENGLISH = (
     "Water that has boiled for ten minutes is safe to drink.",
 )
 _WORDS = (
-    "count",
-    "value",
-    "index",
-    "table",
-    "shard",
-    "reader",
-    "total",
-    "offset",
-    "buffer",
-    "record",
-    "field",
-    "batch",
-)
+    "count", "value", "index", "table", "shard", "reader", "total", "offset", "buffer", "record", "field", "batch",
+)  # fmt: skip
 
 
 def _prose(rng, language="en", sentences=24):
@@ -106,12 +93,7 @@ def _minified(rng):
 
 
 def _dialogue(rng):
-    lines = [
-        "“NON, C’EST FINIÉ”",
-        "— MANHÃ…",
-        "GROß“",
-        "CAFÉ™ «É»",
-    ]
+    lines = ["“NON, C’EST FINIÉ”", "— MANHÃ…", "GROß“", "CAFÉ™ «É»"]
     return "\n".join([*(rng.choice(lines) for _ in range(5)), _prose(rng, sentences=12)])
 
 

@@ -1,7 +1,5 @@
 """What lies in the packs of a state folder, to look at and to harm."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from dataaudit.engine.store_entries import PACKS, read_pack

@@ -1,4 +1,4 @@
-"""Every regular expression that looks at documents: those of modules, found by walking them, and those of rules."""
+"""Every regular expression of a module that looks at documents, found by walking the modules."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import pkgutil
 import re
 from dataclasses import dataclass
 from pathlib import Path
-
-from dataaudit.scan.detectors.content import shipped_patterns
-from dataaudit.scan.detectors.patterns.written import full_regex
 
 PACKAGES = ("scan", "metrics")
 """What sees documents, beside the samples."""
@@ -51,12 +48,3 @@ def _methods(source):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             used.setdefault(node.value.id, set()).add(node.attr)
     return used
-
-
-def patterns_of_rules():
-    """Return the regexes of all shipped rules, as they are searched for, by entity and rule."""
-    registry = shipped_patterns()
-    return {
-        f"{registry.entities[code].name}/{rule.name}": Found(full_regex(rule), at_start=False)
-        for code, rule in registry.rules
-    }

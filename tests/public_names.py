@@ -5,8 +5,6 @@
 Code may be renamed and moved at will as long as these stay.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json
@@ -121,13 +119,7 @@ def path_strings():
     return sorted({(path.relative_to(ROOT).as_posix(), *pair) for path, pairs in found for pair in pairs})
 
 
-GROUPS = {
-    "schema": of_schemas,
-    "command": of_commands,
-    "code": of_codes,
-    "python": of_the_api,
-    "state": of_states,
-}
+GROUPS = {"schema": of_schemas, "command": of_commands, "code": of_codes, "python": of_the_api, "state": of_states}
 
 
 def collected(*groups):

@@ -4,8 +4,6 @@ A search that backtracks is slow where much of a pattern fits and its end does n
 written out at length behind the shortest text that leads to it, and then something stands that fits nothing.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 

@@ -1,7 +1,5 @@
 """Blocks as a terminal shows them, for tests."""
 
-from __future__ import annotations
-
 from dataaudit.base.render.terminal import parts_of
 
 

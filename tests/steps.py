@@ -4,8 +4,6 @@ A step is a letter that is compared or a way that is tried. Of `re`'s ways to be
 letter, none is known here, so the count is a bound from above. Case is ignored throughout, classes are those of ASCII.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """Batches of documents that Hypothesis draws: any text, any sources, token ids made of the text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """docs/reference/api.md and the docstrings of the API: every example runs, and the page names all there is."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import json

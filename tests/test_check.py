@@ -1,7 +1,5 @@
 """`make check`: which tests a change to some files touches, and what it says that it left out."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess
@@ -11,6 +9,7 @@ import check
 import pytest
 
 ROOT = check.ROOT
+pytestmark = pytest.mark.tables
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,7 +68,7 @@ def test_what_is_left_out_is_printed_with_the_way_to_run_it(monkeypatch, capsys)
         r"left out: \d+ test files reach the change through other modules; `make test` and CI run them: tests/", far
     )
     assert marked.startswith(
-        "left out: these need torch, which is not installed; `make test-ci PART=judges,torch` installs"
+        "left out: these need torch, which is not installed; `make test-ci PART=judges,torch,vitals` installs"
     )
     assert "tests/unit/vitals/test_memory.py" in marked
     named = [{word for word in line.split() if word.startswith("tests/")} for line in (far, marked)]

@@ -1,7 +1,5 @@
 """What the pages import is there."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

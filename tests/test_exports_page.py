@@ -1,7 +1,5 @@
 """The commands of docs/howto/exports.md: each block is run, in the page's order, with the files that the page shows."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

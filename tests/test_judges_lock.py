@@ -1,7 +1,5 @@
 """The lock file of the judges agrees with the others, and brings no torch."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Names that others write down stay as they are, and every path in a string leads somewhere."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest

@@ -3,8 +3,6 @@
 `python tests/test_queries.py` writes the rows of the page anew.
 """
 
-from __future__ import annotations
-
 import re
 import runpy
 import tempfile

@@ -1,7 +1,5 @@
 """The README and the pages tell the truth: commands exist, links lead somewhere, output is the program's."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

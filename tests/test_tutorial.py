@@ -6,8 +6,6 @@ three from the next that begins with "By shard", and the last four. With ``about
 another version of torch gives other ones.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -4,8 +4,6 @@ A test is expected to take what it took the last time (kept in pytest's cache), 
 fast this machine is shows in the tests that have run.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The laws that every registered stage obeys, one test a law."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

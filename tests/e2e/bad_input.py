@@ -72,6 +72,17 @@ def one_bad(title: str, path: str, code: str, data: bytes) -> Case:
     return Case(title=title, path=path, make=line(data), code=code, status="partial", place="record 7", documents=GOOD)
 
 
+def lost(title: str, path: str, code: str, made: bytes | Callable[[Path], None], **more: str) -> Case:
+    """A file that costs all of its documents, given by its bytes or by what makes it."""
+    return Case(title=title, path=path, make=raw(made) if isinstance(made, bytes) else made, code=code, **more)
+
+
+def whole(title: str, path: str, made: bytes | Callable[[Path], None], *, documents: int = GOOD) -> Case:
+    """A file that is read without a loss."""
+    make = raw(made) if isinstance(made, bytes) else made
+    return Case(title=title, path=path, make=make, status="ok", documents=documents)
+
+
 def table(**columns: object) -> pa.Table:
     """Return a table of texts and other columns."""
     return pa.table({"text": TEXTS, **columns})
@@ -171,18 +182,16 @@ def outside(path: Path) -> None:
 
 HOSTILE_NAME = "z\n::error::\x1b[31m\u202e##[error].csv"
 HOSTILE_SOURCE = "\x1b]0;owned\x07\n::error::source\u202e"
-_ALL = {"status": "ok", "documents": GOOD}
 
 MILD = [
     one_bad(
         "a line that is not UTF-8", "plain/utf8.jsonl", "invalid_utf8", b'{"text": "\xff' + CANARY.encode() + b'"}'
     ),
     one_bad("a lone surrogate in JSON", "plain/surrogate.jsonl", "invalid_json", b'{"text": "\\ud800"}'),
-    Case(
-        title="`NaN` or an infinity in JSON, outside the text",
-        path="plain/nan.jsonl",
-        make=line(b'{"text": "a", "score": NaN, "least": -Infinity}'),
-        status="ok",
+    whole(
+        "`NaN` or an infinity in JSON, outside the text",
+        "plain/nan.jsonl",
+        line(b'{"text": "a", "score": NaN, "least": -Infinity}'),
         documents=GOOD + 1,
     ),
     one_bad("`NaN` where the text should be", "plain/nan-text.jsonl", "text_missing", b'{"text": NaN}'),
@@ -197,322 +206,198 @@ MILD = [
         "source_type_mismatch",
         b'{"text": "a", "source": 3}',
     ),
-    Case(
-        title="NUL bytes in a text",
-        path="plain/nul.jsonl",
-        make=line(b'{"text": "a\\u0000b"}'),
-        status="ok",
-        documents=GOOD + 1,
+    whole("NUL bytes in a text", "plain/nul.jsonl", line(b'{"text": "a\\u0000b"}'), documents=GOOD + 1),
+    whole("blank lines", "plain/blank.jsonl", JSONL.replace(b"\n", b"\n \t\r\n\n")),
+    whole("a byte order mark", "plain/mark.jsonl", b"\xef\xbb\xbf" + JSONL),
+    whole(
+        "several members or frames in one file",
+        "plain/members.jsonl.gz",
+        gzip.compress(JSONL[:999]) + gzip.compress(JSONL[999:]),
     ),
-    Case(title="blank lines", path="plain/blank.jsonl", make=raw(JSONL.replace(b"\n", b"\n \t\r\n\n")), **_ALL),
-    Case(title="a byte order mark", path="plain/mark.jsonl", make=raw(b"\xef\xbb\xbf" + JSONL), **_ALL),
-    Case(
-        title="several members or frames in one file",
-        path="plain/members.jsonl.gz",
-        make=raw(gzip.compress(JSONL[:999]) + gzip.compress(JSONL[999:])),
-        **_ALL,
+    whole("an empty file of lines", "plain/empty.jsonl", b"", documents=0),
+    whole("an empty text file", "plain/empty.txt", b"", documents=0),
+    whole("a table without rows", "plain/empty.parquet", parquet(table().slice(0, 0)), documents=0),
+    whole("an Arrow file without rows", "plain/empty.arrow", arrow(table().slice(0, 0)), documents=0),
+    whole("a schema with other columns, the text among them", "plain/drift.parquet", parquet(table(extra=range(GOOD)))),
+    whole(
+        "a nested text, by its dotted path",
+        "nested/nested.parquet",
+        parquet(pa.table({"body": [{"text": text} for text in TEXTS]})),
     ),
-    Case(title="an empty file of lines", path="plain/empty.jsonl", make=raw(b""), status="ok"),
-    Case(title="an empty text file", path="plain/empty.txt", make=raw(b""), status="ok"),
-    Case(title="a table without rows", path="plain/empty.parquet", make=raw(parquet(table().slice(0, 0))), status="ok"),
-    Case(
-        title="an Arrow file without rows", path="plain/empty.arrow", make=raw(arrow(table().slice(0, 0))), status="ok"
+    whole(
+        "a nested text in Arrow, by its dotted path",
+        "nested/nested.arrow",
+        arrow(pa.table({"body": [{"text": text} for text in TEXTS]})),
     ),
-    Case(
-        title="a schema with other columns, the text among them",
-        path="plain/drift.parquet",
-        make=raw(parquet(table(extra=range(GOOD)))),
-        **_ALL,
-    ),
-    Case(
-        title="a nested text, by its dotted path",
-        path="nested/nested.parquet",
-        make=raw(parquet(pa.table({"body": [{"text": text} for text in TEXTS]}))),
-        **_ALL,
-    ),
-    Case(
-        title="a nested text in Arrow, by its dotted path",
-        path="nested/nested.arrow",
-        make=raw(arrow(pa.table({"body": [{"text": text} for text in TEXTS]}))),
-        **_ALL,
-    ),
-    Case(
-        title="control characters and commands of CI runners in a source",
-        path="column/hostile.jsonl",
-        make=raw(json.dumps({"text": "a", "source": HOSTILE_SOURCE}).encode()),
-        status="ok",
+    whole(
+        "control characters and commands of CI runners in a source",
+        "column/hostile.jsonl",
+        json.dumps({"text": "a", "source": HOSTILE_SOURCE}).encode(),
         documents=1,
     ),
 ]
 
 SEVERE = [
-    Case(
-        title="a document of 1 GB",
-        path="plain/giant.jsonl.zst",
-        make=giant,
-        code="too_many_bad_records",
+    lost(
+        "a document of 1 GB",
+        "plain/giant.jsonl.zst",
+        "too_many_bad_records",
+        giant,
         place="1 of 1201 records, 1000000012 of 1000061302 bytes, limit 0.001 of either",
     ),
-    Case(
-        title="a Parquet file that was cut",
-        path="plain/cut.parquet",
-        make=raw(parquet(table())[:-500]),
-        code="not_parquet",
-    ),
-    Case(
-        title="a Parquet file with a damaged page",
-        path="plain/flipped.parquet",
-        make=raw(flipped(parquet(table()), 400)),
-        code="corrupt_parquet",
+    lost("a Parquet file that was cut", "plain/cut.parquet", "not_parquet", parquet(table())[:-500]),
+    lost(
+        "a Parquet file with a damaged page",
+        "plain/flipped.parquet",
+        "corrupt_parquet",
+        flipped(parquet(table()), 400),
         place="row group 0",
     ),
-    Case(
-        title="a Parquet file whose footer is encrypted",
-        path="plain/encrypted.parquet",
-        make=raw(encrypted(table(), "text", plaintext_footer=False)),
-        code="encrypted",
+    lost(
+        "a Parquet file whose footer is encrypted",
+        "plain/encrypted.parquet",
+        "encrypted",
+        encrypted(table(), "text", plaintext_footer=False),
     ),
-    Case(
-        title="a Parquet file whose texts are encrypted",
-        path="plain/texts.parquet",
-        make=raw(encrypted(table(), "text", plaintext_footer=True)),
-        code="encrypted",
+    lost(
+        "a Parquet file whose texts are encrypted",
+        "plain/texts.parquet",
+        "encrypted",
+        encrypted(table(), "text", plaintext_footer=True),
         place="row group 0",
     ),
-    Case(
-        title="another file named `.parquet`",
-        path="plain/page.parquet",
-        make=raw(b"<html>404 Not Found</html>"),
-        code="not_parquet",
-    ),
-    Case(
-        title="an Arrow file with a wrong offset",
-        path="plain/astray.arrow",
-        make=raw(astray(arrow(table()))),
-        code="corrupt_arrow",
+    lost("another file named `.parquet`", "plain/page.parquet", "not_parquet", b"<html>404 Not Found</html>"),
+    lost(
+        "an Arrow file with a wrong offset",
+        "plain/astray.arrow",
+        "corrupt_arrow",
+        astray(arrow(table())),
         place="record batch 0",
     ),
-    Case(
-        title="an Arrow stream with a wrong offset",
-        path="plain/astray.arrows",
-        make=raw(astray(arrow(table(), stream=True))),
-        code="corrupt_arrow",
+    lost(
+        "an Arrow stream with a wrong offset",
+        "plain/astray.arrows",
+        "corrupt_arrow",
+        astray(arrow(table(), stream=True)),
         place="record batch 0",
     ),
-    Case(
-        title="an Arrow file that was cut", path="plain/cut.feather", make=raw(arrow(table())[:-500]), code="not_arrow"
-    ),
-    Case(
-        title="an Arrow stream without its end marker",
-        path="plain/cut.arrow",
-        make=raw(arrow(table(), stream=True)[:-8]),
-        code="truncated_stream",
+    lost("an Arrow file that was cut", "plain/cut.feather", "not_arrow", arrow(table())[:-500]),
+    lost(
+        "an Arrow stream without its end marker",
+        "plain/cut.arrow",
+        "truncated_stream",
+        arrow(table(), stream=True)[:-8],
         place="record batch 4",
     ),
-    Case(
-        title="two Arrow streams in one file",
-        path="plain/two.arrows",
-        make=raw(arrow(table(), stream=True) * 2),
-        code="corrupt_arrow",
+    lost("two Arrow streams in one file", "plain/two.arrows", "corrupt_arrow", arrow(table(), stream=True) * 2),
+    lost("Feather of version 1", "plain/old.feather", "feather_v1", b"FEA1" + bytes(80) + b"FEA1"),
+    lost("a zstd file that was cut", "plain/cut.jsonl.zst", "truncated_stream", zstd.compress(JSONL)[:-9]),
+    lost("a gzip file that was cut", "plain/cut.jsonl.gz", "truncated_stream", gzip.compress(JSONL)[:-9]),
+    lost("a bzip2 file that was cut", "plain/cut.jsonl.bz2", "truncated_stream", bz2.compress(JSONL)[:-9]),
+    lost("an xz file that was cut", "plain/cut.jsonl.xz", "truncated_stream", lzma.compress(JSONL)[:-9]),
+    lost("junk after a zstd frame", "plain/junk.jsonl.zst", "corrupt_stream", zstd.compress(JSONL) + b"junkjunk"),
+    lost("junk after a gzip member", "plain/junk.jsonl.gz", "corrupt_stream", gzip.compress(JSONL) + b"junk"),
+    lost("junk after a bzip2 stream", "plain/junk.jsonl.bz2", "corrupt_stream", bz2.compress(JSONL) + b"junk"),
+    lost("junk after an xz stream", "plain/junk.jsonl.xz", "corrupt_stream", lzma.compress(JSONL) + b"junk" * 4),
+    lost(
+        "a pointer of Git LFS instead of data",
+        "plain/pointer.jsonl.gz",
+        "corrupt_stream",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
     ),
-    Case(
-        title="Feather of version 1",
-        path="plain/old.feather",
-        make=raw(b"FEA1" + bytes(80) + b"FEA1"),
-        code="feather_v1",
+    lost(
+        "too many lines that are not UTF-8",
+        "plain/latin.jsonl",
+        "too_many_bad_records",
+        b'{"text": "\xe9"}\n' * 9 + JSONL,
     ),
-    Case(
-        title="a zstd file that was cut",
-        path="plain/cut.jsonl.zst",
-        make=raw(zstd.compress(JSONL)[:-9]),
-        code="truncated_stream",
-    ),
-    Case(
-        title="a gzip file that was cut",
-        path="plain/cut.jsonl.gz",
-        make=raw(gzip.compress(JSONL)[:-9]),
-        code="truncated_stream",
-    ),
-    Case(
-        title="a bzip2 file that was cut",
-        path="plain/cut.jsonl.bz2",
-        make=raw(bz2.compress(JSONL)[:-9]),
-        code="truncated_stream",
-    ),
-    Case(
-        title="an xz file that was cut",
-        path="plain/cut.jsonl.xz",
-        make=raw(lzma.compress(JSONL)[:-9]),
-        code="truncated_stream",
-    ),
-    Case(
-        title="junk after a zstd frame",
-        path="plain/junk.jsonl.zst",
-        make=raw(zstd.compress(JSONL) + b"junkjunk"),
-        code="corrupt_stream",
-    ),
-    Case(
-        title="junk after a gzip member",
-        path="plain/junk.jsonl.gz",
-        make=raw(gzip.compress(JSONL) + b"junk"),
-        code="corrupt_stream",
-    ),
-    Case(
-        title="junk after a bzip2 stream",
-        path="plain/junk.jsonl.bz2",
-        make=raw(bz2.compress(JSONL) + b"junk"),
-        code="corrupt_stream",
-    ),
-    Case(
-        title="junk after an xz stream",
-        path="plain/junk.jsonl.xz",
-        make=raw(lzma.compress(JSONL) + b"junk" * 4),
-        code="corrupt_stream",
-    ),
-    Case(
-        title="a pointer of Git LFS instead of data",
-        path="plain/pointer.jsonl.gz",
-        make=raw(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"),
-        code="corrupt_stream",
-    ),
-    Case(
-        title="too many lines that are not UTF-8",
-        path="plain/latin.jsonl",
-        make=raw(b'{"text": "\xe9"}\n' * 9 + JSONL),
-        code="too_many_bad_records",
-    ),
-    Case(
-        title="plain text in UTF-16",
-        path="plain/wide.txt",
-        make=raw(CANARY.encode("utf-16")),
-        code="too_many_bad_records",
-    ),
-    Case(
-        title="numbers where the texts should be",
-        path="plain/numbers.parquet",
-        make=raw(parquet(pa.table({"text": range(9)}))),
-        code="type_mismatch",
+    lost("plain text in UTF-16", "plain/wide.txt", "too_many_bad_records", CANARY.encode("utf-16")),
+    lost(
+        "numbers where the texts should be",
+        "plain/numbers.parquet",
+        "type_mismatch",
+        parquet(pa.table({"text": range(9)})),
         place="text: int64",
     ),
-    Case(
-        title="a shard without the column of the text",
-        path="plain/drift.parquet",
-        make=raw(parquet(pa.table({"body": TEXTS}))),
-        code="text_column_missing",
+    lost(
+        "a shard without the column of the text",
+        "plain/drift.parquet",
+        "text_column_missing",
+        parquet(pa.table({"body": TEXTS})),
         place="text",
     ),
-    Case(
-        title="an Arrow shard without the column of the text",
-        path="plain/drift.arrow",
-        make=raw(arrow(pa.table({"body": TEXTS}))),
-        code="text_column_missing",
+    lost(
+        "an Arrow shard without the column of the text",
+        "plain/drift.arrow",
+        "text_column_missing",
+        arrow(pa.table({"body": TEXTS})),
         place="text",
     ),
-    Case(
-        title="a struct where the text should be",
-        path="plain/struct.parquet",
-        make=raw(parquet(pa.table({"text": [{"a": text} for text in TEXTS]}))),
-        code="type_mismatch",
+    lost(
+        "a struct where the text should be",
+        "plain/struct.parquet",
+        "type_mismatch",
+        parquet(pa.table({"text": [{"a": text} for text in TEXTS]})),
     ),
-    Case(
-        title="two columns with the name of the text",
-        path="plain/twice.parquet",
-        make=raw(parquet(pa.table([TEXTS, TEXTS], names=["text", "text"]))),
-        code="ambiguous_column",
+    lost(
+        "two columns with the name of the text",
+        "plain/twice.parquet",
+        "ambiguous_column",
+        parquet(pa.table([TEXTS, TEXTS], names=["text", "text"])),
         place="text",
     ),
-    Case(
-        title="two columns of that name in Arrow",
-        path="plain/twice.arrow",
-        make=raw(arrow(pa.table([TEXTS, TEXTS], names=["text", "text"]))),
-        code="ambiguous_column",
+    lost(
+        "two columns of that name in Arrow",
+        "plain/twice.arrow",
+        "ambiguous_column",
+        arrow(pa.table([TEXTS, TEXTS], names=["text", "text"])),
         place="text",
     ),
-    Case(
-        title="plain text where a column gives the source",
-        path="column/story.txt",
-        make=raw(b"once"),
-        code="source_column_missing",
+    lost(
+        "plain text where a column gives the source",
+        "column/story.txt",
+        "source_column_missing",
+        b"once",
         place="source",
     ),
-    Case(
-        title="an address that the pattern of the source does not match",
-        path="pattern/99.jsonl",
-        make=raw(JSONL),
-        code="source_pattern_mismatch",
+    lost(
+        "an address that the pattern of the source does not match", "pattern/99.jsonl", "source_pattern_mismatch", JSONL
     ),
-    Case(title="a zstd bomb", path="plain/z-bomb.jsonl.zst", make=zstd_bomb, code="expansion_too_large"),
-    Case(
-        title="a bzip2 bomb",
-        path="plain/z-bomb.jsonl.bz2",
-        make=raw(bz2.compress(bytes(100_000_000)) * 11),
-        code="expansion_too_large",
+    lost("a zstd bomb", "plain/z-bomb.jsonl.zst", "expansion_too_large", zstd_bomb),
+    lost("a bzip2 bomb", "plain/z-bomb.jsonl.bz2", "expansion_too_large", bz2.compress(bytes(100_000_000)) * 11),
+    lost(
+        "a gzip bomb, one endless line",
+        "plain/z-bomb.jsonl.gz",
+        "too_many_bad_records",
+        gzip.compress(bytes(200_000_000)),
     ),
-    Case(
-        title="a gzip bomb, one endless line",
-        path="plain/z-bomb.jsonl.gz",
-        make=raw(gzip.compress(bytes(200_000_000))),
-        code="too_many_bad_records",
+    lost(
+        "an xz bomb, one endless line",
+        "plain/z-bomb.jsonl.xz",
+        "too_many_bad_records",
+        lzma.compress(bytes(200_000_000), preset=0),
     ),
-    Case(
-        title="an xz bomb, one endless line",
-        path="plain/z-bomb.jsonl.xz",
-        make=raw(lzma.compress(bytes(200_000_000), preset=0)),
-        code="too_many_bad_records",
-    ),
-    Case(
-        title="an Arrow buffer that claims terabytes",
-        path="plain/claim.arrow",
-        make=raw(claiming(arrow(pa.table({"text": TEXTS[:300]}), compression="zstd"))),
-        code="corrupt_arrow",
+    lost(
+        "an Arrow buffer that claims terabytes",
+        "plain/claim.arrow",
+        "corrupt_arrow",
+        claiming(arrow(pa.table({"text": TEXTS[:300]}), compression="zstd")),
         place="record batch 0",
     ),
-    Case(
-        title="a zstd frame that needs 256 MiB",
-        path="plain/window.jsonl.zst",
-        make=long_window,
-        code="window_too_large",
-    ),
-    Case(
-        title="a zstd frame that needs its dictionary",
-        path="plain/dictionary.jsonl.zst",
-        make=with_dictionary,
-        code="dictionary_needed",
-    ),
-    Case(
-        title="an xz stream that needs 256 MiB",
-        path="plain/window.jsonl.xz",
-        make=large_dictionary,
-        code="window_too_large",
-    ),
-    Case(
-        title="a link that leads out of the corpus",
-        path="plain/link.jsonl",
-        make=outside,
-        code="link_outside_root",
-        status="skipped",
-    ),
-    Case(
-        title="a link to nothing",
-        path="plain/gone.jsonl",
-        make=lambda path: path.symlink_to(path.parent / "nothing"),
-        code="not_found",
-    ),
-    Case(title="a pipe", path="plain/pipe.jsonl", make=os.mkfifo, code="not_a_file", status="skipped"),
-    Case(title="a pickle", path="plain/rows.pkl", make=hostile_pickle, code="unknown_format", status="skipped"),
-    Case(title="a file of torch", path="plain/rows.pt", make=hostile_pickle, code="unknown_format", status="skipped"),
-    Case(
-        title="a token file of odd length",
-        path="plain/tokens.bin",
-        make=raw(b"\0" * 7),
-        code="unknown_format",
-        status="skipped",
-    ),
-    Case(
-        title="a name that steers terminals and CI runners",
-        path=f"plain/{HOSTILE_NAME}",
-        make=raw(b"text\n"),
-        code="unknown_format",
+    lost("a zstd frame that needs 256 MiB", "plain/window.jsonl.zst", "window_too_large", long_window),
+    lost("a zstd frame that needs its dictionary", "plain/dictionary.jsonl.zst", "dictionary_needed", with_dictionary),
+    lost("an xz stream that needs 256 MiB", "plain/window.jsonl.xz", "window_too_large", large_dictionary),
+    lost("a link that leads out of the corpus", "plain/link.jsonl", "link_outside_root", outside, status="skipped"),
+    lost("a link to nothing", "plain/gone.jsonl", "not_found", lambda path: path.symlink_to(path.parent / "nothing")),
+    lost("a pipe", "plain/pipe.jsonl", "not_a_file", os.mkfifo, status="skipped"),
+    lost("a pickle", "plain/rows.pkl", "unknown_format", hostile_pickle, status="skipped"),
+    lost("a file of torch", "plain/rows.pt", "unknown_format", hostile_pickle, status="skipped"),
+    lost("a token file of odd length", "plain/tokens.bin", "unknown_format", b"\0" * 7, status="skipped"),
+    lost(
+        "a name that steers terminals and CI runners",
+        f"plain/{HOSTILE_NAME}",
+        "unknown_format",
+        b"text\n",
         status="skipped",
     ),
 ]

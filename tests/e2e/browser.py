@@ -1,7 +1,5 @@
 """A real Chromium that opens one file, and remembers every request, message and dialog."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A corpus for the end-to-end tests, made once."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

@@ -1,7 +1,5 @@
 """Corpora that the end-to-end tests make: real text of the standard library in every format that is read."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json
@@ -85,12 +83,7 @@ def write_parquet(path, records, *, row_group_size=100):
 
 def write_corpus(root, *, per_shard=300, shards=2):
     """Write a corpus of two splits in all formats; return its root."""
-    makers = {
-        ".jsonl": write_jsonl,
-        ".jsonl.gz": write_jsonl,
-        ".jsonl.zst": write_jsonl,
-        ".parquet": write_parquet,
-    }
+    makers = {".jsonl": write_jsonl, ".jsonl.gz": write_jsonl, ".jsonl.zst": write_jsonl, ".parquet": write_parquet}
     seed = 0
     for split in ("train", "val"):
         for suffix, make in makers.items():

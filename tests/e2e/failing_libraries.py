@@ -1,7 +1,5 @@
 """A ``sitecustomize``: libraries fail on documents that hold a word, with the document in all that they say."""
 
-from __future__ import annotations
-
 import importlib.abc
 import json
 import logging

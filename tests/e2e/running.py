@@ -1,7 +1,5 @@
 """Running the command line as a user does, and reading what it published."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

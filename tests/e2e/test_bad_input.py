@@ -1,7 +1,5 @@
 """The table of bad input, row by row: what each broken file gets, and that nothing else is lost or shown."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -17,7 +15,7 @@ from dataaudit.manifest.locate import encode_path
 from dataaudit.manifest.verify import verify
 from dataaudit.scan.corpus.loss import Reason
 
-pytestmark = pytest.mark.stores
+pytestmark = pytest.mark.inputs
 
 PAGE = Path(__file__).parents[2] / "docs/reference/losses.md"
 CONFIG = """

@@ -1,7 +1,5 @@
 """The scripts of `benchmarks/` run: small runs of each end well, so nothing of what they call has gone."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
@@ -168,7 +166,7 @@ def test_a_small_run_ends_well(line, places, tmp_path):
     assert said.strip()
 
 
-@pytest.mark.tables
+@pytest.mark.builds
 def test_the_profile_of_a_scan_names_every_step(tmp_path):
     """It builds, in one process, with the default stages; all that it times has time."""
     write_jsonl(tmp_path / "texts/a.jsonl", rows(documents(100), "web"))

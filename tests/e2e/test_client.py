@@ -1,7 +1,5 @@
 """A build on a client that the caller has: the same manifest, and the client goes on."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Toxicity, personal data and secrets through a whole build; with judges where they are installed."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys
@@ -149,8 +147,7 @@ def test_any_cut_and_number_of_workers_gives_the_same_id(corpus, judged):
 
 
 @pytest.mark.parametrize(
-    ("toxicity", "reason"),
-    [("judge: nowhere.ckpt", "weights_absent"), ("judge: train/a.jsonl", "broken_checkpoint")],
+    ("toxicity", "reason"), [("judge: nowhere.ckpt", "weights_absent"), ("judge: train/a.jsonl", "broken_checkpoint")]
 )
 def test_a_judge_that_cannot_be_had_is_said_and_leaves_the_rest(corpus, tmp_path, toxicity, reason):
     """The build goes on, warns, and the rate says why it is not evaluated."""

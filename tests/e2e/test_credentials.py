@@ -1,7 +1,5 @@
 """Credentials planted in every setting that takes an address, a path or a pattern are shown and stored nowhere."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json

@@ -1,7 +1,5 @@
 """Comparing whole builds: repacked, cut anew, leaked, and the drift that a build computes itself."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa
@@ -12,7 +10,7 @@ from running import build, run
 
 from dataaudit.manifest.load import load_manifest
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 CONFIG = """
 dataset: {{name: trial, version: {version}}}

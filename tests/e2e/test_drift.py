@@ -1,7 +1,5 @@
 """Drift through whole builds: against an older manifest, whose corpus is gone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -15,7 +13,7 @@ from running import build, metric, run
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 CONFIG = """
 splits:
@@ -225,22 +223,3 @@ def test_few_kept_sources_leave_the_totals_exact(tmp_path):
     _, every = build(config, manifest=tmp_path / "every")
     reasons = {one.scope.source: one.reason for one in every.metrics("token_kl_drift", "kl")}
     assert (reasons["small0"], reasons["code"], reasons[None]) == ("folded_in_reference", "", "")
-
-
-def test_the_cut_and_the_workers_change_no_histogram(older, tmp_path):
-    """Small batches, small parts and two workers give the same numbers, drift and padding included."""
-    config = write(tmp_path, books=documents(120, seed=9), stages="")
-    options = ("--reference", older)
-    _, plain = build(config, *options, manifest=tmp_path / "m")
-    cut = tmp_path / "cut.yaml"
-    text = config.read_text(encoding="utf-8") + "reader: {part_bytes: 40000, batch_bytes: 15000}\n"
-    cut.write_text(text, encoding="utf-8")
-    summary, pieces = build(cut, *workers(2), *options, manifest=tmp_path / "cut")
-    assert summary["parts_planned"] > 2 * len(plain.table("shards"))
-    assert pieces.id == plain.id
-    assert {one.stat.rpartition("_")[0] for one in plain.metrics("pad_fraction")} == {
-        "padded",
-        "padded_batch",
-        "packed",
-        "concatenated",
-    }

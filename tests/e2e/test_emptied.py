@@ -1,7 +1,5 @@
 """A manifest of which one table, or one part of the core, is emptied and everything else made to fit: said by name."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
@@ -23,7 +21,7 @@ from dataaudit.manifest.verify import verify
 from dataaudit.metrics.relations import contradictions
 from dataaudit.metrics.stages import STAGES
 
-pytestmark = [pytest.mark.tables, pytest.mark.usefixtures("policies_parsed_once")]
+pytestmark = [pytest.mark.builds, pytest.mark.usefixtures("policies_parsed_once")]
 
 CONFIG = """
 dataset: {name: small, version: 1.0.0}
@@ -109,7 +107,7 @@ def test_a_build_does_not_contradict_itself_and_fills_nearly_every_table(small):
     assert empty == UNTOLD
 
 
-@pytest.mark.parametrize("name", sample(sorted(TABLES.keys() - UNTOLD), 8))
+@pytest.mark.parametrize("name", sample(sorted(TABLES.keys() - UNTOLD), 8, part="builds"))
 def test_an_emptied_table_is_said_and_never_a_fault_of_the_program(small, copy, tmp_path, name):
     """Its digest, the id and the bytes fit."""
     forge(copy, {name: pq.read_table(copy / f"{name}.parquet").slice(0, 0)})
@@ -118,7 +116,7 @@ def test_an_emptied_table_is_said_and_never_a_fault_of_the_program(small, copy, 
     assert codes["report"] in {1, 2}
 
 
-@pytest.mark.parametrize("name", sample(LISTS, 4))
+@pytest.mark.parametrize("name", sample(LISTS, 4, part="builds"))
 def test_an_emptied_part_of_the_core_is_never_a_fault_of_the_program(small, copy, tmp_path, name):
     """The id fits."""
     core = orjson.loads((copy / "manifest.json").read_bytes())["core"]
@@ -129,7 +127,7 @@ def test_an_emptied_part_of_the_core_is_never_a_fault_of_the_program(small, copy
         assert codes["verify"] == 1
 
 
-@pytest.mark.parametrize("stage", ["volume", *sample(OFF, 3)])
+@pytest.mark.parametrize("stage", ["volume", *sample(OFF, 3, part="builds")])
 def test_a_stage_that_is_struck_from_the_core_is_missed(copy, stage):
     """What it found is there still: whoever strikes it would be rid of every check of it."""
 
@@ -148,7 +146,7 @@ def changed(small, name, stages, to):
     return build(config.name, manifest=to, cwd=small.parent)[1]
 
 
-@pytest.mark.parametrize("stage", sample(OFF, 6))
+@pytest.mark.parametrize("stage", sample(OFF, 6, part="builds"))
 def test_a_build_without_a_stage_does_not_contradict_itself(small, stage, tmp_path):
     """Nobody is to blame for what was switched off."""
     manifest = changed(small, stage, f"{stage}: false", tmp_path / "m")

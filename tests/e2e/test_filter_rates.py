@@ -1,7 +1,5 @@
 """Reject rates of a build: every rule, with documents on both sides of it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,7 +7,7 @@ from filter_cases import CASES
 from reference import filters as twin
 from running import build, metric
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}
 

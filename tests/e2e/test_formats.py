@@ -1,7 +1,5 @@
 """One corpus in every format: the same numbers, the same rows; and cut or not, the same manifest."""
 
-from __future__ import annotations
-
 import gzip
 import json
 
@@ -15,7 +13,7 @@ from running import build, run
 
 from dataaudit.manifest.load import load_manifest
 
-pytestmark = pytest.mark.stores
+pytestmark = pytest.mark.inputs
 
 
 def lines(records):
@@ -209,7 +207,7 @@ def test_every_form_of_arrow_has_the_same_rows(tmp_path):
     assert {(shard["documents"], shard["rows_digest"]) for shard in shards} == {(22, shards[0]["rows_digest"])}
 
 
-@pytest.mark.tables
+@pytest.mark.builds
 def test_very_many_row_groups_are_read_whole(tmp_path):
     """Row groups of a record each, some without any."""
     count = thinned(40_000, few=2_000)

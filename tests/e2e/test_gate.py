@@ -1,7 +1,5 @@
 """A release goes through the gate: what leaks is stopped and named, what was not read is stopped, a repack passes."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -68,6 +66,7 @@ def gate(folder, *more, expect):
     return json.loads((folder / "out.txt").read_text()), out, (folder / "markdown.txt").read_text()
 
 
+@pytest.mark.builds
 def test_a_first_release_passes_without_a_baseline_and_is_told_which_rules_wait(release):
     folder, _ = release
     out, _ = run("gate", folder / "first", "--policy", POLICY, "--json")
@@ -76,6 +75,7 @@ def test_a_first_release_passes_without_a_baseline_and_is_told_which_rules_wait(
     assert {"mixture", "languages", "long-documents", "quality-filters"} <= set(document["waiting"])
 
 
+@pytest.mark.builds
 def test_a_change_that_leaks_the_validation_set_is_stopped_and_named(change):
     """The summary names set, shard and count, and the other rules are judged too."""
     folder, texts = change
@@ -116,6 +116,7 @@ def test_an_empty_corpus_is_stopped_with_4(change):
     assert not document["passed"]
 
 
+@pytest.mark.builds
 def test_the_same_corpus_repacked_passes_and_is_a_patch(change):
     folder, texts = change
     for name in ("train/a.jsonl", "train/b.jsonl"):
@@ -137,6 +138,7 @@ def test_a_manifest_that_is_not_there_or_a_wrong_policy_is_wrong_use(release, tm
     run("gate", folder / "first", "--policy", POLICY, "--out", tmp_path / "no" / "gate.json", expect=2)
 
 
+@pytest.mark.builds
 def test_a_build_that_looks_for_other_secrets_than_the_policy_demands_is_not_evaluated(change):
     """The first release passes; the same corpus searched with a rule that can match nothing does not."""
     folder, _ = change

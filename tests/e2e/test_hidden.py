@@ -1,7 +1,5 @@
 """What could be hidden from a build: bad records that are most of a shard, folders that a name hides, floods."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
@@ -15,7 +13,7 @@ from running import build, metric, run
 
 from dataaudit.scan.detectors.patterns import screen
 
-pytestmark = pytest.mark.stores
+pytestmark = pytest.mark.inputs
 
 LONG = b"a hidden word " * 20_000
 BAD = {

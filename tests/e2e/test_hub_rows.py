@@ -1,7 +1,5 @@
 """Streamed datasets: from a hub over HTTP and from a folder, the same manifest; a hub that fails costs a shard."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

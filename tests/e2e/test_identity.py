@@ -1,7 +1,5 @@
 """One corpus, one manifest id: over workers, order, place, the cut into sub-shards, and reruns."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -50,11 +48,7 @@ def test_twin_files_and_a_leak_between_splits(tmp_path):
     assert metric(manifest, "exact_dup_rate", "within_split_rate", split="val") == 0.0
     clusters = manifest.table("clusters").to_pylist()
     members = [row for row in clusters if (row["kind"], row["cluster"]) == ("exact", 0)]
-    assert [(row["shard"], row["row"], row["kept"]) for row in members] == [
-        (0, 0, True),
-        (1, 0, False),
-        (2, 0, False),
-    ]
+    assert [(row["shard"], row["row"], row["kept"]) for row in members] == [(0, 0, True), (1, 0, False), (2, 0, False)]
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +84,14 @@ def test_number_of_workers_changes_nothing(everything, number, tmp_path):
     assert (manifest.run.workers, without.run.workers) == (number, 0)
 
 
-def test_cut_into_sub_shards_changes_nothing(corpus, expected, tmp_path):
-    """Many small sub-shards and small batches give the same manifest as whole files."""
-    config = CONFIG + "reader: {part_bytes: 20000, batch_bytes: 5000}\n"
-    (corpus / "cut.yaml").write_text(config, encoding="utf-8")
+def test_cut_into_sub_shards_changes_nothing(corpus, everything, tmp_path):
+    """Many small sub-shards and small batches give, with every stage, the same manifest as whole files."""
+    config, whole = everything
+    cut = f"{config.read_text(encoding='utf-8')}reader: {{part_bytes: 20000, batch_bytes: 5000}}\n"
+    (corpus / "cut.yaml").write_text(cut, encoding="utf-8")
     summary, manifest = build(corpus / "cut.yaml", *workers(2), manifest=tmp_path / "m")
     assert summary["parts_planned"] > 2 * len(manifest.table("shards"))
-    assert summary["id"] == expected.id
+    assert summary["id"] == whole.id
 
 
 def test_order_of_listing_changes_nothing(corpus, expected, tmp_path):
@@ -194,10 +189,7 @@ def test_wrong_use_is_said_before_any_work(tmp_path):
         (["build", "a.jsonl", "--manifest", "full"], "not empty"),
         (["build", "a.jsonl", "--manifest", "m", "--tokenizer", "missing.json"], "missing.json"),
         (["build", "a.jsonl", "--manifest", "m", "--reference", "nowhere"], "no manifest"),
-        (
-            ["build", "a.jsonl", "--manifest", "m", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"],
-            "exclude",
-        ),
+        (["build", "a.jsonl", "--manifest", "m", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "exclude"),
     ]
     for arguments, words in cases:
         _, err = run(*arguments, cwd=tmp_path, expect=2)

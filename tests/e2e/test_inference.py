@@ -1,7 +1,5 @@
 """Builds without a config over shards whose text is not what the first of them says."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa
@@ -15,7 +13,7 @@ from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 
-pytestmark = pytest.mark.stores
+pytestmark = pytest.mark.inputs
 TEXTS = [
     f"A sentence of its own about {number} boats and the {number * 7} people who row them home." for number in range(8)
 ]

@@ -1,7 +1,5 @@
 """A worker that dies, hangs or eats memory costs time; the unit that does it is named; no other is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
@@ -16,7 +14,7 @@ from dataaudit.engine.sandbox import end_child, run_alone
 from dataaudit.scan.corpus.loss import Reason
 
 MB = 1_000_000
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.children
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +109,7 @@ def test_an_error_of_the_caller_leaves_the_cluster_usable(cluster):
 
 @pytest.mark.parametrize(
     ("behaviour", "reason", "place"),
-    [
-        ("segfault", Reason.WORKER_DIED, "SIGSEGV"),
-        ("hang", Reason.TIMED_OUT, ""),
-        ("eat", Reason.OUT_OF_MEMORY, ""),
-    ],
+    [("segfault", Reason.WORKER_DIED, "SIGSEGV"), ("hang", Reason.TIMED_OUT, ""), ("eat", Reason.OUT_OF_MEMORY, "")],
 )
 def test_an_isolated_unit_costs_no_worker(cluster, behaviour, reason, place):
     """What reads hostile bytes runs in the warm child: the bad unit is named, no worker dies, nothing is repeated."""
@@ -143,12 +137,7 @@ def no_child(monkeypatch):
 
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
-    [
-        ("segfault", Reason.WORKER_DIED),
-        ("hang", Reason.TIMED_OUT),
-        ("eat", Reason.OUT_OF_MEMORY),
-        ("well", None),
-    ],
+    [("segfault", Reason.WORKER_DIED), ("hang", Reason.TIMED_OUT), ("eat", Reason.OUT_OF_MEMORY), ("well", None)],
 )
 @pytest.mark.usefixtures("no_child")
 def test_a_child_process_turns_anything_into_a_value(behaviour, reason):

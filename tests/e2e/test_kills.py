@@ -1,7 +1,5 @@
 """Kills at random points: of workers, of the whole build, by Ctrl-C. One manifest id comes out of all of them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -94,15 +92,7 @@ def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
         state, target = root / f"state-b{rounds}", root / f"m-b{rounds}"
         for _ in range(min(8, BUILD_KILLS)):
             process = start(
-                "build",
-                root / "config.yaml",
-                "--json",
-                "--workers",
-                2,
-                "--state",
-                state,
-                "--manifest",
-                target,
+                "build", root / "config.yaml", "--json", "--workers", 2, "--state", state, "--manifest", target
             )
             time.sleep(rng.uniform(0.3, 6.0))
             sent = rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

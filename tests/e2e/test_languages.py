@@ -1,7 +1,5 @@
 """Languages through a whole build: shares, `und`, tables, the detectors, and a labelled set when one is given."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter
@@ -20,7 +18,7 @@ from dataaudit.manifest.verify import verify
 from dataaudit.scan.detectors import resolve_languages
 from dataaudit.scan.detectors.language import load_detector
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 LABELLED = "DATAAUDIT_LABELLED_LANGUAGES"
 CONFIG = """

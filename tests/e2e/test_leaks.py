@@ -1,14 +1,11 @@
 """A leak that is planted in training data is named: which item, where it stands, by which rule."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
 
 import pytest
 from corpus import documents, write_jsonl
-from lanes import workers
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
@@ -21,7 +18,6 @@ splits:
 protected:
   quiz: {paths: ["eval/quiz.jsonl.gz"], question: question, answer: answer, id: name}
 stages: {language: false, filters: false, histogram: false, padding: false}
-reader: {part_bytes: PART}
 """
 PLACES = {"alpha": ("train/a.jsonl", 3), "beta": ("train/b.jsonl.zst", 11), "gamma": ("train/a.jsonl", 20)}
 
@@ -33,7 +29,7 @@ def question(name):
     return f"How many {' '.join(words)} were there in {rng.randrange(100, 999)}?"
 
 
-def make(folder, *, part=1 << 26, reverse=False):
+def make(folder, *, reverse=False):
     """Write a corpus with an item in three training documents and a held-out document in one."""
     train = documents(60, seed=1)
     val = documents(8, seed=2, size=3000)
@@ -56,7 +52,7 @@ def make(folder, *, part=1 << 26, reverse=False):
     (folder / "eval").mkdir(exist_ok=True)
     lines = [json.dumps(item) for item in (reversed(items) if reverse else items)]
     (folder / "eval" / "quiz.jsonl.gz").write_bytes(gzip.compress("\n".join([*lines, "no json"]).encode()))
-    (folder / "config.yaml").write_text(CONFIG.replace("PART", str(part)), encoding="utf-8")
+    (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -118,17 +114,6 @@ def test_the_leaked_held_out_document_is_named(leaky):
     assert {(row["rule"], row["row"]) for row in rows} == {("span", 25), ("ngram", 25), ("edited", 25)}
     assert metric(manifest, "train_val_overlap", "ngram", set="val") >= 1 / 8
     assert metric(manifest, "train_val_overlap", "span", set="val") > 0.05
-
-
-def test_parts_workers_and_a_rerun_change_nothing(leaky, tmp_path):
-    """Small parts, two workers, another place: the same manifest; then nothing is read again."""
-    _, manifest = leaky
-    make(tmp_path, part=5_000)
-    again, other = build("config.yaml", *workers(2), manifest=tmp_path / "m", cwd=tmp_path)
-    assert other.id == manifest.id
-    assert again["parts_planned"] > 5
-    rerun, other = build("config.yaml", manifest=tmp_path / "m", cwd=tmp_path)
-    assert (other.id, rerun["parts_scanned"]) == (manifest.id, 0)
 
 
 def test_another_set_is_looked_for_without_counting_tokens_again(leaky, tmp_path):

@@ -1,7 +1,5 @@
 """Bad shards among good ones: each is named with its reason, the rest is audited, and the ledger balances."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
@@ -14,7 +12,7 @@ from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
 
-pytestmark = pytest.mark.stores
+pytestmark = pytest.mark.inputs
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -144,7 +142,7 @@ def test_no_text_of_a_document_leaves_the_build(tmp_path):
     assert canary.encode() not in state
 
 
-@pytest.mark.kills
+@pytest.mark.inputs
 @pytest.mark.timeout(400)
 def test_a_shard_that_needs_too_much_memory_is_quarantined_by_name(tmp_path):
     """One record of 1.5 GB against workers of 1 GB: that shard is named, the others have their numbers."""

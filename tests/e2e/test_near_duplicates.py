@@ -1,7 +1,5 @@
 """Near-duplicates of whole corpora: plants are found, recall is measured, and the order of work changes nothing."""
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -14,7 +12,7 @@ from running import build, metric, run
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.verify import verify
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 CONFIG = """
 splits:

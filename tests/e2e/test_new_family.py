@@ -1,7 +1,5 @@
 """A family that is added by one folder and one line is scanned, published, judged, compared, shown and reported."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -14,7 +12,7 @@ from running import run
 
 import dataaudit
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 PACKAGE = Path(dataaudit.__file__).parent
 FOLDER = Path(__file__).parents[1] / "new_family"

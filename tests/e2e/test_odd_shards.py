@@ -1,7 +1,5 @@
 """A shard that is not like the others of its source is named, with what it has; clean shards are not."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -88,6 +86,7 @@ def _named(folder, policy):
     return found
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("shards", [3, 6])
 def test_odd_shards_are_named_by_ready_policies(tmp_path, shards):
     """Of three shards or six: each by the rule for it, and in the list of what failed."""
@@ -105,6 +104,7 @@ def test_odd_shards_are_named_by_ready_policies(tmp_path, shards):
         assert words in said[f"train/data/{name}/1.jsonl"]
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("shards", [3, 6])
 def test_clean_shards_are_not_accused(tmp_path, shards):
     """Tables, mathematics, code with generics, Markdown with some HTML, French prose and others."""
@@ -125,6 +125,7 @@ OTHER = ("base64", "utf-16", "hexadecimal", "pl", "mojibake-russian")
 """What a shard of prose must not be."""
 
 
+@pytest.mark.builds
 def test_bytes_per_token_accuse_other_texts_and_no_mixture(tmp_path):
     """Of twenty even sources with a tenth of other text in a shard none is named, of five with a whole shard all."""
     cases = {f"clean{number}": (SOME[number % len(SOME)], 4) for number in range(20)}

@@ -1,7 +1,5 @@
 """A dirty corpus, its list applied, its documents dropped: what is built of the rest has no duplicate and no leak."""
 
-from __future__ import annotations
-
 import json
 import random
 

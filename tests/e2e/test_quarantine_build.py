@@ -1,7 +1,5 @@
 """A build under a quarantine list: what is held back leaves every number as if it had not been in the corpus."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -21,7 +19,7 @@ from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import ROW, SHARD, PackedDocuments
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 CONFIG = """
 dataset: {name: held, version: 1.0.0}

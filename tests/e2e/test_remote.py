@@ -1,7 +1,5 @@
 """A corpus in a store: the same manifest as on a disk, nothing read twice without need, no secret anywhere."""
 
-from __future__ import annotations
-
 import http.server
 import json
 
@@ -160,18 +158,9 @@ def test_keys_of_a_store_need_not_look_like_paths(store, copied, tmp_path):
     client = store.client()
     client.create_bucket(Bucket="odd")
     keys = [
-        "d/",
-        "d/a.jsonl",
-        "d//b.jsonl",
-        "d/a.jsonl/c.jsonl",
-        "d/[x].jsonl",
-        "d/100% #1?.jsonl",
-        "d/sub/",
-        "d-2/e.jsonl",
-        "d/\u00fc \u4e2d.jsonl",
-        "d/_tmp/f.jsonl",
-        "top.jsonl",
-    ]
+        "d/", "d/a.jsonl", "d//b.jsonl", "d/a.jsonl/c.jsonl", "d/[x].jsonl", "d/100% #1?.jsonl", "d/sub/",
+        "d-2/e.jsonl", "d/\u00fc \u4e2d.jsonl", "d/_tmp/f.jsonl", "top.jsonl",
+    ]  # fmt: skip
     for key in keys:
         client.put_object(Bucket="odd", Key=key, Body=b"" if key.endswith("/") else b'{"text": "x"}\n')
 

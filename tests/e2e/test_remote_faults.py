@@ -1,7 +1,5 @@
 """What a network does to a build: faults that pass cost time, those that stay cost one shard, by name."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -67,13 +65,7 @@ def test_faults_that_pass_cost_only_time(store, tmp_path, place):
     assert all(rule.seen > rule.first for rule in rules if place != "listing")
 
 
-@pytest.mark.parametrize(
-    ("place", "faults"),
-    [
-        ("hash", (*FAULTS, "short")),
-        ("scan", (*FAULTS, "short")),
-    ],
-)
+@pytest.mark.parametrize(("place", "faults"), [("hash", (*FAULTS, "short")), ("scan", (*FAULTS, "short"))])
 def test_faults_that_stay_cost_the_shard_by_name(store, tmp_path, place, faults):
     """Each kind of fault for ever, for one shard each: quarantined with its reason, the rest is audited."""
     first = 1 if place == "hash" else 2

@@ -1,7 +1,5 @@
 """A corpus in every format that is read, on a disk and in S3: one manifest; and folders that `datasets` saved there."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Repeated spans of whole corpora: plants are found, counted and measured, and nothing else is."""
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -14,7 +12,7 @@ from dataaudit.base.errors import ManifestError
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.repeats.index import RepeatIndex
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 PLANTED = thinned(60_000, few=6_000)
 
@@ -23,7 +21,6 @@ splits:
   train: {{paths: ["train/*"], text: text, source: {{column: source}}}}
   val: {{paths: ["val/*"], text: text, source: {{column: source}}, held_out: true}}
 stages: {{language: false, filters: false, repeats: {{{stage}}}}}
-reader: {{part_bytes: {part_bytes}, batch_bytes: {batch_bytes}}}
 """
 
 
@@ -54,9 +51,9 @@ def write_corpus(folder, *, documents=90, floor=20):
     return plants[:4]
 
 
-def write_config(folder, *, stage="", part_bytes=67_108_864, batch_bytes=4_194_304):
+def write_config(folder, *, stage=""):
     """Write the config."""
-    text = CONFIG.format(stage=stage, part_bytes=part_bytes, batch_bytes=batch_bytes)
+    text = CONFIG.format(stage=stage)
     (folder / "c.yaml").write_text(text)
     return folder / "c.yaml"
 
@@ -113,16 +110,6 @@ def test_plants_at_the_floor_are_all_found_and_those_below_it_are_not(planted):
     assert verify(manifest) == []
 
 
-def test_workers_parts_and_batches_change_nothing(planted, tmp_path):
-    """One corpus, one id."""
-    _, _, one, first = planted
-    write_corpus(tmp_path)
-    path = write_config(tmp_path, part_bytes=20_000, batch_bytes=5_000)
-    two, second = build(path, *workers(2), "--state", tmp_path / "other", manifest=tmp_path / "n")
-    assert first.table("hotspots").equals(second.table("hotspots"))
-    assert one["id"] == two["id"]
-
-
 def test_a_file_listed_twice(tmp_path):
     """Its documents are documents of their own: ten and ten reach the floor."""
     rng = random.Random(1)
@@ -164,7 +151,7 @@ def test_nothing_repeats(tmp_path):
     assert "No span is that widely held." in out
 
 
-@pytest.mark.tables
+@pytest.mark.builds
 def test_a_sentence_planted_thousands_of_times_is_the_top_hotspot(tmp_path):
     """As in Lee et al. 2021 (arXiv 2107.06499), 60,000 times in a whole run: 61 words, found with their exact count."""
     rng = random.Random(4)

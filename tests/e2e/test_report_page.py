@@ -1,7 +1,5 @@
 """The report in a real browser: a hostile corpus does nothing, charts are drawn, the table works, nothing is asked."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import time

@@ -1,7 +1,5 @@
 """An existing Dask cluster: a real scheduler and real worker processes, started as a user starts them."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

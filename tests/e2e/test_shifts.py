@@ -1,7 +1,5 @@
 """A delivery shifts the mixture, the languages and the tokens: the gate names the shards that it came with."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """Signatures that a manifest keeps: published with it, checked by `verify`, and an index of datasketch of them."""
 
-from __future__ import annotations
-
 import pickle
 import random
 

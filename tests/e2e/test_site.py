@@ -1,7 +1,5 @@
 """The site opens from disk: no page is wider than a phone, search finds, nothing is fetched from a network."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

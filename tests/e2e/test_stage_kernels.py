@@ -1,7 +1,5 @@
 """A first build compiles the kernels that its stages call: those that it leaves out are called by no other."""
 
-from __future__ import annotations
-
 import pytest
 from corpus import write_corpus
 from running import build
@@ -9,7 +7,7 @@ from running import build
 from dataaudit.engine import job
 from dataaudit.scan.kernels import jit
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 CONFIG = """
 splits:
   train: {{paths: ["data/train/*"], text: text, source: {{column: source}}}}

@@ -1,7 +1,5 @@
 """What the processes of a build import and compile before they read, counted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -11,7 +9,7 @@ from corpus import documents, rows, write_jsonl, write_parquet, write_slow_token
 
 from dataaudit.scan.kernels.jit import cache_folder
 
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.children
 COUNT = """
 import os, sys
 
@@ -66,11 +64,7 @@ def told(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(
-    "options",
-    [("--workers", "0"), ("--workers", "1")],
-    ids=["no worker", "one worker"],
-)
+@pytest.mark.parametrize("options", [("--workers", "0"), ("--workers", "1")], ids=["no worker", "one worker"])
 def test_no_process_imports_what_it_does_not_need_and_patterns_are_compiled_once(told, options, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache_folder().parent))  # machine code is another test's
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -1,7 +1,5 @@
 """A state folder with flipped bits, cut, swapped and lost files gives the same id, and says what it read again."""
 
-from __future__ import annotations
-
 import random
 import shutil
 
@@ -28,17 +26,10 @@ reader: {part_bytes: 8192}
 """
 REWRITTEN = frozenset(
     (
-        "tokenizers",
-        "detectors",
-        ".gitignore",
-        "in-work",
-        "files.sqlite",
-        "wanted",
-        "protected-items",
-        ".files",
+        "tokenizers", "detectors", ".gitignore", "in-work", "files.sqlite", "wanted", "protected-items", ".files",
         ".arrow",
     )
-)
+)  # fmt: skip
 """What every build compares with its source, or writes anew before it reads it; and the index of hashed files, whose
 row may be lost with its name, so that a file looks new."""
 

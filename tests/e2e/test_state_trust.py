@@ -1,7 +1,5 @@
 """A state folder that somebody prepared leads no build that signs: it finds the leak that the folder denies."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -62,9 +60,7 @@ def _copy(prepared, tmp_path):
     """Return the prepared folder itself: copies of its files would have other inodes."""
     shutil.rmtree(prepared / "m", ignore_errors=True)
     key, state_key = tmp_path / "build.pem", tmp_path / "state.key"
-    key.write_bytes(
-        Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    )
+    key.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     state_key.write_bytes(os.urandom(32).hex().encode())
     state_key.chmod(0o600)
     return key, state_key

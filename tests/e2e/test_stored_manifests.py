@@ -1,7 +1,5 @@
 """Manifests in S3: read and published as on a disk, whole whatever else is published, and refused where that fails."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

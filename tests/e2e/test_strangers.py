@@ -1,7 +1,5 @@
 """Another user of the machine gets nothing of a local cluster: no scheduler, worker, nanny or page answers to them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.children
 STRANGER = 65534
 CLUSTER = """
 import json, os, pathlib, sys, tempfile

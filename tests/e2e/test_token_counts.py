@@ -1,7 +1,5 @@
 """Token counts of a build, document by document, against `tokenizers` over the same text."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from dataaudit.scan.corpus.shards import format_of
 from dataaudit.scan.corpus.texts import text_digests
 from dataaudit.scan.corpus.tokens import inspect_risks, load_encoder, resolve_tokenizer
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.builds
 
 CORPUS = "DATAAUDIT_CORPUS"
 
@@ -46,7 +44,7 @@ def test_published_lengths_are_those_of_tokenizers(tmp_path):
     assert manifest.core.tokenizer.encoder == "gigatoken"
 
 
-@pytest.mark.tables
+@pytest.mark.builds
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(CORPUS not in os.environ, reason=f"set {CORPUS} to a folder of shards with a column `text`")
 def test_a_whole_corpus_document_by_document(tmp_path):

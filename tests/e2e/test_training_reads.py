@@ -1,7 +1,5 @@
 """A corpus that was built, opened for training and read: the rows and sources are those of the audit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

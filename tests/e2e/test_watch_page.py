@@ -1,7 +1,5 @@
 """The page of a run in a real browser: it follows a log that grows, takes an acknowledgement, and fits a telephone."""
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

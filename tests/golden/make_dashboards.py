@@ -4,8 +4,6 @@ Needs grafana-foundation-sdk, which has Grafana's own schema. A test of `make te
 what this makes, and asks Prometheus each query after a real run.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,12 +46,7 @@ DASHBOARDS = {
                 gauge("step_time", unit="s"),
             ],
             "What happened": [
-                (
-                    "events of 5 minutes",
-                    f"increase(dataaudit_events_total{{{OF}}}[5m])",
-                    "{{run}} {{kind}}",
-                    "none",
-                ),
+                ("events of 5 minutes", f"increase(dataaudit_events_total{{{OF}}}[5m])", "{{run}} {{kind}}", "none"),
                 ("step", f"dataaudit_step{{{OF}}}", "{{run}} rank {{rank}}", "none"),
                 ("values that Prometheus did not get", f"dataaudit_lost_total{{{OF}}}", "{{run}} {{what}}", "none"),
             ],

@@ -111,6 +111,7 @@ def test_an_unknown_part_is_wrong_use():
     assert "'kernels'" in done.stderr
 
 
+@pytest.mark.torch
 def test_a_part_that_ends_its_process_or_takes_too_long_is_a_row_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "CHILD", ("-c", SCRIPT))
     monkeypatch.setitem(command.PARTS, "bits", PARTS["bits"]._replace(seconds=1.0))

@@ -1,7 +1,5 @@
 """A training loop of a few steps on gloo that fails on purpose: `torchrun failing.py CASE`; record.py runs it."""
 
-from __future__ import annotations
-
 import ctypes
 import datetime as dt
 import logging

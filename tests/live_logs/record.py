@@ -5,8 +5,6 @@
 Paths, names and addresses of the machine are replaced; times and process ids stay as they were.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

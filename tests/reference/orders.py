@@ -1,7 +1,5 @@
 """Orders of other trainers from their published formats, in plain Python: whole streams, cut; no index arithmetic."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

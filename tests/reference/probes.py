@@ -1,7 +1,5 @@
 """Slow, plain references of the kernels of probes; they share no code with them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The command line: options, help, exit codes, and a newcomer's first hour with a real build."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json
@@ -144,6 +142,7 @@ def test_every_command_prints_json_when_asked():
     assert without == []
 
 
+@pytest.mark.judges
 def test_what_is_written_is_printed_as_one_json_object(tmp_path, monkeypatch, keys):
     """File, size, digest and manifest of what `export`, `sign` and `policy draft` write; else the text itself."""
     shutil.copytree(DEMO, tmp_path / "m")
@@ -199,26 +198,15 @@ DAMAGED = {
     "report": ["m", "--out", "r.html"],
     "export lsh": ["m", "--out", "x"],
     "export croissant": [
-        "m",
-        "--out",
-        "x",
-        "--license",
-        "MIT",
-        "--url",
-        "https://a.example",
-        "--creator",
-        "A",
-        "--description",
-        "B",
-        "--date-published",
-        "2026-11-22",
+        "m", "--out", "x", "--license", "MIT", "--url", "https://a.example", "--creator", "A", "--description", "B",
+        "--date-published", "2026-11-22",
     ],
     "export openlineage": ["m", "--out", "x"],
     "export verdict": ["m", "--out", "x", "--policy", "release-gate"],
     "export card": ["m"],
     "tokenize": ["m", "--out", "t", "--format", "flat"],
     "map": ["data.jsonl", "--manifest", "m", "--dtype", "uint16"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -541,6 +529,7 @@ def test_a_failed_signature_leaves_the_manifest_and_is_a_failure(corpus, tmp_pat
     assert not (target / "attestation.json").exists()
 
 
+@pytest.mark.judges
 def test_a_changed_shard_makes_verify_exit_1(built, corpus):
     """`verify --data` reads the files themselves."""
     shard = corpus / "val.jsonl"
@@ -560,15 +549,12 @@ def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(built, call):
     """`| head -1` leaves no message and no failure."""
     command = " ".join([PROGRAM, call[0], str(built[1]), *call[1:]])
     done = subprocess.run(
-        ["bash", "-c", f"({command}; echo code $? >&2) | true"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+        ["bash", "-c", f"({command}; echo code $? >&2) | true"], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stderr == "code 0\n"
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_a_name_that_the_terminal_cannot_write_is_no_crash(built, tmp_path, encoding):
     """A terminal of another encoding gets the facts, with escapes where it needs them."""

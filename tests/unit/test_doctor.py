@@ -1,7 +1,6 @@
 """`dataaudit doctor`."""
 
-from __future__ import annotations
-
+import functools
 import json
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
@@ -14,12 +13,20 @@ from dataaudit.engine.plan import NUMERIC_LIBRARIES
 from dataaudit.scan.corpus.tokens import Risks
 from dataaudit.scan.detectors.toxicity import find_screen
 
+REQUIREMENTS = functools.cache(doctor._requirements)
+
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
     """The default vocabulary, loaded once."""
     folder = tmp_path_factory.mktemp("tokenizer")
     return doctor.resolve_tokenizer(None, base_dir=folder, cache_dir=folder)
+
+
+@pytest.fixture(autouse=True)
+def _parsed_once(monkeypatch):
+    """What extras ask for does not change within a test run: each is parsed once."""
+    monkeypatch.setattr(doctor, "_requirements", REQUIREMENTS)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """`dataaudit explain`: every code, rule and metric has a section of the site's pages, which the wheel carries."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Robust statistics: against slow ones that read as their definitions, and against tables and closed forms."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

@@ -1,7 +1,5 @@
 """`dataaudit schema`."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

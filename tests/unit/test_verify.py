@@ -1,7 +1,5 @@
 """`dataaudit verify`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 Nobody lists patterns here: they are found in the product, and what is worst for each is made of its own parts.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -88,18 +86,12 @@ def test_the_count_tells_slow_from_fast(regex, grows):
 @given(
     st.sampled_from(
         [
-            r"(a|ab)(c|bcd)*",
-            r"a{1,3}?b*",
-            r"(?:ab?)++b",
-            r"(?<!a)b\b",
-            r"(?i)A[^b]{0,2}$",
-            r"(.)\1+",
-            r"^a|b(?=c)",
-            r"(?>a+)b",
+            r"(a|ab)(c|bcd)*", r"a{1,3}?b*", r"(?:ab?)++b", r"(?<!a)b\b", r"(?i)A[^b]{0,2}$", r"(.)\1+",
+            r"^a|b(?=c)", r"(?>a+)b",
         ]
     ).map(re.compile),
     st.text("abcd \n", max_size=12),
-)
+)  # fmt: skip
 @settings(max_examples=examples(400), deadline=None)
 def test_counted_steps_find_what_re_finds(pattern, text):
     """Empty matches beside others aside, of which `re` tells more."""

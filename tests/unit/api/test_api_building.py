@@ -1,7 +1,5 @@
 """A build from Python: wrong arguments, what it leaves as it was, what it says and to whom."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

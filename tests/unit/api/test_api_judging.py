@@ -1,7 +1,5 @@
 """Verdicts, differences, reports and lists from Python: what they take, and what is wrong use."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A loaded manifest: each column read once, data frames, names that are not there, what a notebook shows."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """The top of the package: cheap to import, its functions callable whatever was imported before, typed."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys
@@ -12,25 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 BASE = (
-    "_cffi_backend",
-    "_yaml",
-    "annotated_types",
-    "cffi",
-    "click",
-    "cryptography",
-    "dataaudit",
-    "numpy",
-    "orjson",
-    "pyarrow",
-    "pycparser",
-    "pydantic",
-    "pydantic_core",
-    "rfc8785",
-    "rich",
-    "typing_extensions",
-    "typing_inspection",
+    "_cffi_backend", "_yaml", "annotated_types", "cffi", "click", "cryptography", "dataaudit", "numpy", "orjson",
+    "pyarrow", "pycparser", "pydantic", "pydantic_core", "rfc8785", "rich", "typing_extensions", "typing_inspection",
     "yaml",
-)
+)  # fmt: skip
 """Packages of the base install and of what it needs, as they are imported."""
 
 

@@ -1,7 +1,5 @@
 """What is shown of an address: no user, no password, no value of a query; and the rest as it was written."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,21 +33,12 @@ HIDDEN = {
     "//user:pass@host/x?SECRET": "//***@host/x?***",
 }
 PLAIN = (
-    "abfss://container@account.dfs.core.windows.net/x",
-    "https://host:8080/@me/part-1.jsonl",
-    "tcp://10.0.0.1:8786, (http://h:3): https://[::1]:80/x.",
-    "train/(?P<source>[^/]+)/(?P=source)",
-    "https://host/(?P<source>[a-z]+)/x",
-    "pkg:generic/web@1.0.0",
-    "data/part-?.jsonl",
-    "train/a.jsonl#copy=2",
-    "12:30@noon",
-    "write to a.b@example.org",
-    "C:/x and file:///a/b",
-    "x = 3; y = 4",
-    "https://host/x; token=3",
+    "abfss://container@account.dfs.core.windows.net/x", "https://host:8080/@me/part-1.jsonl",
+    "tcp://10.0.0.1:8786, (http://h:3): https://[::1]:80/x.", "train/(?P<source>[^/]+)/(?P=source)",
+    "https://host/(?P<source>[a-z]+)/x", "pkg:generic/web@1.0.0", "data/part-?.jsonl", "train/a.jsonl#copy=2",
+    "12:30@noon", "write to a.b@example.org", "C:/x and file:///a/b", "x = 3; y = 4", "https://host/x; token=3",
     "100%40 of a, ratio%3A%2F2",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("given", HIDDEN)

@@ -1,7 +1,5 @@
 """Extras: what the base installation does alone, and the line that a command says whose extra is missing."""
 
-from __future__ import annotations
-
 import ast
 import json
 import shutil
@@ -36,17 +34,9 @@ print(dataaudit.gate(manifest, {POLICY!r})._repr_html_(), dataaudit.diff(manifes
 print(dataaudit.quarantine("../list.jsonl"))
 """
 GIVEN = [
-    "--license",
-    "MIT",
-    "--url",
-    "https://example.org",
-    "--creator",
-    "A",
-    "--description",
-    "B",
-    "--date-published",
+    "--license", "MIT", "--url", "https://example.org", "--creator", "A", "--description", "B", "--date-published",
     "2026-11-22",
-]
+]  # fmt: skip
 TITAN = ("--order", "torchtitan", "--context", "8", "--micro-batch", "1")
 READS = [
     ["--help"],
@@ -63,19 +53,8 @@ READS = [
     ["diff", DEMO, "../manifest"],
     ["diff", DEMO, DEMO, "--format", "md"],
     [
-        "gate",
-        DEMO,
-        "--policy",
-        POLICY,
-        "--out",
-        "gate.json",
-        "--markdown",
-        "gate.md",
-        "--summary",
-        "sum.md",
-        "--failing",
-        "failing.jsonl",
-        "--annotations",
+        "gate", DEMO, "--policy", POLICY, "--out", "gate.json", "--markdown", "gate.md", "--summary", "sum.md",
+        "--failing", "failing.jsonl", "--annotations",
     ],
     ["gate", DEMO, "--policy", POLICY, "--baseline", "../manifest", "--json"],
     ["quarantine", "list", "../list.jsonl"],
@@ -94,7 +73,7 @@ READS = [
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
     ["../notebook.py"],
-]
+]  # fmt: skip
 """Every command of the base installation."""
 FRAMES = {"pandas", "polars", "streaming", "litdata", "lightning", "torchtitan", "olmo_core", "pynvml", "lm_eval"}
 """Libraries that are asked for only where they are: `load(DIR).pandas(...)`, the use of a GPU."""
@@ -142,10 +121,7 @@ def signed(tmp_path_factory):
     signing = ["--out", "../verdict.dsse.json", "--sign", "--key", "../release.pem"]
     done = run(
         folder / "export",
-        [
-            ["export", "verdict", DEMO, "--policy", POLICY, *signing],
-            ["export", "openlineage", DEMO, "--out", "events"],
-        ],
+        [["export", "verdict", DEMO, "--policy", POLICY, *signing], ["export", "openlineage", DEMO, "--out", "events"]],
         ["export"],
     )
     assert [one["code"] for one in done] == [0, 0], done

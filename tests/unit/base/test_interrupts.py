@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: held while workers start, taken by a command, and raised again where something swallowed them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

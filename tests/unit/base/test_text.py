@@ -1,7 +1,5 @@
 """Strings for a terminal."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Score intervals: against their equation and scipy, and how often they hold the truth."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whole builds in this process, on a runner without a cluster: identity over damage, reruns and encoders."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
@@ -119,6 +117,7 @@ def test_a_build_in_this_process_is_a_build(corpus, runners):
     assert (again.id, again.scanned) == (first.id, 0)
 
 
+@pytest.mark.stores
 def test_one_damaged_entry_costs_one_part(corpus, runners):
     """What else is in its pack is put into another one; the message names the pack."""
     first, _ = run(corpus)
@@ -178,6 +177,7 @@ def test_a_flipped_bit_in_every_file_costs_one_build_and_one_message(corpus, run
     assert run(corpus)[1].run.notes == ()
 
 
+@pytest.mark.stores
 def test_keyed_rows_of_another_part_are_not_counted(corpus, runners):
     """Two whole files that have changed places are found out, and both parts are read again."""
     write_file(corpus / "train" / "b.jsonl", b'{"text": "other", "source": "a"}\n' * 7)
@@ -198,6 +198,7 @@ def test_keyed_rows_of_another_part_are_not_counted(corpus, runners):
     assert again.scanned == 2
 
 
+@pytest.mark.stores
 def test_what_is_damaged_when_it_is_published_is_computed_again(corpus, runners, monkeypatch):
     """Signatures that are copied then: the same build mends them."""
     with (corpus / "c.yaml").open("a") as config:
@@ -282,6 +283,7 @@ def test_fresh_computes_everything_and_finds_the_same(corpus, runners):
     assert ran >= {*first_steps, "link-exact", "second-pass", "partials", *near, *overlap, *repeats}
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("name", ["train/x", "train/y", "val/v"])
 def test_a_shard_that_cannot_be_read_again_is_quarantined_and_the_others_go_on(corpus, runners, monkeypatch, name):
     """A second reading may need what the first did not; nothing of the shard stays in any number, whatever it was."""

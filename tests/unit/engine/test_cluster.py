@@ -1,7 +1,5 @@
 """The parts of the cluster that need none; real workers are in tests/e2e."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -75,8 +73,7 @@ class FakeClient:
 
 
 @pytest.mark.parametrize(
-    ("address", "threads", "refused"),
-    [("tcp://h:1", 1, False), ("tcp://h:1", 4, True), ("inproc://h/1", 1, True)],
+    ("address", "threads", "refused"), [("tcp://h:1", 1, False), ("tcp://h:1", 4, True), ("inproc://h/1", 1, True)]
 )
 def test_a_scheduler_whose_workers_share_a_process_is_refused(monkeypatch, address, threads, refused):
     """As a client of such workers is: a unit that crashes would take others with it."""
@@ -133,17 +130,9 @@ def test_units_do_not_stay_with_the_scheduler():
 
 
 OPEN = (
-    "tcp://h:1",
-    "h:1",
-    "h",
-    "ucx://h:1",
-    "ws://h:1",
-    "TLS://h:1",
-    "tls:h:1",
-    "gateway://h/1",
-    "tcp://tls://h:1",
+    "tcp://h:1", "h:1", "h", "ucx://h:1", "ws://h:1", "TLS://h:1", "tls:h:1", "gateway://h/1", "tcp://tls://h:1",
     "://h",
-)
+)  # fmt: skip
 CLOSED = ("tls://h:1", "wss://h:1", "inproc://10.0.0.1/1/1")
 
 
@@ -368,8 +357,4 @@ def test_what_killed_builds_left_goes_after_a_month(tmp_path):
         path.touch()
         os.utime(path, (time.time() - days * 86_400,) * 2)
     with terms_of(tmp_path) as terms:
-        assert {one.name for one in tmp_path.iterdir()} == {
-            ".worker-check-0",
-            ".worker-check-29",
-            terms.probe.name,
-        }
+        assert {one.name for one in tmp_path.iterdir()} == {".worker-check-0", ".worker-check-29", terms.probe.name}

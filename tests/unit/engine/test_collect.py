@@ -1,7 +1,5 @@
 """The survey: what the driver sees of partials is what reading each of them would show."""
 
-from __future__ import annotations
-
 import pytest
 from made_build import (
     STAGE_LIST,

@@ -1,7 +1,5 @@
 """Gathering: losses with their places, statuses and totals do not depend on how a shard was cut."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

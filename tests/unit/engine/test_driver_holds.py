@@ -1,7 +1,5 @@
 """What the driver holds of a shard, counted in bytes over a simulated store, and what it does not copy."""
 
-from __future__ import annotations
-
 import gc
 import os
 import tracemalloc

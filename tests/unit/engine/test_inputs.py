@@ -1,7 +1,5 @@
 """From the command line to a config: a file or paths, never both, and options on top."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

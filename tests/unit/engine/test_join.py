@@ -1,7 +1,5 @@
 """Joins by shard: every shard is in one task, whole, however shards are cut into tasks."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from made_build import HereRunner, Notes

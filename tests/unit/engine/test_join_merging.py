@@ -1,7 +1,5 @@
 """Keyed rows of small parts, merged before they are joined: what comes of it is the same, and few files are opened."""
 
-from __future__ import annotations
-
 import os
 
 import pyarrow as pa

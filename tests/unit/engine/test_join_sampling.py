@@ -1,7 +1,5 @@
 """The sample of a judge: which strata there are, and whose documents are drawn."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 

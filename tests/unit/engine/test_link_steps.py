@@ -1,7 +1,5 @@
 """The link step: partitions, twins, damage, groups, and what the duplicates add to partials."""
 
-from __future__ import annotations
-
 import hashlib
 from types import SimpleNamespace
 

@@ -115,7 +115,7 @@ def test_a_unit_may_have_any_name(tmp_path):
     assert {outcome.place for outcome in found.values()} == {str(os.getpid())}
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_isolated_units_run_in_a_child_unless_a_debugger_wants_them_here(tmp_path):
     found, _ = run(tmp_path, where, ["plain", "native"], isolated={"native"})
     assert found["plain"].place == str(os.getpid())
@@ -137,7 +137,7 @@ def test_small_isolated_units_share_a_call_of_the_child(tmp_path):
     assert {name for name, (process, _) in said.items() if process == str(os.getpid())} == {"here"}
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_a_task_of_a_cluster_groups_them_too(monkeypatch, tmp_path):
     monkeypatch.setattr(dask_runner, "_tell_start", lambda key: "tcp://w")
     names = ["a", "large", "b", "here", "one", "c"]
@@ -148,16 +148,15 @@ def test_a_task_of_a_cluster_groups_them_too(monkeypatch, tmp_path):
         stack.callback(end_child)
         found = dask_runner.run_batch(InGroups(), units, "key", **limits)
         assert [one.place.split(" ", 1)[1] for one in found] == [
-            *("a of 3", "large", "b of 3", "here of 2", "one of 2", "c of 3"),
+            *("a of 3", "large", "b of 3", "here of 2", "one of 2", "c of 3")
         ]
         found = dask_runner.run_batch(InGroups("crash"), [*units, Unit("bad", isolated=True)], "key", **limits)
         assert [one.reason for one in found] == [None] * 6 + [Reason.WORKER_DIED]
 
 
-@pytest.mark.kills
+@pytest.mark.children
 @pytest.mark.parametrize(
-    ("how", "reason"),
-    [("crash", Reason.WORKER_DIED), ("memory", Reason.OUT_OF_MEMORY), ("input", Reason.IO_ERROR)],
+    ("how", "reason"), [("crash", Reason.WORKER_DIED), ("memory", Reason.OUT_OF_MEMORY), ("input", Reason.IO_ERROR)]
 )
 def test_an_isolated_unit_that_ends_its_group_costs_itself_alone(tmp_path, how, reason):
     found, _ = run(tmp_path, InGroups(bad=how), ["a", "bad", "c"], isolated={"a", "bad", "c"})
@@ -165,7 +164,7 @@ def test_an_isolated_unit_that_ends_its_group_costs_itself_alone(tmp_path, how, 
     assert [found[name].place.split(" ", 1)[1] for name in "ac"] == ["a", "c"]
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_a_unit_that_ended_its_process_costs_only_itself_the_next_time(tmp_path):
     script = (
         "import sys; from pathlib import Path; import test_local_runner as t\n"
@@ -231,7 +230,7 @@ def greedy(unit):
     return where(unit)
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_a_unit_without_memory_here_is_a_value(tmp_path):
     here = str(os.getpid())
     found, _ = run(tmp_path, greedy, ["everywhere", here])

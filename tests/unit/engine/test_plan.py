@@ -1,7 +1,5 @@
 """The plan: what is missing is scanned once, what is known is not, and what is not read has its reason."""
 
-from __future__ import annotations
-
 import pytest
 from made_build import STAGE_LIST, config, missing, plan, probe, shard, stat, write_partials, write_reading
 

@@ -3,8 +3,6 @@
 The fields are taken by introspection, so one that is added later has to be sorted into one of the two here.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields, replace
 from pathlib import Path
@@ -97,15 +95,8 @@ def test_the_read_request_has_no_field_that_no_key_knows():
     and are in the keys of what stages make of the others.
     """
     assert {field.name for field in fields(ReadRequest)} == {
-        "path",
-        "format",
-        "compression",
-        "part",
-        "fields",
-        "batch_bytes",
-        "only",
-        "without",
-    }
+        "path", "format", "compression", "part", "fields", "batch_bytes", "only", "without",
+    }  # fmt: skip
     assert [part.request.only for part in plan(shard(), probe(parts=((0, 50), (50, 100)))).parts] == [None, None]
 
 

@@ -1,7 +1,5 @@
 """Probing: files are hashed once, known ones not at all, and columns are seen where nothing names them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sqlite3

@@ -1,11 +1,10 @@
 """What builds protect: with which index, what becomes of what cannot be read, and when there is no number."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 
 import pytest
+from lanes import sample
 from made_build import HereRunner, Notes, write_file
 
 from dataaudit.base.errors import ConfigError
@@ -153,6 +152,7 @@ def test_questions_that_are_found_beside_their_answer_alone_are_counted_apart(tm
     assert (both.value, both.denominator) == (pytest.approx(1 / 3), 3)
 
 
+@pytest.mark.tables
 def test_without_training_documents_no_rate_is_evaluated(tmp_path, runners):
     """No leak found in nothing is no good news."""
     write(tmp_path, train=(), more=QUIZ)
@@ -209,7 +209,7 @@ def test_a_held_out_shard_with_too_many_bad_records_is_in_no_number(tmp_path, ru
     assert any("too many bad records" in note for note in runners[-1].notes)
 
 
-@pytest.mark.parametrize("kind", ["held-out-records", "held-out-words"])
+@pytest.mark.parametrize("kind", sample(["held-out-records", "held-out-words"], 2))
 def test_what_is_damaged_of_held_out_records_is_read_again(tmp_path, runners, kind):
     """In the same run, which says so."""
     write(tmp_path)
@@ -240,6 +240,7 @@ def test_a_broken_file_and_a_lost_record_are_named(tmp_path, runners):
         run(tmp_path)
 
 
+@pytest.mark.tables
 def test_over_the_limit_held_out_documents_are_sampled(tmp_path, runners):
     """The rates have intervals then, and so many documents that the grams fit."""
     val = [" ".join([*WORDS[number:], f"own{'abcdefghij'[number]}"]) for number in range(10)] * 40

@@ -1,7 +1,5 @@
 """The plan on disk: what was planned comes back, and parts of equal content are found."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

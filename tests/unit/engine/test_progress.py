@@ -1,7 +1,5 @@
 """Progress: plain lines where nobody watches, one live line on a terminal, nothing when quiet."""
 
-from __future__ import annotations
-
 import io
 import sys
 

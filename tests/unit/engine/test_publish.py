@@ -1,7 +1,5 @@
 """Tables and core records: whatever became of the shards, the ledger balances and verify agrees."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

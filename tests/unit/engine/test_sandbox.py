@@ -12,7 +12,7 @@ from dataaudit.engine.runner import Outcome
 from dataaudit.engine.sandbox import end_child, run_alone
 from dataaudit.scan.corpus.loss import Reason
 
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.children
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """Parts that are scanned together: what is stored is what each alone gives, and what goes wrong is its own."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -91,6 +89,7 @@ def test_what_parts_give_together_is_what_each_gives_alone(settings, tmp_path):
     assert any(stored(settings.state, units["several"])["pii.findings"])
 
 
+@pytest.mark.stores
 def test_small_parts_share_batches(settings, tmp_path, monkeypatch):
     """Annotators are called once for a batch of text, or for as many parts as one bundle takes, not once a part."""
     sizes = []

@@ -1,7 +1,5 @@
 """What runs on a worker, run here: files that change, twins, and a state folder that refuses."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -297,6 +297,7 @@ def test_damage_to_a_run_is_found(tmp_path, monkeypatch):
         read_keyed(path, 0, NUM_BYTES)
 
 
+@pytest.mark.stores
 def test_memory_does_not_grow_with_a_row_group(tmp_path):
     """Two tasks ask for all of a row group: with 100 MB of text it takes hardly more than with 40."""
     text = " ".join(map(str, np.random.default_rng(0).integers(10**5, 10**6, 142)))

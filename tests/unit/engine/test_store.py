@@ -1,7 +1,5 @@
 """The partial store: what is read is what was written under that key, or nothing."""
 
-from __future__ import annotations
-
 import errno
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Packs: what is found in them is what was written, wherever it was moved, or nothing."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pyarrow as pa

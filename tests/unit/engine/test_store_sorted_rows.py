@@ -1,7 +1,5 @@
 """Rows that are found by a number: all that were added and stay, in memory or on disk, in however many steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """A table on disk: what was written, in any pieces, and the file of Parquet that the table in memory gives."""
 
-from __future__ import annotations
-
 import io
 import os
 

@@ -1,7 +1,5 @@
 """Sums over shards: the same however the shards are cut into tasks, and those of the documents together."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from made_build import (

@@ -1,7 +1,5 @@
 """`dataaudit tokenize` and `dataaudit map`: what is written is what was audited, and what is not is found by name."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import random
@@ -13,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from lanes import thinned
+from lanes import sample, thinned
 from made_tokens import Corpus, texts, write_flat, write_megatron
 
 from dataaudit import api, cli
@@ -90,7 +88,7 @@ def test_megatrons_own_reader_and_writer_agree(written, tmp_path):
     assert (tmp_path / "m.idx").read_bytes() == own.with_suffix(".idx").read_bytes()
 
 
-@pytest.mark.parametrize("format_", ["megatron", "flat"])
+@pytest.mark.parametrize("format_", sample(["flat", "megatron"], 2, part="stores"))
 def test_a_thousand_stretches_lead_back_to_their_documents(written, format_):
     """Each token of a random stretch is, by the map, the token of a document of the file that was audited."""
     path = written.folder / format_ / "train.bin"
@@ -236,6 +234,7 @@ def sealed(written, folder):
     return ("--state", folder / "state", "--state-key", key, "--tokenizer", written.folder / "tiny.json")
 
 
+@pytest.mark.stores
 def test_under_a_state_key_nothing_that_others_prepared_is_believed(written, tmp_path):
     """Both commands work in the folder of the key; what lies there without its seal is named and removed."""
     how = sealed(written, tmp_path)
@@ -255,7 +254,7 @@ def test_under_a_state_key_nothing_that_others_prepared_is_believed(written, tmp
     assert record["result"] == "proven"
 
 
-@pytest.mark.parametrize("how", ["plain", "keyed"])
+@pytest.mark.parametrize("how", sample(["plain", "keyed"], 2, part="stores"))
 def test_tokens_that_were_changed_in_the_state_folder_are_not_written(written, tmp_path, how):
     """Of the same size as well: they are not those that were encoded."""
     options = sealed(written, tmp_path)
@@ -268,6 +267,7 @@ def test_tokens_that_were_changed_in_the_state_folder_are_not_written(written, t
     assert (tmp_path / "out/train.bin").read_bytes() == (written.folder / "megatron/train.bin").read_bytes()
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("command", ["tokenize", "map"])
 def test_under_a_state_key_no_open_scheduler_is_used(written, tmp_path, command):
     arguments = {
@@ -355,6 +355,7 @@ def split_at(corpus, documents):
     return next(at for at, one in enumerate(documents) if corpus.end in one)
 
 
+@pytest.mark.stores
 def test_documents_that_swapped_their_places_are_named(corpus, tmp_path):
     """Fifty pairs, each of which trades places: exactly these hundred are in other order."""
     documents = corpus.documents()
@@ -414,6 +415,7 @@ def test_a_file_of_a_held_out_split_is_proven_when_that_is_chosen_and_training_d
     assert sum(one["documents"] for one in faults.values()) == 1
 
 
+@pytest.mark.stores
 def test_a_copy_of_a_training_document_that_is_held_out_too_is_held_out(tmp_path):
     """The copy that the training shards do not explain is the worst that it can be."""
     folder = tmp_path / "own"
@@ -438,6 +440,7 @@ def test_a_copy_of_a_training_document_that_is_held_out_too_is_held_out(tmp_path
     }
 
 
+@pytest.mark.stores
 def test_held_out_shards_that_are_not_here_are_said_not_to_have_been_looked_for(corpus, tmp_path):
     """What is proven needs none of them; of what is not audited nobody knows whether it is held out."""
     root = tmp_path / "root"
@@ -454,6 +457,7 @@ def test_held_out_shards_that_are_not_here_are_said_not_to_have_been_looked_for(
     assert "documents of val: the shards cannot be read here" in done.output
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("token", [700, 100_257])
 def test_end_tokens_beyond_the_vocabulary_are_taken_by_their_id(corpus, tmp_path, token):
     """Programs add tokens of their own behind it; the type of the file has to hold them."""
@@ -486,6 +490,7 @@ def test_end_tokens_that_no_file_of_the_type_can_hold_are_refused(corpus, tmp_pa
     assert (done.exit_code, said in done.output) == (2, True), done.output
 
 
+@pytest.mark.stores
 def test_several_files_are_one_corpus(corpus, tmp_path):
     """Each holds some shards; together they are what was audited, and alone they are not."""
     documents = [[corpus.end, *tokens, corpus.end] for _, tokens in corpus.documents()]
@@ -496,13 +501,10 @@ def test_several_files_are_one_corpus(corpus, tmp_path):
     assert map_(corpus, paths[1], paths[0], paths[2], expect=1)["faults"]["reordered"]["documents"] == 1000
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize(
     ("without", "said"),
-    [
-        (0, None),
-        (3, "3 documents of x.bin end without token"),
-        (3000, "no document of x.bin ends with token"),
-    ],
+    [(0, None), (3, "3 documents of x.bin end without token"), (3000, "no document of x.bin ends with token")],
 )
 def test_documents_without_an_end_token_are_counted(corpus, tmp_path, without, said):
     """The same documents, so it is no fault; a line and the record say that nothing tells them apart in training."""
@@ -516,6 +518,7 @@ def test_documents_without_an_end_token_are_counted(corpus, tmp_path, without, s
     assert (said in output) if said else ("end token" not in output)
 
 
+@pytest.mark.stores
 def test_a_copy_that_is_missing_or_too_many_is_the_one_that_was_taken(corpus, tmp_path):
     """Of a text that stands in three places, the place is told by what stands around it."""
     documents = corpus.documents()
@@ -567,6 +570,7 @@ def test_bad_files_are_one_clear_error(corpus, spoiled, name, change, said):
     assert "Traceback" not in done.output
 
 
+@pytest.mark.stores
 def test_bad_flat_files_are_one_clear_error(corpus, tmp_path):
     """Half a token, no file, a folder, an index instead of tokens."""
     (tmp_path / "x.bin").write_bytes(b"abc")
@@ -633,10 +637,7 @@ def test_a_shard_that_changed_since_the_audit_is_refused(corpus, tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "value", "said"),
-    [
-        ("rows_digest", "0" * 64, "does not give the documents that were audited"),
-        ("tokens", 7, "7 were audited"),
-    ],
+    [("rows_digest", "0" * 64, "does not give the documents that were audited"), ("tokens", 7, "7 were audited")],
 )
 def test_what_decodes_or_encodes_to_something_else_is_refused(corpus, tmp_path, monkeypatch, column, value, said):
     """The file has the audited bytes, but a reader or an encoder makes other documents or tokens of them."""

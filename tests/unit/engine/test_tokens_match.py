@@ -1,7 +1,5 @@
 """Pairing documents by digest: against a slow twin, in any order, with copies."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Tiny plans and runs of the laboratory."""
 
-from __future__ import annotations
-
 from dataaudit.lab.model import Size
 from dataaudit.lab.piloting import write_plan
 from dataaudit.lab.scenarios import BY_NAME

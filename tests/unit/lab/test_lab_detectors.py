@@ -1,7 +1,5 @@
 """Divergence, bands, limits and detectors of the laboratory, on curves whose answer is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

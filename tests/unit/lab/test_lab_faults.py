@@ -1,7 +1,5 @@
 """Faults as they are planted: gradients against explicit attention, bits against NumPy, healthy steps untouched."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Receipts of a user's run log, and rules of alerts that demand them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from click.testing import CliRunner

@@ -1,7 +1,5 @@
 """The laboratory from end to end at 32 steps: pilot, runs, receipts, and the same verdicts again."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Run logs of made-up runs, with their alerts judged in the process and from another."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dataaudit.live.alerts import Alerts

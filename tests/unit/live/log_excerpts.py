@@ -2,9 +2,6 @@
 
 # ruff: noqa: E501, ISC004  (lines of logs are as long as they are)
 
-from __future__ import annotations
-
-STAMP = "2026-03-14 09:"
 TRAIN = '  File "/srv/run/train.py", line'
 SITE = "/opt/venv/lib/python3.11/site-packages"
 
@@ -363,18 +360,9 @@ FORMS = {
         "2026-03-14T09:31:00.123456792Z stderr F OSError: [Errno 28] No space left on device\n",
         "io",
     ),
-    "bus": (
-        "/usr/bin/bash: line 1:  4203 Bus error               (core dumped) python train.py\n",
-        "killed",
-    ),
-    "segv": (
-        "train.sh: line 9:  4203 Segmentation fault      (core dumped) python train.py\n",
-        "killed",
-    ),
-    "killed-sh": (
-        "train.sh: line 9:  4203 Killed                  python train.py\n",
-        "killed",
-    ),
+    "bus": ("/usr/bin/bash: line 1:  4203 Bus error               (core dumped) python train.py\n", "killed"),
+    "segv": ("train.sh: line 9:  4203 Segmentation fault      (core dumped) python train.py\n", "killed"),
+    "killed-sh": ("train.sh: line 9:  4203 Killed                  python train.py\n", "killed"),
     "terminate": (
         "terminate called after throwing an instance of 'std::bad_alloc'\n"
         "  what():  std::bad_alloc\n"
@@ -463,10 +451,7 @@ FORMS = {
         "[rank0]: RuntimeError: Rank 3 failed to pass monitoredBarrier in 30000 ms\n",
         "communication",
     ),
-    "kube-oom": (
-        "2026-03-14T09:31:00Z kubelet: Container trainer OOMKilled exit code 137\n",
-        "out_of_memory",
-    ),
+    "kube-oom": ("2026-03-14T09:31:00Z kubelet: Container trainer OOMKilled exit code 137\n", "out_of_memory"),
     "elastic-noroot": (
         "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 3 (pid: 5012) of binary: /usr/bin/python3\n",
         "killed",

@@ -1,7 +1,5 @@
 """A small loop whose checkpoints are restored in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -3,8 +3,6 @@
 python saved_steps.py FOLDER EVENTS    # saves, and kills itself at an event of the file system; 0: prints how many
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Actions in a real run of torch: the learning rate, sampling, quarantine, and that no bit changes without them."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import islice

@@ -1,7 +1,5 @@
 """Four processes that train together by gloo act at the same step; where a rank hangs it is named, and nobody waits."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

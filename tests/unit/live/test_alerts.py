@@ -1,7 +1,5 @@
 """Alerts: the process and a watch see the same, an incident is one message, evidence is there before it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import logging
@@ -11,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from lanes import sample
 from live_logs import Run, file_of, from_another, in_the_process, judged, told
 
 from dataaudit.base.errors import ConfigError
@@ -43,7 +42,7 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sample(range(4), 4, part="runs"))
 def test_the_same_log_gives_the_same_alerts(tmp_path, seed):
     """Within the process and from another, once and while it grows, by the shipped rules and a few more."""
     draws = np.random.default_rng(seed)
@@ -289,6 +288,7 @@ def test_what_one_process_sent_another_does_not_send_again(tmp_path, monkeypatch
     assert sorted(out.read_text().split()) == ["step00000020-numerics", "step00000020-other", "step00000020-other"]
 
 
+@pytest.mark.runs
 def test_ranks_that_see_the_same_send_it_once(tmp_path):
     """Each has alerts of its own; the first that begins to send does. A function is called by each."""
     folder, out, called = tmp_path / "run", tmp_path / "sent", []

@@ -1,7 +1,5 @@
 """Which musts a run is not fed: by scale and phase, too seldom, once, stale, NaN, on some ranks; and the command."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -19,19 +17,9 @@ from dataaudit.live.checklist import PHASES, SCALES, State, check_log, checklist
 from dataaudit.live.rules import default_text
 
 EARLY = {
-    "nan_inf_events",
-    "skipped_updates",
-    "loss_scale",
-    "overflow_rate",
-    "train_loss_ema",
-    "tokens_per_update",
-    "grad_global_norm",
-    "update_to_weight",
-    "max_attn_logit",
-    "tokens_per_sec",
-    "step_time",
-    "dataloader_stall_frac",
-}
+    "nan_inf_events", "skipped_updates", "loss_scale", "overflow_rate", "train_loss_ema", "tokens_per_update",
+    "grad_global_norm", "update_to_weight", "max_attn_logit", "tokens_per_sec", "step_time", "dataloader_stall_frac",
+}  # fmt: skip
 """Musts of a nano run that begins."""
 
 

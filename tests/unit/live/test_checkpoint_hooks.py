@@ -1,7 +1,5 @@
 """Checkpoints that transformers' Trainer and Lightning write on their own."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Checkpoints on disk: what is published, kept, protected, damaged and restored; kills and full disks."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -328,7 +326,7 @@ def test_a_device_that_is_full_is_named(folder):
     assert checkpoints.restore().step == 20
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_a_kill_at_any_moment_leaves_a_last_good_checkpoint(tmp_path):
     """At 30 moments drawn among all that touch the file system: it restores to the byte, and none is damaged."""
     folder = tmp_path / "c"
@@ -364,6 +362,7 @@ def saved_by(folder, rank, ranks, step=5, launch="a", seconds=60.0, **options):
     return checkpoints
 
 
+@pytest.mark.children
 def test_ranks_publish_when_all_parts_are_there(tmp_path):
     """In whatever order they come; each hashes its share, and the last of them completes it."""
     sinks = [MemorySink() for _ in range(3)]
@@ -388,6 +387,7 @@ def test_ranks_publish_when_all_parts_are_there(tmp_path):
     ]
 
 
+@pytest.mark.children
 def test_ranks_restore_the_same_checkpoint_whoever_sees_the_damage(tmp_path):
     """Each reads a share of the files; only the share of rank 1 has the damage."""
     for step in (5, 6):
@@ -428,6 +428,7 @@ def test_a_folder_that_cannot_be_made_stops_no_run(folder, monkeypatch):
     assert "expected a step from 0" in sink.events[-1][2]["why"]
 
 
+@pytest.mark.children
 def test_a_rank_that_does_not_come_is_named(tmp_path):
     """And what the others wrote is deleted; parts of another start are never mixed in."""
     save(tmp_path, 1)

@@ -1,7 +1,5 @@
 """The page of checkpoints: its Python runs, and its output has the form that the command prints."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

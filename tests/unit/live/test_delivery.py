@@ -1,7 +1,5 @@
 """Delivery: to a server of this process, that is slow, dead or refuses; what is dropped, and that no secret shows."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json
@@ -16,6 +14,7 @@ from live_logs import Run, file_of
 from local_server import LocalServer
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.live import delivery
 from dataaudit.live.alerts import Alerts
 from dataaudit.live.delivery import ATTEMPTS, Message, Outbox, Refused, called, outbox
 from dataaudit.live.rules import Destination
@@ -139,8 +138,9 @@ def test_what_fails_for_now_is_tried_again(serve, tmp_path, answers, came, sent)
     assert records(tmp_path)[-1]["sent"] is bool(sent)
 
 
-def test_severity_0_is_never_given_up(serve, tmp_path):
+def test_severity_0_is_never_given_up(serve, tmp_path, monkeypatch):
     """Neither after many attempts nor when the answer is final."""
+    monkeypatch.setattr(delivery, "LONGEST_DELAY", 0.1)
     server = serve(*[(500, {})] * (ATTEMPTS + 2), (200, {}))
     box = webhook(server)
     box.put(message(tmp_path, 0))

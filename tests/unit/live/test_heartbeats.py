@@ -1,7 +1,5 @@
 """Heartbeats: a dead process, a hung loop and a slow rank are told apart, whatever the clocks say."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -271,7 +269,7 @@ for step in range(1, 1_000_000):
 """
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_a_killed_process_is_missing_and_a_hung_one_stalled(tmp_path):
     """Of two real processes."""
     runs = [

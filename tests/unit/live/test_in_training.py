@@ -1,7 +1,5 @@
 """Alerts of a real run: torch, tags, the monitor and vitals; and of a run that is killed."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import json
@@ -157,7 +155,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_what_a_killed_run_could_not_send_a_watch_sends(tmp_path):
     """Its evidence is whole, and the watch says that the run is silent."""
     folder, out = tmp_path / "run", tmp_path / "sent"
@@ -193,7 +191,7 @@ raise ZeroDivisionError
 """
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_what_an_error_ends_is_sent(tmp_path):
     """Nobody closed anything."""
     folder, out = tmp_path / "run", tmp_path / "sent"

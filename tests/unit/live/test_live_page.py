@@ -1,7 +1,5 @@
 """The page of heartbeats and triage: its Python runs, and its output is what the command prints."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

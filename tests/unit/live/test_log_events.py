@@ -1,7 +1,5 @@
 """What failed first in real and recorded logs, what only followed, and that healthy logs give no event."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tracemalloc

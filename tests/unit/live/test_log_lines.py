@@ -1,7 +1,5 @@
 """Lines as they are in logs: prefixes, colours, labels, times, and blocks of whole lines."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gzip
 

@@ -1,7 +1,5 @@
 """The frozen batch: numbers against float64, its digest, and a run that keeps its bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The reproducibility manifest: what is known by digest, and what is listed as not known."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

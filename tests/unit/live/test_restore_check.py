@@ -1,7 +1,5 @@
 """A restore in a process of its own: what has the same bits passes, and what differs is named."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -325,7 +323,7 @@ checkpoints.wait()
 """
 
 
-@pytest.mark.kills
+@pytest.mark.children
 def test_the_restoring_process_ends_with_the_run(tmp_path):
     """A killed run leaves no process behind that holds memory; the checkpoint is there, and not good."""
     folder = tmp_path / "run/c"

@@ -1,7 +1,5 @@
 """Rules: conditions, what feeds them, the shipped rules, and messages about a file that is wrong."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 

@@ -1,7 +1,5 @@
 """How old the newest row of each rank is, and how often a run restarts."""
 
-from __future__ import annotations
-
 import os
 import time
 

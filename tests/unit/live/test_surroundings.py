@@ -1,7 +1,5 @@
 """A watch feeds rules from what lies around a log: heartbeats, its age, starts of the run, errors that it prints."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,7 +1,5 @@
 """Tiles of a run log: buckets against the numbers themselves, growth, resumed runs, hours."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from live_logs import Run

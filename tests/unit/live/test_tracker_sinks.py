@@ -1,7 +1,5 @@
 """A sink of a tracker never keeps a run waiting: what it does not take is lost, and counted to the value."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

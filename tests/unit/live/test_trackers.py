@@ -3,8 +3,6 @@
 `make test-frameworks` installs the trackers and Prometheus, and counts a test that is skipped as failed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

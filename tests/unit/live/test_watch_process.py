@@ -1,7 +1,5 @@
 """The judge in a process of its own: what it sees comes back, its evidence is on disk, and its end is noticed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -12,7 +10,7 @@ from live_logs import Run
 from dataaudit.live.incidents import stored_incidents
 from dataaudit.live.watch_process import WatchProcess
 
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.children
 
 
 @pytest.fixture

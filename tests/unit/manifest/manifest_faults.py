@@ -14,20 +14,9 @@ import pytest
 from dataaudit.manifest import replace
 
 CALLS = (
-    "mkdir",
-    "rename",
-    "replace",
-    "unlink",
-    "remove",
-    "rmdir",
-    "fsync",
-    "chmod",
-    "utime",
-    "symlink",
-    "sendfile",
-    "copy_file_range",
-    "truncate",
-)
+    "mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync", "chmod", "utime", "symlink", "sendfile",
+    "copy_file_range", "truncate",
+)  # fmt: skip
 
 
 class Killed(BaseException):

@@ -1,7 +1,5 @@
 """The numbers of the demo: its id changes with every version of the program or of a library, its tables do not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from dataaudit.manifest.load import load_manifest

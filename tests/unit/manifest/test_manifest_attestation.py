@@ -1,7 +1,5 @@
 """Signed manifests: a forger who makes digests, id and bytes fit is stopped by a signature, and by nothing else."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Damaged, strange and forged folders: every command says so, with an exit code of ours and never as its own fault."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -237,6 +235,7 @@ def test_parquet_in_large_letters_is_a_stranger_too(folder):
     assert codes_of(folder) == ["unknown_table"]
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize("forged", [False, True], ids=["its bytes are published", "its bytes are forged"])
 def test_four_hundred_flips_of_a_footer_are_no_fault_of_the_program(tmp_path, forged):
     """Bytes are compared before they are parsed. Who writes them into the run, too, has the parser meet them.

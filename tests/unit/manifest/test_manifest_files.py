@@ -1,7 +1,5 @@
 """Bytes of a manifest's files: the run records them, as other programs believe them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

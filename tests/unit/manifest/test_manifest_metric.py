@@ -1,7 +1,5 @@
 """The laws of a metric record."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal
 

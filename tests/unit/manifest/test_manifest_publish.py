@@ -29,12 +29,7 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
 
 EXTRAS = {"quarantine.jsonl": b'{"shard": 1}\n', "notes/deep/why.txt": b"because"}
-CASES = (
-    ("nothing", True),
-    ("old", True),
-    ("old with extras", True),
-    ("old with extras", False),
-)
+CASES = (("nothing", True), ("old", True), ("old with extras", True), ("old with extras", False))
 
 
 def put_extras(folder: Path) -> None:

@@ -1,7 +1,5 @@
 """Tables of a loaded manifest: each file is read once and compared with its digest, large tables are kept in part."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import threading
@@ -135,6 +133,7 @@ def test_a_command_loads_once_and_opens_each_file_once(reads, monkeypatch, tmp_p
     assert len(reads.opened) == len(set(reads.opened)) > 4
 
 
+@pytest.mark.tables
 @pytest.mark.usefixtures("large")
 def test_a_report_of_a_large_manifest_reads_a_column_twice_at_most(reads, tmp_path):
     """Once for the digest, and again when it was not what was asked for first."""

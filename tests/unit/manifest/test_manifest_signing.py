@@ -1,7 +1,5 @@
 """Keys and envelopes: what is signed, what is noticed, and a second implementation of the same."""
 
-from __future__ import annotations
-
 import base64
 import json
 

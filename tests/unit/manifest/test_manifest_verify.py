@@ -57,16 +57,11 @@ class TestTables:
     @pytest.mark.parametrize(
         ("table", "column", "value"),
         [
-            ("shards", "tokens", 31),
-            ("shards", "reason", "io_error"),
-            ("shards", "exact_dup_rate", None),
-            ("metrics", "value", 10.0),
-            ("findings", "score", 0.25),
-            ("clusters", "kept", False),
-            ("ledger", "bytes", 0),
-            ("histogram", "token", 6),
+            ("shards", "tokens", 31), ("shards", "reason", "io_error"), ("shards", "exact_dup_rate", None),
+            ("metrics", "value", 10.0), ("findings", "score", 0.25), ("clusters", "kept", False),
+            ("ledger", "bytes", 0), ("histogram", "token", 6),
         ],
-    )
+    )  # fmt: skip
     def test_changed_cell(self, folder, table, column, value):
         rewrite(folder, table, lambda rows: changed(rows, column, 0, value))
         problem = the_problem(folder)

@@ -1,7 +1,5 @@
 """Small counts are hidden so that no one can tell them from what is shown."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

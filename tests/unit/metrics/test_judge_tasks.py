@@ -1,7 +1,5 @@
 """Visitors that ask judges: what tells their results apart in the store, and how much is asked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

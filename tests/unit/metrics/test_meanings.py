@@ -1,7 +1,5 @@
 """Texts for codes."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 

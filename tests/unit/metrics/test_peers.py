@@ -1,7 +1,5 @@
 """Which shards a shard is compared with, against counting one by one."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pyarrow as pa

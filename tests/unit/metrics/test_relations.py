@@ -1,7 +1,5 @@
 """A manifest that contradicts itself: for each relation one number is edited, with digests, id and bytes that fit."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

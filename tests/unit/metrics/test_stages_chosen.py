@@ -1,7 +1,5 @@
 """Which stages a config chooses, and with which parameters."""
 
-from __future__ import annotations
-
 import pytest
 
 from dataaudit.base.errors import ConfigError

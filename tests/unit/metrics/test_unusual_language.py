@@ -1,7 +1,5 @@
 """Documents in a language that is unusual in their source, against counting one by one."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

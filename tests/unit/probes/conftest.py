@@ -1,7 +1,5 @@
 """What several files of these tests probe."""
 
-from __future__ import annotations
-
 import pytest
 from probe_world import World
 

@@ -1,7 +1,5 @@
 """A small corpus with repeats and leaks, built for real; and models whose answers are known."""
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -10,37 +8,10 @@ import numpy as np
 import dataaudit
 
 WORDS = [
-    "river",
-    "stone",
-    "cloud",
-    "engine",
-    "paper",
-    "light",
-    "winter",
-    "garden",
-    "signal",
-    "copper",
-    "letter",
-    "bridge",
-    "market",
-    "silver",
-    "forest",
-    "window",
-    "number",
-    "circle",
-    "hammer",
-    "planet",
-    "matter",
-    "thread",
-    "valley",
-    "orange",
-    "doctor",
-    "basket",
-    "flight",
-    "temple",
-    "yellow",
-    "animal",
-]
+    "river", "stone", "cloud", "engine", "paper", "light", "winter", "garden", "signal", "copper", "letter",
+    "bridge", "market", "silver", "forest", "window", "number", "circle", "hammer", "planet", "matter", "thread",
+    "valley", "orange", "doctor", "basket", "flight", "temple", "yellow", "animal",
+]  # fmt: skip
 END = 256
 
 

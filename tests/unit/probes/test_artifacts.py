@@ -1,7 +1,5 @@
 """A hash stands for every artifact, and names what differs."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

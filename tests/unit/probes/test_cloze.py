@@ -1,7 +1,5 @@
 """The cloze set of a corpus: who knows the endings gets all, who does not a quarter."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A set that a model knows by heart scores above one that it does not; scores are what the papers define."""
 
-from __future__ import annotations
-
 import math
 import random
 import zlib

@@ -1,7 +1,5 @@
 """Tokens are drawn by the distribution, and by their own seed alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

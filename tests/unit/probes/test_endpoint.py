@@ -1,7 +1,5 @@
 """A server that speaks OpenAI's protocol is probed as a model in this process is."""
 
-from __future__ import annotations
-
 import json
 import math
 from http.server import BaseHTTPRequestHandler

@@ -1,7 +1,5 @@
 """Intervals cover what they are of; tests of sets and of trends agree with plain counting."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -12,6 +10,7 @@ from reference.probes import exact_auc, exact_trend
 from dataaudit.probes.estimates import Units, contrast, share_interval, trend
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("number", [12, 40, 200])
 def test_the_interval_of_a_loss_covers(number):
     """Documents of log-normal length, whose losses depend on the length: at 95 %, within chance of the simulation."""
@@ -32,6 +31,7 @@ def test_the_interval_of_a_loss_covers(number):
     assert covered / repeats < 0.98
 
 
+@pytest.mark.runs
 def test_the_interval_of_a_paired_change_covers_and_is_narrow():
     """Documents differ by far more than the checkpoint does."""
     random = np.random.default_rng(1)
@@ -92,6 +92,7 @@ def test_a_contrast_is_the_share_of_pairs():
     assert contrast([1.0], theirs) is None
 
 
+@pytest.mark.runs
 def test_a_contrast_of_one_kind_is_seldom_significant():
     random = np.random.default_rng(3)
     values = [contrast(random.normal(size=15), random.normal(size=20), seed=number).p for number in range(60)]
@@ -99,6 +100,7 @@ def test_a_contrast_of_one_kind_is_seldom_significant():
     assert contrast(np.arange(10) + 30.0, np.arange(10)).p < 2e-4
 
 
+@pytest.mark.runs
 def test_the_interval_of_an_auc_covers():
     random = np.random.default_rng(4)
     truth = 0.5 * (1 + math.erf(1 / 2))  # of two normal distributions a standard deviation apart

@@ -1,7 +1,5 @@
 """Held-out losses, and those of each slice, are a plain recomputation's; what leaks is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

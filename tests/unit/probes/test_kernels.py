@@ -1,7 +1,5 @@
 """Kernels of distributions agree with plain sums in float64, whatever the chunk, the dtype and the logits."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Spans are counted as a plain search counts them, wherever blocks are cut."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from reference.probes import occurrences

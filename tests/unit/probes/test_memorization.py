@@ -1,7 +1,5 @@
 """What a model knows by heart is found, by source and by how often it stands in training; what it never saw is not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from probe_world import END, Memory

@@ -1,7 +1,5 @@
 """Checkpoints on disk give the model that wrote them, or an error that says what to do."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``dataaudit probe``: a table, JSON, exit codes, comparisons and alerts, from files alone."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of probes: its Python runs, and it names every metric, artifact and option."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reports come back as they were written, are compared by hash, and progress survives a kill."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """A suite leaves a run's bits alone, goes on where it was killed, and never compares what differs in its artifacts."""
 
-from __future__ import annotations
-
 import copy
 import json
 

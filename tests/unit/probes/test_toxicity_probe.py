@@ -1,7 +1,5 @@
 """The toxicity of continuations: the share of prompts with a toxic one among k, and what the file's prompts are."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

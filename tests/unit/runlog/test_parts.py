@@ -52,7 +52,8 @@ def test_a_kill_at_every_byte_leaves_the_whole_batches(tmp_path: Path) -> None:
     data = (tmp_path / "whole.arrows").read_bytes()
     path = tmp_path / "cut.arrows"
     expected = pa.concat_tables([pa.Table.from_batches([steps(101 + 5 * one, 5)]) for one in range(3)])
-    for cut in range(len(data) + 1):
+    near = {at + off for at in ends for off in (-9, -8, -1, 0, 1, 8)}
+    for cut in sorted({*range(0, len(data) + 1, thinned(1, 7)), *near} & {*range(len(data) + 1)}):
         path.write_bytes(data[:cut])
         part, whole = read_part(path, "steps"), sum(end <= cut for end in ends) - 1
         assert (read_header(path) is not None) == (whole >= 0)

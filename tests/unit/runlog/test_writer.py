@@ -272,6 +272,7 @@ def test_a_stretch_takes_at_most_twenty_bytes(tmp_path: Path) -> None:
     assert stored / count <= 20
 
 
+@pytest.mark.runs
 @pytest.mark.filterwarnings("error")
 def test_a_flipped_bit_at_every_byte_of_a_log_is_named_or_harmless(tmp_path: Path) -> None:
     """In run.json, the table of shards and all tables of a thinned log: an error that names the file, or no change."""

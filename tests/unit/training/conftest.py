@@ -1,7 +1,5 @@
 """What several files of these tests train on."""
 
-from __future__ import annotations
-
 import pytest
 from made_corpus import MadeCorpus
 from made_run import make_shards

@@ -100,8 +100,7 @@ def write_run(
     folder: Path,
     manifest: Path,
     made: Made,
-    plant: Callable[[Batch], None] = lambda batch: None,
-    *,
+    *plants: Callable[[Batch], None],
     lacking: Callable[[int, int], bool] = lambda step, rank: False,
     norms: Callable[[int], float] | None = None,
     rates: Callable[[int], float] | None = None,
@@ -116,7 +115,7 @@ def write_run(
         folder: Of the log.
         manifest: Folder of the manifest.
         made: The run.
-        plant: Changes the stretches of a step.
+        plants: Each changes the stretches of a step, one after another.
         lacking: Whether a rank wrote nothing of a step.
         norms: Gradient norm of a step.
         rates: Learning rate of a step.
@@ -144,7 +143,8 @@ def write_run(
             if lacking(step, rank):
                 continue
             batch = made.batch(step, rank)
-            plant(batch)
+            for plant in plants:
+                plant(batch)
             _write_step(log, made, batch)
             if norms is not None:
                 log.add("values", value_row(step, norms(step)))

@@ -1,7 +1,5 @@
 """What tests of loaders share: batches whose stretches are held against the texts; no library but torch."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What tests of orders share: files of two splits with their maps, the command, labels by the documents."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The division of an excess: exact, as a slow twin has it, with an interval that covers what was planted."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 

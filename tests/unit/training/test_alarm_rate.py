@@ -1,7 +1,5 @@
 """False alarms of a healthy curve: the posterior against a slow twin, its coverage, and what the detector does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from lanes import examples
@@ -64,7 +62,7 @@ def _sample(random, kind, number):
     return random.standard_t(int(kind[1:]), number)
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize(("kind", "k"), [("normal", 4.0), ("exponential", 9.0), ("t8", 6.0), ("t5", 8.0), ("t3", 12.0)])
 def test_the_interval_holds_the_true_rate(kind, k):
     """In 95 of 100 samples of 2,000 steps, within chance, where values are independent and none is cut off."""
@@ -78,6 +76,7 @@ def test_the_interval_holds_the_true_rate(kind, k):
     assert held >= 89, "the lower 1 % quantile of a binomial of 100 and 0.95"
 
 
+@pytest.mark.runs
 def test_what_the_band_cut_off_is_counted():
     """Of the same values, those beyond the band left out, nearly the same rate is found."""
     true = _survival(np.random.default_rng(7), "t5", 8.0)
@@ -116,7 +115,7 @@ def test_a_curve_without_noise_claims_nothing():
     assert not any(one.flagged for one in said)
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 def test_the_band_follows_the_noise_of_the_run():
     """Narrower than 8 for normal noise, wider for Student's t with 3 degrees; alarms are about as rare as was asked."""
     calm, said = fed(curve(1, 4_000))
@@ -131,6 +130,7 @@ def test_the_band_follows_the_noise_of_the_run():
         assert above.low <= above.value <= above.high
 
 
+@pytest.mark.runs
 def test_a_smaller_spike_is_seen_by_a_band_that_followed():
     values = curve(2, 3_000)
     fixed = SpikeDetector(rate=None)

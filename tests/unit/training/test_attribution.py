@@ -16,15 +16,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from lanes import thinned
-from made_run import (
-    BLOCK_ROWS,
-    Made,
-    bad_block,
-    bad_rows,
-    make_shards,
-    worse_state,
-    write_run,
-)
+from made_run import BLOCK_ROWS, Made, bad_block, bad_rows, make_shards, worse_state, write_run
 
 from dataaudit import cli
 from dataaudit.base.render.line import spell
@@ -57,11 +49,7 @@ def run(tmp_path, manifest):
     """Return a function that writes a run with something planted and returns what is found."""
 
     def write(made, *plants, **more):
-        def plant(batch):
-            for one in plants:
-                one(batch)
-
-        write_run(tmp_path / "run", manifest, made, plant, **more)
+        write_run(tmp_path / "run", manifest, made, *plants, **more)
         return attribute(load_data(tmp_path / "run", manifest))
 
     return write
@@ -92,6 +80,7 @@ class TestFound:
         assert (one.found.kind, one.found.shard) == ("block", 5)
         assert (one.found.first_row, one.found.last_row) == (7 * BLOCK_ROWS, 8 * BLOCK_ROWS - 1)
 
+    @pytest.mark.runs
     def test_the_shard_when_two_blocks_of_it_share_the_excess(self, run):
         """Each alone would be enough to bring the steps back inside the band."""
 
@@ -104,6 +93,7 @@ class TestFound:
         assert (one.found.kind, one.found.shard) == ("shard", 5)
         assert [block.first_row for block in one.blocks[:2]] == [7 * BLOCK_ROWS, 10 * BLOCK_ROWS]
 
+    @pytest.mark.runs
     def test_a_block_that_is_its_whole_shard_is_the_shard(self, tmp_path):
         """And the last row of a block is at most that of its shard."""
         make_shards(tmp_path / "manifest", rows={5: 10, 8: 20})
@@ -119,6 +109,7 @@ class TestFound:
         assert (first.found.kind, first.found.shard, first.found.first_row) == ("shard", 5, None)
         assert (second.found.kind, second.found.first_row, second.found.last_row) == ("block", 16, 19)
 
+    @pytest.mark.runs
     def test_a_spike_just_after_the_first_window(self, run):
         one = only(run(Made(), bad_rows(range(53, 60))))
         assert (one.first_step, one.found.shard, one.healthy_steps) == (53, 5, 52)
@@ -127,6 +118,7 @@ class TestFound:
         one = only(run(Made(), bad_rows(range(150, 151), rows=4)))
         assert (one.first_step, one.last_step, one.found.shard) == (150, 150, 5)
 
+    @pytest.mark.runs
     @pytest.mark.parametrize(("above", "reason"), [(4.0, "not_rare"), (8.0, "")])
     def test_a_single_step_names_what_chance_does_not_bring(self, run, above, reason):
         """Of 149 units that came before none is as high; by how far these vary, 1 of as many may well be."""
@@ -141,7 +133,7 @@ class TestFound:
         one = only(run(Made(), plant))
         assert (one.first_step, one.reason, one.found is None) == (150, reason, bool(reason))
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     @pytest.mark.parametrize("rows", [(8, 2, 2, 2), (8, 8, 2, 2, 2), (8, 1, 1, 1), (7, 2, 2, 2), (8, *[2] * 7)])
     @pytest.mark.parametrize("of_block", [False, True])
     def test_a_shard_that_fills_a_step_and_is_in_others(self, run, rows, of_block):
@@ -158,6 +150,7 @@ class TestFound:
         assert one.found.share == pytest.approx(1, abs=0.1)
         assert found.exit_code == 1
 
+    @pytest.mark.runs
     def test_shards_with_equal_bytes_are_one(self, run):
         def both(batch):
             if batch.step in SPIKE:
@@ -169,6 +162,7 @@ class TestFound:
         assert (one.found.shard, one.found.name, one.found.twins) == (2, "train/part-002.jsonl", (9,))
         assert one.found.share > 0.9
 
+    @pytest.mark.runs
     def test_two_ranks_one_of_which_reads_it(self, run):
         def one_rank(batch):
             if batch.rank == 1:
@@ -179,6 +173,7 @@ class TestFound:
         assert {place.rank for document in one.documents for place in document.places} <= {0, 1}
         assert one.documents[0].places[0].rank == 1
 
+    @pytest.mark.runs
     def test_the_state_that_follows_does_not_hide_it(self, run):
         """The bad rows make all else a little worse, as bad updates do."""
         one = only(run(Made(), bad_rows(SPIKE), worse_state(range(151, 165), above=0.3)))
@@ -186,12 +181,14 @@ class TestFound:
         assert 0.1 < one.common < 0.5
         assert one.found.share < 0.95
 
+    @pytest.mark.runs
     def test_more_than_half_of_the_tokens(self, run):
         """Its own blocks are left out of the common part, or they would be the state."""
         one = only(run(Made(), bad_rows(SPIKE, rows=5)))
         assert one.found.shard == 5
         assert one.found.weight > 0.55
 
+    @pytest.mark.runs
     def test_of_several_episodes_each_its_own(self, run):
         found = run(Made(steps=260), bad_rows(range(120, 130)), bad_rows(range(200, 210), shard=8))
         assert [one.found.shard for one in found.episodes] == [5, 8]
@@ -210,6 +207,7 @@ class TestFound:
         assert [(one.shard, one.first_row) for one in one.documents] == [(7, 33)]
         assert found.exit_code == 1
 
+    @pytest.mark.runs
     @pytest.mark.parametrize("start", [182, 205])
     def test_soon_after_a_change_of_level(self, run, start):
         """The loss stays 1.5 lower from step 130 on, as after a change of the learning rate."""
@@ -224,6 +222,7 @@ class TestFound:
         one = only(found)
         assert (one.kind, one.first_step, one.last_step, one.found.shard) == ("level_shift", 120, 169, 5)
 
+    @pytest.mark.runs
     def test_a_resumed_run_is_read_once(self, tmp_path, manifest):
         """The first attempt had the spike, too; the second one did its steps again with another shard."""
         write_run(tmp_path / "run", manifest, Made(steps=170), bad_rows(SPIKE))
@@ -253,21 +252,26 @@ class TestCannotTell:
 
         self.reason(run(Made(), one_document), "one_block_fills_the_step")
 
+    @pytest.mark.runs
     def test_batches_of_one_document(self, run):
         made = Made(batch_rows=1, places=1, noise=0.05)
         self.reason(run(made, bad_rows(range(150, 152), above=6.0)), "one_block_fills_the_step")
 
+    @pytest.mark.runs
     def test_a_shard_that_fills_steps_and_holds_nothing_of_the_others(self, run):
         """In the first step it is the shard or the state; in the later ones it is high, and so is all else."""
-
-        def plant(batch):
-            bad_rows(range(100, 101), rows=8, above=9.0)(batch)
-            bad_rows(range(101, 104), rows=1, above=0.0)(batch)
-            worse_state(range(101, 104), above=1.0)(batch)
-
-        one = self.reason(run(Made(noise=0.1, steps=130), plant), "one_block_fills_the_step")
+        one = self.reason(
+            run(
+                Made(noise=0.1, steps=130),
+                bad_rows(range(100, 101), rows=8, above=9.0),
+                bad_rows(range(101, 104), rows=1, above=0.0),
+                worse_state(range(101, 104), above=1.0),
+            ),
+            "one_block_fills_the_step",
+        )
         assert "a single shard" in one.detail
 
+    @pytest.mark.runs
     def test_one_new_shard_fills_the_steps(self, run):
         """Blocks of one shard alone, which no earlier step had: there is nothing to compare with."""
 
@@ -286,6 +290,7 @@ class TestCannotTell:
         one = self.reason(run(Made(), alone), "few_shards")
         assert one.detail.startswith("all blocks are up together, and they are of 1 shard: it takes 5")
 
+    @pytest.mark.runs
     @pytest.mark.parametrize("shards", [2, 3, FEW_SHARDS - 1, FEW_SHARDS])
     def test_of_few_shards_nothing_is_said_of_the_model(self, run, shards):
         few = shards < FEW_SHARDS
@@ -294,6 +299,7 @@ class TestCannotTell:
         assert ("model's state (" in one.detail) != few
         assert ("the model's state" in spell(headline(found))) != few
 
+    @pytest.mark.runs
     def test_open_shards_of_a_buffer_and_a_few_tokens_of_others_are_few(self, run):
         """Two shards fill the steps, three others have a row's end each."""
 
@@ -308,6 +314,7 @@ class TestCannotTell:
 
         self.reason(run(Made(), plant), "few_shards")
 
+    @pytest.mark.runs
     @pytest.mark.parametrize("shards", [2, 4, 5])
     def test_losses_that_are_no_numbers_in_few_shards(self, run, shards):
         def broken(batch):
@@ -317,6 +324,7 @@ class TestCannotTell:
         (one,) = run(Made(shards=shards), broken).episodes
         assert one.reason == ("few_shards" if shards < FEW_SHARDS else "state")
 
+    @pytest.mark.runs
     def test_a_new_source_does_not_hide_its_shard(self, run):
         """Nearly all of the excess in a single shard of a source that nobody has seen: both are said."""
 
@@ -335,6 +343,7 @@ class TestCannotTell:
         assert " of it in train/part-005.jsonl at " in said
         assert "nats/token" in said
 
+    @pytest.mark.runs
     @pytest.mark.parametrize(("until", "reason"), [(60, "new_source"), (149, "")])
     def test_a_source_that_was_not_read_lately_is_as_good_as_new(self, run, until, reason):
         """Read in the first steps alone, when all losses were alike: a clean shard of it was accused as it came."""
@@ -350,6 +359,7 @@ class TestCannotTell:
         one = only(run(Made(), plant))
         assert (one.reason, one.found is None) == (reason, bool(reason))
 
+    @pytest.mark.runs
     def test_a_new_source_of_many_shards_names_none(self, run):
         def unknown(batch):
             if batch.step in SPIKE:
@@ -368,6 +378,7 @@ class TestCannotTell:
         one = self.reason(run(Made(), unknown), "new_source")
         assert one.sources[0].name == ""
 
+    @pytest.mark.runs
     def test_rank_missing(self, run):
         found = run(Made(ranks=2), bad_rows(SPIKE), lacking=lambda step, rank: rank == 1 and step >= 145)
         self.reason(found, "rank_missing")
@@ -375,6 +386,7 @@ class TestCannotTell:
     def test_a_rank_that_never_wrote(self, run):
         self.reason(run(Made(ranks=2), bad_rows(SPIKE), lacking=lambda step, rank: rank == 1), "rank_missing")
 
+    @pytest.mark.runs
     def test_a_few_steps_without_a_rank_are_left_out(self, run):
         found = run(Made(ranks=2), bad_rows(SPIKE), lacking=lambda step, rank: rank == 1 and step in {152, 155})
         one = only(found)
@@ -383,15 +395,18 @@ class TestCannotTell:
     def test_no_stretch_losses(self, run):
         self.reason(run(Made(scored=lambda step: False), bad_rows(SPIKE)), "no_stretch_losses")
 
+    @pytest.mark.runs
     def test_no_stretch_losses_of_healthy_steps(self, run):
         self.reason(run(Made(scored=lambda step: step in SPIKE), bad_rows(SPIKE)), "no_stretch_losses")
 
+    @pytest.mark.runs
     def test_losses_at_a_cadence_are_enough(self, run):
         """Every fourth step is scored; the loop's own loss holds a term more, which is no spike."""
         made = Made(scored=lambda step: step % 4 == 0, user=lambda step, loss: loss + 0.7)
         one = only(run(made, bad_rows(SPIKE)))
         assert (one.found.shard, one.flagged, one.accounted) == (5, 12, 3)
 
+    @pytest.mark.runs
     def test_scores_of_later_weights_do_not_hide_a_spike(self, run):
         """The loop saw a spike; two updates later, when its batches are scored again, half of it is gone."""
         made = Made(
@@ -421,6 +436,7 @@ class TestCannotTell:
         assert set(one.together) == {5, 8}
         assert "2 shards together do" in one.detail
 
+    @pytest.mark.runs
     @pytest.mark.parametrize("steps", [range(80, 86), SPIKE])
     def test_harder_sources_that_come_together(self, run, steps):
         """No document is worse than usual: no episode, or, where the loss alone decides, one that accuses nothing."""
@@ -445,6 +461,7 @@ class TestCannotTell:
 
         self.reason(run(Made(), broken), "state")
 
+    @pytest.mark.runs
     def test_losses_of_two_shards_are_broken(self, run):
         def broken(batch):
             if batch.step == 90:
@@ -459,12 +476,14 @@ class TestCannotTell:
         found = run(Made(steps=30), bad_rows(range(10, 20)))
         assert (found.episodes, found.judged, found.exit_code) == ((), 0, 4)
 
+    @pytest.mark.runs
     def test_thinned_stretches(self, run):
         """Sums alone are left of the spike: its steps were not flagged as the run went on."""
         made = Made(steps=700)
         found = run(made, bad_rows(range(150, 154)), kept_steps=120, part_steps=100)
         self.reason(found, "no_stretch_losses")
 
+    @pytest.mark.runs
     def test_what_survived_thinning_is_enough(self, run):
         made = Made(steps=700)
         found = run(made, bad_rows(SPIKE), kept_steps=120, part_steps=100)
@@ -473,6 +492,7 @@ class TestCannotTell:
 
 
 class TestSilent:
+    @pytest.mark.runs
     @pytest.mark.parametrize("seed", range(5))
     def test_a_clean_run(self, run, seed):
         found = run(Made(steps=400, seed=seed))
@@ -483,6 +503,7 @@ class TestSilent:
         assert (found.episodes, found.exit_code) == ((), 0)
         assert [(one.first_step, one.last_step) for one in found.dips] == [(150, 161)]
 
+    @pytest.mark.runs
     def test_a_gradient_without_a_loss_is_listed(self, run):
         found = run(Made(), norms=lambda step: 40.0 if step == 120 else 1.0 + 0.1 * (step % 7))
         assert (found.episodes, found.exit_code) == ((), 0)
@@ -526,6 +547,7 @@ class TestCommand:
         again = command(tmp_path / "run", "--manifest", manifest, "--json")
         assert again.stdout == done.stdout
 
+    @pytest.mark.runs
     def test_shards_with_equal_bytes_are_said(self, tmp_path, manifest):
         write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE, shard=9))
         done = command(tmp_path / "run", "--manifest", manifest)
@@ -555,26 +577,25 @@ class TestCommand:
             in done.stdout.splitlines()[0]
         )
 
+    @pytest.mark.runs
     def test_found_beside_what_cannot_be_told(self, tmp_path, manifest):
-        def both(batch):
-            worse_state(range(100, 105))(batch)
-            bad_rows(SPIKE)(batch)
-
-        write_run(tmp_path / "run", manifest, Made(), both)
+        write_run(tmp_path / "run", manifest, Made(), worse_state(range(100, 105)), bad_rows(SPIKE))
         done = command(tmp_path / "run", "--manifest", manifest)
         assert done.exit_code == 1
         assert done.stdout.startswith("Steps 150 to 161")
         assert "Steps 100 to 104" in done.stdout
 
+    @pytest.mark.runs
     def test_the_largest_episode_comes_first(self, tmp_path, manifest):
         """By excess times steps; the others follow by time, each in a line, and then the details."""
-
-        def three(batch):
-            bad_rows(range(80, 82), shard=2, above=9.0)(batch)
-            bad_rows(SPIKE, above=4.0)(batch)
-            bad_rows(range(110, 113), shard=8)(batch)
-
-        write_run(tmp_path / "run", manifest, Made(), three)
+        write_run(
+            tmp_path / "run",
+            manifest,
+            Made(),
+            bad_rows(range(80, 82), shard=2, above=9.0),
+            bad_rows(SPIKE, above=4.0),
+            bad_rows(range(110, 113), shard=8),
+        )
         lines = command(tmp_path / "run", "--manifest", manifest).stdout.splitlines()
         starts = ("Steps 150 to 161: ", "  Steps 80 to 81: ", "  Steps 110 to 112: ")
         for line, start, shard in zip(lines, starts, ("part-005", "part-002", "part-008"), strict=False):
@@ -582,6 +603,7 @@ class TestCommand:
             assert line.endswith(f" of the excess lies in train/{shard}.jsonl.")
         assert [line[:15] for line in lines].index("The episode") > len(starts)
 
+    @pytest.mark.runs
     @pytest.mark.parametrize("cut", [-40, -200, 100])
     def test_a_log_cut_in_its_only_batch(self, tmp_path, manifest, cut):
         write_run(tmp_path / "run", manifest, Made(steps=80))
@@ -652,20 +674,14 @@ class TestCommand:
         assert "is not that of" in done.stderr
 
     def test_stretches_of_shards_that_are_not_there(self, tmp_path, manifest):
-        def beyond(batch):
-            bad_rows(SPIKE, shard=99)(batch)
-
-        write_run(tmp_path / "run", manifest, Made(), beyond)
+        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE, shard=99))
         done = command(tmp_path / "run", "--manifest", manifest)
         assert done.exit_code == 2
         assert "to 99, the manifest has 12 shards" in done.stderr
 
+    @pytest.mark.runs
     def test_one_step(self, tmp_path, manifest):
-        def two(batch):
-            bad_rows(range(100, 105), shard=8)(batch)
-            bad_rows(SPIKE)(batch)
-
-        write_run(tmp_path / "run", manifest, Made(), two)
+        write_run(tmp_path / "run", manifest, Made(), bad_rows(range(100, 105), shard=8), bad_rows(SPIKE))
         done = command(tmp_path / "run", "--manifest", manifest, "--step", "155", "--json")
         assert [one["found"]["shard"] for one in json.loads(done.stdout)["episodes"]] == [5]
         done = command(tmp_path / "run", "--manifest", manifest, "--step", "80")
@@ -688,7 +704,7 @@ class TestCommand:
         assert done.exit_code == 0
         assert "attribution.json cannot be written" in done.stderr
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     def test_a_picture(self, tmp_path, manifest):
         write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
         done = command(tmp_path / "run", "--manifest", manifest, "--picture", tmp_path / "spike.png")
@@ -702,11 +718,7 @@ class TestCommand:
 
 class TestMissingSteps:
     def written(self, tmp_path, manifest, made, *plants, **more):
-        def plant(batch):
-            for one in plants:
-                one(batch)
-
-        write_run(tmp_path / "run", manifest, made, plant, **more)
+        write_run(tmp_path / "run", manifest, made, *plants, **more)
         return command(tmp_path / "run", "--manifest", manifest)
 
     def read(self, tmp_path):
@@ -725,6 +737,7 @@ class TestMissingSteps:
         assert (said["missing_steps"], said["missing_among"], said["longest_gap"]) == (298, 400, [101, 398])
         assert (said["reason"], said["exit_code"]) == ("steps_missing", 3)
 
+    @pytest.mark.runs
     @pytest.mark.parametrize(("lost", "code"), [(1, 0), (2, 0), (3, 3)])
     def test_up_to_the_limit_it_is_said_alone(self, tmp_path, manifest, lost, code):
         done = self.written(tmp_path, manifest, Made(steps=200), lacking=lambda step, rank: 90 <= step < 90 + lost)
@@ -732,20 +745,24 @@ class TestMissingSteps:
         assert f"{lost} of 200 steps {'is' if lost == 1 else 'are'} missing" in " ".join(done.stdout.splitlines()[:4])
         assert (lost > MISSING_LIMIT * 200) == (code == 3)
 
+    @pytest.mark.runs
     def test_what_is_found_is_found(self, tmp_path, manifest):
         done = self.written(tmp_path, manifest, Made(), bad_rows(SPIKE), lacking=lambda step, rank: 60 <= step < 80)
         assert done.exit_code == 1
         assert done.stdout.startswith("Steps 150 to 161: loss ")
         assert "20 of 200 steps are missing" in " ".join(done.stdout.splitlines()[:4])
 
+    @pytest.mark.runs
     def test_a_rank_that_lacks_steps(self, tmp_path, manifest):
         done = self.written(tmp_path, manifest, Made(ranks=2), lacking=lambda step, rank: rank == 1 and 60 <= step < 80)
         assert (done.exit_code, self.read(tmp_path)["missing_steps"]) == (3, 20)
 
+    @pytest.mark.runs
     def test_a_rank_that_never_wrote(self, tmp_path, manifest):
         done = self.written(tmp_path, manifest, Made(steps=150, ranks=2), lacking=lambda step, rank: rank == 1)
         assert (done.exit_code, self.read(tmp_path)["missing_steps"]) == (3, 150)
 
+    @pytest.mark.runs
     def test_a_rank_that_is_behind(self, tmp_path, manifest):
         """Ranks write at times of their own, so the newest steps of one may not be there yet; a rank that ended is."""
         assert LAG == BATCH_STEPS
@@ -759,6 +776,7 @@ class TestMissingSteps:
             assert self.read(tmp_path / folder)["missing_steps"] == missing
             assert done.exit_code == (3 if missing else 0)
 
+    @pytest.mark.runs
     def test_what_events_say_was_lost(self, tmp_path, manifest):
         """The folder was deleted: its first steps, with their start, are gone; a start says where a run begins."""
         self.written(tmp_path, manifest, Made(steps=300), first=201)
@@ -773,6 +791,7 @@ class TestMissingSteps:
         said = self.read(tmp_path)
         assert (said["missing_steps"], said["missing_among"], said["longest_gap"]) == (40, 140, None)
 
+    @pytest.mark.runs
     def test_an_end_that_only_the_last_event_knows(self, tmp_path, manifest):
         self.written(tmp_path, manifest, Made(steps=100))
         log = RankWriter(tmp_path / "run", 0, 401, BLOCK_ROWS)
@@ -782,6 +801,7 @@ class TestMissingSteps:
         assert command(tmp_path / "run", "--manifest", manifest).exit_code == 3
         assert self.read(tmp_path)["longest_gap"] == [101, 400]
 
+    @pytest.mark.runs
     def test_what_was_lost_is_written_at_the_end_if_it_can_be(self, tmp_path, manifest):
         """The disk was full from step 101 on, and has room for an event when the run closes."""
         self.written(tmp_path, manifest, Made(steps=100))
@@ -791,6 +811,7 @@ class TestMissingSteps:
         assert command(tmp_path / "run", "--manifest", manifest).exit_code == 3
         assert self.read(tmp_path)["longest_gap"] == [101, 400]
 
+    @pytest.mark.runs
     def test_of_one_step_it_is_that_step(self, tmp_path, manifest):
         lacking = {60: 0, 61: 1}
         self.written(
@@ -843,6 +864,7 @@ def test_the_json_is_by_its_schema(run):
     jsonschema.validate(found.model_dump(mode="json", by_alias=True), SCHEMAS["attribution"][1]())
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("seed", range(thinned(200, 12)))
 def test_whatever_a_log_holds_there_is_an_answer(run, tmp_path, manifest, seed):
     """Random episodes of all kinds, ranks that lack steps, losses at a cadence; blocks and what is common add up."""
@@ -893,6 +915,7 @@ def test_whatever_a_log_holds_there_is_an_answer(run, tmp_path, manifest, seed):
             assert total == pytest.approx(one.excess, abs=1e-9)
 
 
+@pytest.mark.runs
 def test_hostile_names_are_harmless(tmp_path):
     manifest = tmp_path / "manifest"
     make_shards(manifest, uri={5: "\x1b[31m::error::x\u202egnp\n$\\alpha$ \u6f22\u5b57" + "y" * 3000})

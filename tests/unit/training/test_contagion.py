@@ -1,7 +1,5 @@
 """The four arms: every outcome by a run whose law is known, and nothing is decided of what is not the run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -180,10 +178,7 @@ def test_suspects_that_the_window_does_not_read():
 def test_too_few_other_checkpoints_are_inconclusive():
     made = Made(checkpoints=[50])
     found = contagion(made, recorded(made), made.suspects(), EPISODE)
-    assert (found.outcome, found.detail) == (
-        "inconclusive",
-        "0 other checkpoints can be gone on from, 3 are needed",
-    )
+    assert (found.outcome, found.detail) == ("inconclusive", "0 other checkpoints can be gone on from, 3 are needed")
 
 
 def arms(**spikes):

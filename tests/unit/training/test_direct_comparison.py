@@ -1,7 +1,5 @@
 """The direct test holds its rate: on clean units, on units that are hard together, with tails of several kinds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -31,7 +29,7 @@ def losses(random, units, *, effect="normal", above=0.0, checkpoints=3):
     return found, unit, strata
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize("effect", sample(["normal", "skewed", "decoys", "t5"], 2))
 def test_p_is_uniform_on_clean_units_hard_ones_among_them(effect):
     number = thinned(4_000, 250)
@@ -63,6 +61,7 @@ def test_what_is_far_off_is_found(above):
     assert all(np.sign(one.effect) == np.sign(above) for one in found)
 
 
+@pytest.mark.runs
 def test_the_interval_holds_the_mean_over_control_units_and_checkpoints():
     """Control units and checkpoints are drawn anew; the suspect and its true distance stay."""
     random, number, held = np.random.default_rng(4), thinned(2_000, 150), 0
@@ -143,10 +142,7 @@ class TestDirect:
 
     @pytest.mark.parametrize(
         ("change", "reason"),
-        [
-            ({"checkpoints": (10, 20)}, "checkpoints"),
-            ({"units": 15, "checkpoints": (1, 2, 3)}, "controls"),
-        ],
+        [({"checkpoints": (10, 20)}, "checkpoints"), ({"units": 15, "checkpoints": (1, 2, 3)}, "controls")],
     )
     def test_too_little_is_said_by_name(self, change, reason):
         made = Scored(**change)
@@ -201,6 +197,7 @@ class TestControls:
             assert found.smallest_p * among > 0.01
             assert abs(found.effect) > found.usual
 
+    @pytest.mark.runs
     def test_clean_units_are_usual_and_few_are_undecided(self):
         outcomes = []
         for seed in range(40):

@@ -1,7 +1,5 @@
 """Episodes and what was read before them: exact under redrawn orders, valid under shifts, blind where it must be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
@@ -77,7 +75,7 @@ def test_counts_of_the_real_order_are_those_of_the_log(order, moves, random_orde
     assert found.last_step - found.first_step + 1 == len(steps)
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(("moves", "order"), [("documents", "shuffled"), ("rows", "shuffled")])
 def test_p_values_of_a_clean_run_are_uniform_when_orders_are_redrawn(packed, moves, order):
@@ -92,7 +90,7 @@ def test_p_values_of_a_clean_run_are_uniform_when_orders_are_redrawn(packed, mov
     within_bounds(least)
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 def test_p_values_of_a_clean_run_are_uniform_when_episodes_are_shifted():
     """The order is fixed, episodes fall anywhere: each shift of them is as likely."""
     table, steps, targets = stream(np.random.default_rng(5), "shuffled")
@@ -121,6 +119,7 @@ def planted(random, *, shard=2, block=3, size=8, lag=3):
     return exposure_of(table, steps, targets, np.arange(SHARDS), size), onsets
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("random_order", [True, False])
 def test_a_block_that_every_episode_follows_upon_is_found(random_order):
     hits = 0
@@ -170,6 +169,7 @@ def test_shifts_in_a_phase_are_all_of_its_circle():
     assert found.units[0].p == pytest.approx(p)
 
 
+@pytest.mark.runs
 def test_what_flagged_steps_hold_stays_where_it_is():
     """Episodes that begin where hard shards are read are no sign of what was read before: their steps do not move."""
     least = []

@@ -1,7 +1,5 @@
 """The whole run's tests as `attribute` asks them: what is planted is found, what cannot be tested is said."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema
@@ -28,11 +26,7 @@ def run(tmp_path, manifest):
     """Return a function that writes a run with something planted and returns its data."""
 
     def write(made, *plants, **more):
-        def plant(batch):
-            for one in plants:
-                one(batch)
-
-        write_run(tmp_path / "run", manifest, made, plant, **more)
+        write_run(tmp_path / "run", manifest, made, *plants, **more)
         return load_data(tmp_path / "run", manifest)
 
     return write
@@ -62,7 +56,7 @@ def raised(above):
     return plant
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 class TestEvents:
     @pytest.mark.parametrize(("order", "null"), [("documents", "redrawn"), ("rows", "redrawn"), ("", "shifted")])
     def test_a_block_that_was_read_before_each_episode(self, run, order, null):
@@ -113,10 +107,7 @@ class TestEvents:
         assert "not tested: the data of the same steps may be behind each episode." in text
 
     def test_episodes_of_the_state_count_beside_those_of_a_hard_shard(self, run):
-        def hard(batch):
-            bad_rows(range(60, 62), 3, rows=1, above=6.0)(batch)
-
-        data = run(MADE, hard, bad_states, read_before)
+        data = run(MADE, bad_rows(range(60, 62), 3, rows=1, above=6.0), bad_states, read_before)
         found = attribute(data)
         test = found.event_test
         assert (test.outcome, test.episodes, test.own_data) == ("follows", len(EPISODES), 1)
@@ -181,7 +172,7 @@ class TestEvents:
             found, data
         )
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     def test_each_look_at_further_steps_spends_of_alpha(self, tmp_path, manifest):
         def looked(*more):
             result = CliRunner().invoke(
@@ -203,6 +194,7 @@ class TestEvents:
 
 
 class TestResiduals:
+    @pytest.mark.runs
     @pytest.mark.parametrize("above", [2.0, -1.5])
     def test_a_block_with_odd_losses_all_along(self, run, above):
         data = run(Made(steps=500), raised(above))
@@ -220,6 +212,7 @@ class TestResiduals:
         assert "by what their documents should cost (the first 100 healthy ones by their loss alone); the band" in plain
         jsonschema.validate(found.model_dump(mode="json", by_alias=True), SCHEMAS["attribution"][1]())
 
+    @pytest.mark.runs
     def test_shards_where_there_are_enough_of_a_source(self, tmp_path):
         make_shards(tmp_path / "manifest", 80)
 
@@ -243,6 +236,7 @@ class TestResiduals:
             in text
         )
 
+    @pytest.mark.runs
     def test_it_changes_no_exit_code(self, run):
         assert attribute(run(Made(steps=500), raised(-1.5))).exit_code == 0
 

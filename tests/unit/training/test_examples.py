@@ -1,7 +1,5 @@
 """The examples and the Python of the pages on training run to the end of an epoch, as their readers would run them."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from functools import partial

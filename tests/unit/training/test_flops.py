@@ -1,7 +1,5 @@
 """FLOPs of a token against torch's counter and masks that are counted; peaks; what a log holds of them."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 
@@ -193,21 +191,12 @@ def test_a_model_without_a_formula_is_refused():
 @pytest.mark.parametrize(
     ("name", "peak"),
     [
-        ("NVIDIA A100-SXM4-80GB", 312e12),
-        ("NVIDIA A10", None),
-        ("NVIDIA H100 80GB HBM3", 989.4e12),
-        ("NVIDIA H100 PCIe", 756.5e12),
-        ("NVIDIA H100 NVL", 835.5e12),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
-        ("NVIDIA H200", 989.4e12),
-        ("NVIDIA GH200 480GB", 989.4e12),
-        ("NVIDIA H20", None),
-        ("NVIDIA B200", 2250e12),
-        ("NVIDIA GB200", 2500e12),
-        ("AMD Instinct MI300X", 1307.4e12),
-        ("a CPU", None),
+        ("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA A10", None), ("NVIDIA H100 80GB HBM3", 989.4e12),
+        ("NVIDIA H100 PCIe", 756.5e12), ("NVIDIA H100 NVL", 835.5e12), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+        ("NVIDIA H200", 989.4e12), ("NVIDIA GH200 480GB", 989.4e12), ("NVIDIA H20", None), ("NVIDIA B200", 2250e12),
+        ("NVIDIA GB200", 2500e12), ("AMD Instinct MI300X", 1307.4e12), ("a CPU", None),
     ],
-)
+)  # fmt: skip
 def test_a_peak_is_that_of_the_whole_name(name, peak):
     assert peak_of(name)[0] == peak
     assert all(source for _, _, source in PEAKS)

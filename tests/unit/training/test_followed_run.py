@@ -1,7 +1,5 @@
 """The view of a run that is followed: how it is, its panels, its data by hour, on the page and in a terminal."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Logs of other programs: spikes are found in a table of steps and losses, and nothing is said of data."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

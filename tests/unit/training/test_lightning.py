@@ -1,7 +1,5 @@
 """Lightning with our callback: nothing of the training changes, and its log says what was trained on."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loaders of torch and `datasets`: every stretch is the bytes of the document that its tags name."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The monitor in a loop of torch: it changes nothing, waits for nothing, and its log is what happened."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -544,16 +542,8 @@ for step in range(1000):
 NODE = {"dataaudit", "numpy", "orjson", "pyarrow", "pydantic", "pydantic-core", "pyyaml", "rfc8785"}
 NODE |= {"annotated-types", "typing-extensions", "typing-inspection"}  # what pydantic needs
 NODE |= {
-    "torch",
-    "filelock",
-    "fsspec",
-    "jinja2",
-    "markupsafe",
-    "mpmath",
-    "networkx",
-    "setuptools",
-    "sympy",
-}  # and torch
+    "torch", "filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy",
+}  # and torch  # fmt: skip
 
 
 class Layered(nn.Module):

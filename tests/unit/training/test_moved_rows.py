@@ -1,7 +1,5 @@
 """Rows that come apart from their tags stop a run, whichever way they came in; else its data would be accused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from made_corpus import MadeCorpus

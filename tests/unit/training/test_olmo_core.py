@@ -1,7 +1,5 @@
 """OLMo-core's own trainer with our callback: nothing of the training changes, its log and trackers have the loss."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

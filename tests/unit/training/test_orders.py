@@ -1,7 +1,5 @@
 """`dataaudit reconstruct`: the documents of each step, of saved and computed orders, are those that were trained on."""
 
-from __future__ import annotations
-
 import csv
 import importlib
 import importlib.util
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lanes import examples
+from lanes import examples, sample
 from reconstructed import Tokenized, call
 from reference.orders import megatron_blend, megatron_set, olmo_rows, ramped, titan_rows
 
@@ -99,7 +97,7 @@ def test_a_ramp_takes_what_megatron_takes(first, increment, increments, samples,
     assert found == ramped(first, increment, samples, last, micro, steps)
 
 
-@pytest.mark.parametrize("chunk", [1, 4])
+@pytest.mark.parametrize("chunk", sample([4, 1], 2, part="runs"))
 def test_rows_of_olmo_are_their_documents(corpus, tmp_path, chunk):
     """Two files, two passes, what fills no batch left out."""
     rows = olmo_rows(corpus.tokens, CONTEXT, chunk)
@@ -312,6 +310,7 @@ def test_episodes_that_follow_upon_a_block_are_found_from_losses_of_steps_alone(
     assert "train/data/b.jsonl.gz" in call("attribute", run, "--manifest", corpus.manifest).output
 
 
+@pytest.mark.runs
 def test_losses_that_are_logged_now_and_then_keep_the_whole_exposure(corpus, tmp_path):
     """Every tenth step has a loss; the event test looks at all steps whose stretches are there."""
     megatron_set(tmp_path, "train", corpus.sequences(0), context=CONTEXT, epochs=4, seed=5)

@@ -1,7 +1,5 @@
 """From text to rows with tags: every stretch is the bytes of the document that its tags name, whatever the order."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import accumulate
 

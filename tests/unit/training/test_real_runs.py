@@ -5,8 +5,6 @@ of 128 bytes, 528 blocks, some of them clean and hard (checksums, tables, Korean
 of Japanese, Chinese, Ukrainian and Russian).
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -56,6 +54,7 @@ def odd_blocks(found):
     return {(one.shard, one.first_row // 8) for one in found.residual_tests[0].units if one.outlier}
 
 
+@pytest.mark.runs
 class TestPlanted:
     def test_blocks_of_random_bytes_are_odd_and_hold_their_spikes(self, said):
         log, found = said("random-bytes-buffered")
@@ -78,11 +77,12 @@ class TestPlanted:
         assert found.event_test.outcome == "no_more_than_chance"
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "name",
     [
         "clean-sequential",
-        *(pytest.param(f"clean-{one}", marks=pytest.mark.torch) for one in ("shuffled", "masked", "buffered")),
+        *(pytest.param(f"clean-{one}", marks=pytest.mark.runs) for one in ("shuffled", "masked", "buffered")),
     ],
 )
 def test_spikes_of_clean_runs_sit_in_hard_data_and_follow_upon_none(said, name):
@@ -94,7 +94,7 @@ def test_spikes_of_clean_runs_sit_in_hard_data_and_follow_upon_none(said, name):
     assert len(odd_blocks(found)) <= 10
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 def test_a_single_step_whose_losses_came_before_names_nothing(said):
     """Step 157 is above its limit by a clean shard, and 3 of 101 healthy shards before were as high."""
     (own,) = [one for one in said("clean-masked")[1].episodes if one.first_step == 157]
@@ -102,7 +102,7 @@ def test_a_single_step_whose_losses_came_before_names_nothing(said):
     assert "of 101 units of healthy steps before" in own.detail
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize("seed", [3, 4])
 def test_an_order_that_repeats_blames_no_neighbour_of_a_hard_block(study, seed):
     """Shards in their order, some parts of it several times: a hard block has the same blocks before it each time."""
@@ -122,7 +122,7 @@ def test_an_order_that_repeats_blames_no_neighbour_of_a_hard_block(study, seed):
     assert (blamed.shard >> 40, blamed.shard & 0xFF) not in HARD
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize("name", ["clean-shuffled", "clean-masked"])
 def test_p_values_of_relabelled_documents_are_uniform(study, name):
     """Names of documents are permuted within sources: P(p <= a) is at most a, and runs with an outlier are few."""

@@ -1,7 +1,5 @@
 """What the monitor records besides: each number against the loop's own, faults that are found, bits that stay."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

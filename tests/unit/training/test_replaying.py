@@ -1,7 +1,5 @@
 """What `--replay` loads: a module, or a file whose siblings it imports, now and when it is called."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Odd blocks by their losses: p-values hold, few discoveries are false, and a bad neighbour accuses nobody."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +8,7 @@ from lanes import thinned
 from scipy import stats
 
 from dataaudit.training.attribution.loss_decomposition import Stretches
-from dataaudit.training.attribution.residual_outliers import (
-    Documents,
-    document_residuals,
-    residual_test,
-)
+from dataaudit.training.attribution.residual_outliers import Documents, document_residuals, residual_test
 
 BLOCK_ROWS = 8
 
@@ -41,7 +35,7 @@ def made_documents(random, *, blocks=400, size=8, sources=2, effect=0.1, noise=0
     )
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 @pytest.mark.parametrize("effect", [0.0, 0.3])
 def test_p_values_of_a_clean_run_are_uniform(effect):
     """The smallest of 100 blocks' p-values, times 100, is at most a in a share a of runs; likewise each of them."""
@@ -60,7 +54,7 @@ def test_p_values_of_a_clean_run_are_uniform(effect):
     assert 3.5 <= np.mean(all_p) <= 6.5
 
 
-@pytest.mark.torch
+@pytest.mark.runs
 def test_few_discoveries_are_false_and_most_bad_blocks_are_found():
     """20 bad ones of 10,000, and 20 of 2,000 at several seeds: false discoveries among all, power."""
     random = np.random.default_rng(0)
@@ -177,6 +171,7 @@ def test_a_bad_block_is_found_and_its_neighbours_are_not_accused():
     assert shards.tested == 0  # seven or eight of each source: nobody knows how much they differ by themselves
 
 
+@pytest.mark.runs
 def test_with_a_mask_nothing_is_taken_from_neighbours():
     false = 0
     for world in range(worlds := thinned(40, 10)):
@@ -217,6 +212,7 @@ def named(stretches, *, shards=False):
     return {one.shard for one in found.units if one.outlier}, found
 
 
+@pytest.mark.runs
 def test_what_stands_in_a_bad_shards_steps_is_not_pulled_down():
     """A shard is bad in a burst of steps, of which it has two fifths; clean blocks are in these steps, too."""
     false, known, low = 0, 0, []
@@ -234,6 +230,7 @@ def test_what_stands_in_a_bad_shards_steps_is_not_pulled_down():
     assert np.mean(low) > -0.15 if low else True
 
 
+@pytest.mark.runs
 def test_a_state_that_moves_sources_by_amounts_of_their_own_accuses_no_unit():
     """Four steps, and what comes after: one source rises by 4 nats, the other by 1."""
     false = 0
@@ -279,6 +276,7 @@ def test_a_block_of_a_source_that_varies_little_is_no_more_odd_than_blocks_of_ot
         assert {one.shard for one in found.units if one.outlier} == odd
 
 
+@pytest.mark.runs
 def test_a_source_that_moves_accuses_no_shard_that_is_alone_in_its_time():
     """Shards are read twelve at a time, and sources are learnt at speeds of their own: what moved is the source."""
     false = 0

@@ -1,7 +1,5 @@
 """Changes of a run: jumps of the learning rate, other batches, clipping in a row, skipped updates; and their words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """What a log says of a run, against other ways to compute it, with faults that must be found and runs without any."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Losses of a run: by source, exact however they are kept; beside a law of their past; beside a healthy run."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema
@@ -108,12 +106,9 @@ def test_what_is_no_number_or_has_no_source_is_left_out():
     assert (one.source, one.loss, one.newest_tax, one.moved) == ("code", 1.75, None, ())
 
 
+@pytest.mark.runs
 def test_a_source_that_costs_more_for_a_while_is_seen_and_does_not_move_its_line(tmp_path, manifest):
-    def both(batch):
-        dearer(range(400, 440), 1.0)(batch)
-        dearer(range(600, 620), 1.0)(batch)
-
-    write_run(tmp_path / "run", manifest, Made(steps=800), both)
+    write_run(tmp_path / "run", manifest, Made(steps=800), dearer(range(400, 440), 1.0), dearer(range(600, 620), 1.0))
     data = load_data(tmp_path / "run", manifest)
     found = attribute(data)
     for one in found.source_losses.sources:
@@ -127,6 +122,7 @@ def test_a_source_that_costs_more_for_a_while_is_seen_and_does_not_move_its_line
     assert "400 to 439 and 600 to 619" in text
 
 
+@pytest.mark.runs
 def test_a_worse_state_moves_no_tax(tmp_path, manifest):
     """All sources alike: the run's loss leaves its band, and no source is named."""
     write_run(tmp_path / "run", manifest, Made(steps=500), worse_state(range(300, 310), 2.0))
@@ -135,6 +131,7 @@ def test_a_worse_state_moves_no_tax(tmp_path, manifest):
     assert not any(one.moved for one in found.source_losses.sources)
 
 
+@pytest.mark.runs
 def test_clean_runs_move_no_tax(tmp_path, manifest):
     moved = 0
     for seed in range(runs := thinned(40, 8)):
@@ -200,7 +197,7 @@ class TestLaw:
             expected, abs=0.01
         )
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     def test_the_newest_residual_of_a_healthy_run_is_as_the_earlier_ones(self):
         """Of a residual and n earlier ones of its like it is the largest or the least in 2 / (n + 1) of runs."""
         outside, expected = 0, []
@@ -287,6 +284,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.runs
 class TestCommand:
     def attributed(self, folder, run, *more):
         done = CliRunner().invoke(
@@ -294,7 +292,7 @@ class TestCommand:
         )
         return done.exit_code, done.output
 
-    @pytest.mark.torch
+    @pytest.mark.runs
     def test_both_are_said(self, folder):
         code, printed = self.attributed(folder, "worse", "--reference", str(folder / "good"), "--json")
         found = json.loads(printed)

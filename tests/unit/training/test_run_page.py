@@ -122,6 +122,7 @@ def test_events_show_no_marks_of_a_programming_language_and_code_is_code(tmp_pat
     assert "<code>dataaudit attribute</code>" in page
 
 
+@pytest.mark.runs
 def test_a_healthy_run_says_so_and_the_same_log_gives_the_same_bytes(tmp_path):
     made(tmp_path / "run", spike=False).close()
     for name in ("one", "two"):

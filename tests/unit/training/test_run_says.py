@@ -1,7 +1,5 @@
 """What is said of a whole run: by shard first, how much was tested, what is left out, and the same on the page."""
 
-from __future__ import annotations
-
 import html
 import re
 
@@ -32,12 +30,7 @@ def spoilt(tmp_path_factory):
     make_shards(folder / "m")
     plants = [bad_rows(range(first, first + 3)) for first in BURSTS[:5]]
     plants.append(worse_state(range(BURSTS[5], BURSTS[5] + 3)))
-
-    def plant(batch):
-        for one in plants:
-            one(batch)
-
-    write_run(folder / "run", folder / "m", Made(steps=300), plant)
+    write_run(folder / "run", folder / "m", Made(steps=300), *plants)
     data = load_data(folder / "run", folder / "m")
     return data, attribute(data)
 
@@ -193,6 +186,7 @@ def test_a_whole_run_of_small_units_says_so(tmp_path):
     assert np.isclose(blocks.run_p, 1.0)
 
 
+@pytest.mark.runs
 def test_a_single_document_is_named_and_not_its_shard(tmp_path):
     def plant(batch):
         if batch.step == 150:

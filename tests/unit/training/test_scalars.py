@@ -1,7 +1,5 @@
 """Numbers of a step in whatever type a loop has them: each is kept, and one that is none costs itself."""
 
-from __future__ import annotations
-
 import json
 import sys
 from decimal import Decimal

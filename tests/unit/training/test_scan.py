@@ -1,7 +1,5 @@
 """The detector by composition: against slow twins, what it sees that the loss alone hides, its state, its alarms."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -224,6 +222,7 @@ class TestState:
 
 
 class TestAlarms:
+    @pytest.mark.runs
     @pytest.mark.parametrize("noise", ["normal", "skewed"])
     def test_healthy_runs_have_one_episode_in_ten_thousand_steps(self, noise):
         """Four runs of 1,000 steps: 0.4 episodes are expected, three or more come in 1 of 100 draws."""

@@ -1,7 +1,5 @@
 """The server of a page: who may look, who may acknowledge, and what an open page is sent."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

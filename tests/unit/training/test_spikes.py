@@ -1,7 +1,5 @@
 """The detector of spikes: its line and band against a slow twin, what it calls what, its state, its cost in alarms."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import statistics
@@ -146,11 +144,8 @@ class TestState:
         assert kinds(detector, [3.0] * 12, first=111) == ["quiet"] * 10 + ["", ""]
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("noise", "most"),
-    [("normal", 0), ("correlated", 0), ("documents", 3), ("heavy", 8)],
-)
+@pytest.mark.runs
+@pytest.mark.parametrize(("noise", "most"), [("normal", 0), ("correlated", 0), ("documents", 3), ("heavy", 8)])
 def test_healthy_curves_are_seldom_flagged(noise, most):
     """Of 6,000 steps; docs/reference/attribution.md has the rates of more kinds of noise."""
     random, number = np.random.default_rng(7), 6_000

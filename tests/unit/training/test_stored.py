@@ -1,7 +1,5 @@
 """Files of `streaming` and `litdata`, written and read by these libraries: every stretch is its document's bytes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib import import_module

@@ -1,7 +1,5 @@
 """torchtitan's text loader with tags: rows, order and checkpoints stay, and every stretch is its document's bytes."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

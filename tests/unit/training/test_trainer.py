@@ -1,7 +1,5 @@
 """transformers' Trainer with tags: nothing of the training changes, and its log says what was trained on."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json
@@ -364,11 +362,7 @@ def _go_on_with_other_ranks(made, folder):
 
 
 @pytest.mark.parametrize(
-    ("kind", "logging"),
-    [
-        ("tp", [[0, 2], None, [1, 2], None]),
-        ("pp", [None, [0, 2], None, [1, 2]]),
-    ],
+    ("kind", "logging"), [("tp", [[0, 2], None, [1, 2], None]), ("pp", [None, [0, 2], None, [1, 2]])]
 )
 def test_of_a_pair_that_shares_a_model_one_process_logs_what_the_whole_model_would(made, tmp_path, kind, logging):
     """Of a tensor-parallel pair the first one; of two pipeline stages the last one, which has the logits."""

@@ -1,7 +1,5 @@
 """What a Trainer accepts trains as it does without us, or is refused by name before the first step."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a corpus says once it is open: the shared table, twins, documents to skip, rules of columns, resuming."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -1,7 +1,5 @@
 """What opens, and what is refused: every row of docs/reference/training-open.md is a test."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

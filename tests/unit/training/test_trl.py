@@ -1,7 +1,5 @@
 """TRL's SFTTrainer under a run log: packed, padding-free or padded, it trains as without us, and its tags are right."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One call that sets all up: the loop of its page, bits of losses, what it says is not fed, a resume, bad arguments."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -20,11 +18,7 @@ torch = pytest.importorskip("torch", reason="a real run is torch's")
 transformers = pytest.importorskip("transformers", reason="its model")
 vitals = pytest.importorskip("dataaudit.vitals")
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 PAGE = (Path(__file__).parents[3] / "docs/live/checklists.md").read_text("utf-8")
 STEPS = 90
 

@@ -1,7 +1,5 @@
 """Scripts that are run as the processes of a distributed run."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

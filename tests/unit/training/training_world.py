@@ -1,7 +1,5 @@
 """A small corpus with its files, manifest, lists and keys, and ways to spoil it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Small mixtures of experts of every family, and a slow reference in float64 and plain Python of what they choose."""
 
-from __future__ import annotations
-
 import copy
 import math
 

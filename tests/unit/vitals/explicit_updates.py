@@ -1,7 +1,5 @@
 """Spectra of updates by explicit products: every head's d x d matrix and its singular values, in float64 NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import vitals_models as made

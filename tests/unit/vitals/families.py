@@ -1,7 +1,5 @@
 """Tiny models of every family that the installed transformers has a decoder of."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import math

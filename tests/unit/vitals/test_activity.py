@@ -17,7 +17,7 @@ from dataaudit.vitals.attention import Scores, attention_rows, head_statistics, 
 from dataaudit.vitals.metrics.adam_spikes import THETA  # noqa: E402
 from dataaudit.vitals.recorder import ACTIVATION_STATS, Recorder, Site, _activations, _units  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 FIELDS = ("sink", "q_norm", "k_norm")
 
 

@@ -1,7 +1,5 @@
 """Rules that need no baseline, the schedule of the rate, and incidents."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

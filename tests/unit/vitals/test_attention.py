@@ -20,7 +20,7 @@ from dataaudit.vitals.attention import (  # noqa: E402
 )
 from dataaudit.vitals.hooks import mapping_of, replaced  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 
 
 @pytest.mark.parametrize("masked", ["none", "causal", "bool", "added", "both"])

@@ -14,7 +14,7 @@ from attention_cases import SHAPES, hold, made, naive  # noqa: E402
 from dataaudit.vitals.attention import Scores, attention_rows, sample_rows  # noqa: E402
 from dataaudit.vitals.attention_pass import attention_pass, pass_statistics, why_no_pass  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 MASKS = ["none", "causal", "bool", "added", "both"]
 SINKS = torch.tensor([0.5, -1.0, 3.0, 20.0, -30.0, 0.0])
 

@@ -148,7 +148,7 @@ def test_a_mean_is_over_the_last_values_each_cut_off():
     assert found[1] == pytest.approx(abs(values[~np.isnan(values[:, 1]), 1][-AVERAGED:].mean()))
 
 
-@pytest.mark.torch
+@pytest.mark.vitals
 @pytest.mark.parametrize("kind", ["independent", "ar0.6", "ar0.9", "cross_correlated"])
 @pytest.mark.parametrize(
     ("window", "persistence", "trend"),

@@ -16,7 +16,7 @@ from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import MemorySink, Vitals, VitalsConfig  # noqa: E402
 from dataaudit.vitals.curvature import traces  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 
 
 class Small(nn.Module):

@@ -17,7 +17,7 @@ from dataaudit.vitals import Mapping, MemorySink, Vitals, VitalsConfig, ranks, r
 from dataaudit.vitals.metrics.expert_loads import of_window  # noqa: E402
 from dataaudit.vitals.summary import in_a_line  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 OF_EXPERTS = ("router_", "moe_")
 MEASURE = ("attention", "activations", "weights", "experts")
 

@@ -15,19 +15,11 @@ from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 SOME = (
-    "bloom",
-    "deepseek_v2",
-    "deepseek_v3",
-    "falcon",
-    "glm_moe_dsa",
-    "gpt_neox",
-    "inkling",
-    "inkling2",
-    "longformer",
+    "bloom", "deepseek_v2", "deepseek_v3", "falcon", "glm_moe_dsa", "gpt_neox", "inkling", "inkling2", "longformer",
     "mamba",
-)
+)  # fmt: skip
 SOME += ("inkling2", "minicpm3", "mistral4", "t5", "xlm")
 MOST = 3_000_000
 """Parameters of a model that is tiny; families whose configs of pictures or sound are not made so are left out."""

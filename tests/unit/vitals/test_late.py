@@ -15,7 +15,7 @@ from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 CONFIG = VitalsConfig(interval=1, adapt=False)
 
 

@@ -16,7 +16,7 @@ from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import MemorySink, MuP, Vitals, VitalsConfig  # noqa: E402
 from dataaudit.vitals.metrics import layer_std_sync  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 
 
 def test_synchrony_is_the_mean_correlation_without_trends():

@@ -12,7 +12,7 @@ from dataaudit.vitals.norms import norm, std  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 PARTS = {
     "llama": ("model.embed_tokens", "model.norm", "model.layers.{}", "self_attn", "mlp"),
     "gpt2": ("transformer.wte", "transformer.ln_f", "transformer.h.{}", "attn", "mlp"),

@@ -1,7 +1,5 @@
 """Faults in a model that trains: each is named at once, as what it is; benchmarks/vitals_faults.py has them all."""
 
-from __future__ import annotations
-
 import logging
 import math
 
@@ -15,7 +13,7 @@ from torch import nn  # noqa: E402
 
 from dataaudit.vitals import MemorySink, Vitals, VitalsConfig, alarms  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 
 
 class Tied(made.Mapped):

@@ -11,7 +11,7 @@ from dataaudit.vitals import MemorySink, Vitals, VitalsConfig, metrics, vitals  
 from dataaudit.vitals.measurement import Measurement  # noqa: E402
 from dataaudit.vitals.metric import Column, Metric, Threshold  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 
 
 class SpectralNorms(Measurement):

@@ -21,7 +21,7 @@ from dataaudit.vitals.finite import state_finite  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 BODIES = {
     "dataaudit::activations": recorder.see_activations._init_fn,
     "dataaudit::units": recorder.see_units._init_fn,

@@ -21,7 +21,7 @@ from dataaudit.vitals.micro_batches import (  # noqa: E402
     signal_and_noise,
 )
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 
 
 def drawn(seed, sizes, dimension=50, noise=1.0):

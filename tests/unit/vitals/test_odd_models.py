@@ -13,7 +13,7 @@ from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.structure import Mapping  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 HEADS, LENGTH, WIDTH = 4, 12, 16
 
 

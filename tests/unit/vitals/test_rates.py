@@ -55,6 +55,7 @@ def test_limits_are_no_shares_below_0():
     assert 5 <= high <= 20
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("steps", [10, 100, 1_000])
 @pytest.mark.parametrize(("mean", "dispersion"), [(3e-4, 1e-9), (3e-4, 3e-4), (0.05, 0.01), (0.9, 0.05)])
 def test_false_alarms_are_no_more_than_asked_for(mean, dispersion, steps):

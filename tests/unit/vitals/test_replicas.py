@@ -12,7 +12,7 @@ from vitals_models import leave  # noqa: E402
 
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 NUMPY = {torch.float64: np.int64, torch.float32: np.int32, torch.float16: np.int16}
 
 

@@ -25,38 +25,19 @@ from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.structure import Mapping  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 WIDTH, HEADS, LENGTH, VOCAB = 32, 4, 12, 61
 STEPS, MICRO = 20, 2
 MAPPING = Mapping(layers="blocks", attention="attention", heads=HEADS, mlp="mlp", embedding="embedding")
-OF_BATCH = {"activations", "attention"}
 LOCAL = (
-    "max_attn_logit",
-    "attn_entropy",
-    "dead_head_rate",
-    "activation_mean_abs",
-    "residual_rms",
-    "activation_outlier_rate",
-    "dead_neuron_count",
-    "activation_kurtosis",
-    "massive_activation",
-    "attn_sink_share",
-    "q_norm",
-    "k_norm",
-)
+    "max_attn_logit", "attn_entropy", "dead_head_rate", "activation_mean_abs", "residual_rms",
+    "activation_outlier_rate", "dead_neuron_count", "activation_kurtosis", "massive_activation", "attn_sink_share",
+    "q_norm", "k_norm",
+)  # fmt: skip
 SUMMED = {
-    "layer_std",
-    "grad_norm",
-    "update_to_weight",
-    "grad_to_weight",
-    "opt_state_finite",
-    "gsnr",
-    "direction_consistency",
-    "grad_noise_scale",
-    "nan_inf_events",
-    "skipped_updates",
-    "gradient_spike_score",
-}
+    "layer_std", "grad_norm", "update_to_weight", "grad_to_weight", "opt_state_finite", "gsnr",
+    "direction_consistency", "grad_noise_scale", "nan_inf_events", "skipped_updates", "gradient_spike_score",
+}  # fmt: skip
 """Metrics whose numbers are added up over ranks."""
 NOISE = ("direction_consistency", "grad_noise_scale")
 

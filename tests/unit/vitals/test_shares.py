@@ -1,7 +1,5 @@
 """Shares near 0 against their own law: few false alarms over whole runs, and what a fault has to be to be named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from healthy_runs import rates
@@ -48,6 +46,7 @@ def raised(values, rate, every=1, **settings):
     return found, alarms
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("memory", [0.0, 0.7])
 @pytest.mark.parametrize("schedule", ["constant", *thinned(["cosine", "restarts", "wsd"], ["restarts"])])
 def test_healthy_shares_raise_no_alarm(schedule, memory):
@@ -134,6 +133,7 @@ def test_a_count_of_units_is_judged_as_a_count():
     assert 6 < shares.detail(0)["high"] < 100
 
 
+@pytest.mark.runs
 def test_a_run_that_goes_on_judges_as_one_that_never_stopped():
     values, rate = healthy(3, 300)
     whole, halves = Alarms(KEYS), [Alarms(KEYS), Alarms(KEYS)]

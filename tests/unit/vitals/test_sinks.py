@@ -21,7 +21,7 @@ print(sink.lost_steps)
 """
 
 
-@pytest.mark.torch
+@pytest.mark.vitals
 def test_a_full_disk_ends_no_run_and_is_counted(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path / "run")], check=False, capture_output=True, text=True, timeout=60
@@ -31,7 +31,7 @@ def test_a_full_disk_ends_no_run_and_is_counted(tmp_path):
     assert load_run(tmp_path / "run").table("steps").num_rows == 0
 
 
-@pytest.mark.torch
+@pytest.mark.vitals
 def test_a_loss_is_a_number_or_a_tensor_that_may_need_a_gradient(tmp_path):
     import torch
 

@@ -17,7 +17,7 @@ from dataaudit.vitals.host_work import HostWork  # noqa: E402
 from dataaudit.vitals.metrics.spectra import Spectra  # noqa: E402
 from dataaudit.vitals.structure import find  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 BY_NAME = {"spectral_norm": 0, "stable_rank": 2, "singular_entropy": 3}
 
 

@@ -1,12 +1,11 @@
 """Series against their own past: healthy runs raise nothing whatever the rate does, and faults are named."""
 
-from __future__ import annotations
-
 import json
 
 import healthy_runs as runs
 import numpy as np
 import pytest
+from lanes import sample
 
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.metric import Key
@@ -19,7 +18,7 @@ def alarms_of(found):
     return [(step, one.detail) for step, one in found if one.kind == "alarm"]
 
 
-@pytest.mark.parametrize("schedule", runs.SCHEDULES)
+@pytest.mark.parametrize("schedule", sample(runs.SCHEDULES, len(runs.SCHEDULES), part="runs"))
 def test_a_healthy_run_raises_no_incident_whatever_its_schedule(schedule):
     """benchmarks/vitals_alarms.py is the same over 50,000 steps and more."""
     keys, values, rate, tokens = runs.healthy(schedule, STEPS, 7, layers=6, heads=4)
@@ -36,12 +35,16 @@ def faulty(metric, grow, schedule="cosine", seed=3):
 
 @pytest.mark.parametrize(
     ("metric", "grow", "within", "seed"),
-    [
-        ("max_attn_logit", lambda since: 1.03**since, 60, 3),
-        ("attn_entropy", lambda since: 0.9 ** np.minimum(since, 40), 40, 3),
-        ("residual_rms", lambda since: np.full(len(since), 2.0), 24, 5),
-        ("activation_mean_abs", lambda since: np.full(len(since), 0.1), 8, 3),
-    ],
+    sample(
+        [
+            ("max_attn_logit", lambda since: 1.03**since, 60, 3),
+            ("attn_entropy", lambda since: 0.9 ** np.minimum(since, 40), 40, 3),
+            ("residual_rms", lambda since: np.full(len(since), 2.0), 24, 5),
+            ("activation_mean_abs", lambda since: np.full(len(since), 0.1), 8, 3),
+        ],
+        4,
+        part="runs",
+    ),
 )
 def test_what_leaves_what_the_rate_explains_is_named_with_its_place(metric, grow, within, seed):
     found, key = faulty(metric, grow, seed=seed)
@@ -81,6 +84,7 @@ def test_coverage_says_how_many_are_judged_and_from_when_the_rest_will_be(every)
     assert coverage.detail["metrics"]["dead_neuron_count"]["why"] == "how many counts it is a share of is not known"
 
 
+@pytest.mark.runs
 def test_a_healthy_span_raises_nothing_calibrated_before_its_end():
     keys, values, rate, tokens = runs.healthy("constant", 300, 5, layers=3, heads=2)
     values[150:, 0] *= 1.03 ** np.arange(150)
@@ -89,6 +93,7 @@ def test_a_healthy_span_raises_nothing_calibrated_before_its_end():
     assert alarms_of(runs.judged(Alarms(keys), keys, values, rate, tokens))
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("stop", [100, 250, 420])
 def test_a_run_that_goes_on_from_a_checkpoint_says_the_same(stop):
     keys, values, rate, tokens = runs.healthy("restarts", 500, 2, layers=3, heads=2)

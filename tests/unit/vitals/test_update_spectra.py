@@ -17,7 +17,7 @@ from dataaudit.vitals.metrics import update_spectra as metric  # noqa: E402
 from dataaudit.vitals.projections import projections_of  # noqa: E402
 from dataaudit.vitals.structure import find  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 METRICS = ("delta_w_entropy", "qk_first_order_entropy", "qk_second_order_entropy")
 DELTA = 3
 

@@ -10,7 +10,7 @@ from vitals_models import NoWaiting  # noqa: E402
 from dataaudit.vitals import norms as norms_  # noqa: E402
 from dataaudit.vitals.weights import norms, norms_from_copies, why_not  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 OPTIMIZERS = {
     "adam": (torch.optim.Adam, {"lr": 1e-2}),
     "adam_decay": (torch.optim.Adam, {"lr": 1e-2, "weight_decay": 0.1}),

@@ -23,7 +23,7 @@ from dataaudit.vitals.metrics import declared  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink, RunLogSink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 OWN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 COMPILED = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 

@@ -14,7 +14,7 @@ from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.structure import Mapping  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 PAIR = "expected a first and a last step, found"
 BY_POSITION = baseline_of([Key("loss", -1, -1, "value")], np.arange(1, 50), np.ones((49, 1)), total=100)
 

@@ -14,7 +14,7 @@ from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.vitals
 MUON = pytest.param("Muon", marks=pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="of torch 2.9"))
 
 

@@ -1,7 +1,5 @@
 """Small models of every family, and a little training of them, with and without being looked at."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Curves in characters: where points lie, what is pointed out, and what has no place."""
 
-from __future__ import annotations
-
 import math
 
 from dataaudit.base.render.terminal import LOUD, QUIET, plot_lines
@@ -9,13 +7,7 @@ from dataaudit.base.render.terminal import LOUD, QUIET, plot_lines
 
 def test_a_column_a_step_where_there_is_room():
     lines = plot_lines([1, 2, 3, 4], [1.0, 2.0, 3.0, 2.0], [False, False, True, False], 80, height=3)
-    assert lines == [
-        "3.00 |  #",
-        "     | . .",
-        "1.00 |.",
-        "     +----",
-        "      1  4",
-    ]
+    assert lines == ["3.00 |  #", "     | . .", "1.00 |.", "     +----", "      1  4"]
 
 
 def test_steps_that_share_a_column_show_their_mean_and_the_loudest():

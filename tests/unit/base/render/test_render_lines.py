@@ -1,7 +1,5 @@
 """Names and numbers in every medium: harmless, short enough, and never more certain than they are."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path
@@ -22,17 +20,10 @@ PACKAGE = Path(line_module.__file__).parents[2]
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (0, "0 %"),
-        (1, "100 %"),
-        (None, "-"),
-        (0.213675, "21.4 %"),
-        (0.05, "5.00 %"),
-        (0.99999, "99.99 %"),
-        (0.0012, "0.12 %"),
-        (0.00028, "0.028 %"),
-        (0.000001, "1e-4 %"),
+        (0, "0 %"), (1, "100 %"), (None, "-"), (0.213675, "21.4 %"), (0.05, "5.00 %"), (0.99999, "99.99 %"),
+        (0.0012, "0.12 %"), (0.00028, "0.028 %"), (0.000001, "1e-4 %"),
     ],
-)
+)  # fmt: skip
 def test_a_share_is_shown_in_percent_and_is_0_or_100_only_when_it_is(value, shown):
     """What is nearly all or nearly nothing does not read as all or nothing."""
     assert percent(value) == shown.replace(" %", "\xa0%")

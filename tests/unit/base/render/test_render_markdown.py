@@ -1,7 +1,5 @@
 """Markdown with names from data: whatever a name holds, a reader of Markdown sees one code span with it."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

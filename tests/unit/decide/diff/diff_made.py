@@ -1,7 +1,5 @@
 """Pairs of made manifests, and what a comparison of them gives."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

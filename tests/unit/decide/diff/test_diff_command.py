@@ -1,7 +1,5 @@
 """The command: exit codes, forms, errors."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

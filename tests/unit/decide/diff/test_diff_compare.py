@@ -1,7 +1,5 @@
 """What became of shards, and which bump it means."""
 
-from __future__ import annotations
-
 import pytest
 from diff_made import change_core, demands, difference, fates, histogram, made, nobody, shard
 from forged import hold_bytes
@@ -17,7 +15,6 @@ from dataaudit.manifest.load import load_manifest
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 BASE = [shard("a"), shard("b"), shard("v", split="val")]
 WORDS = {("train", "web"): {1: 150, 2: 50}, ("val", "web"): {1: 60, 3: 40}}
-NEXT = {"dataset": {"name": "made", "version": "1.0.1"}}
 
 
 def test_a_manifest_is_equal_to_itself(tmp_path):

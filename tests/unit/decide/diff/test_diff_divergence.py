@@ -1,7 +1,5 @@
 """Divergence and the least that chance gives, against plain Python to 50 digits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

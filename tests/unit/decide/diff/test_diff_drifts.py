@@ -1,7 +1,5 @@
 """Drift from the two histograms: every place, and why there is no number."""
 
-from __future__ import annotations
-
 import pytest
 from diff_made import difference, histogram, shard
 from reference import drift as twin

@@ -1,7 +1,5 @@
 """Which shard is which: every shard has one fate, and both directions tell the same story."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Every metric, old and new: what changed, what cannot be compared, what is not shown."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -314,13 +312,7 @@ def test_a_fault_of_the_mixture_is_among_the_first_ten_rows(tmp_path):
     _, found = only(tmp_path, [one for one, _ in pairs], [replace(one, value=value) for one, value in pairs])
     first = [(change.metric, change.scope.source or change.stat) for change in found.metrics[:9]]
     assert first == [
-        ("train_val_overlap", "s8"),
-        ("train_val_overlap", "s7"),
-        ("train_val_overlap", "s6"),
-        ("benchmark_contamination", "s8"),
-        ("secret_hit_rate", "s8"),
-        ("source_mix_share", "s5"),
-        ("source_mix_share", "s4"),
-        ("source_mix_share", "s3"),
-        ("seq_len_p50_p95", "s0"),
-    ]
+        ("train_val_overlap", "s8"), ("train_val_overlap", "s7"), ("train_val_overlap", "s6"),
+        ("benchmark_contamination", "s8"), ("secret_hit_rate", "s8"), ("source_mix_share", "s5"),
+        ("source_mix_share", "s4"), ("source_mix_share", "s3"), ("seq_len_p50_p95", "s0"),
+    ]  # fmt: skip

@@ -1,7 +1,5 @@
 """docs/reference/diff.md names every code that a difference can hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from dataaudit.decide.diff import compare, drifts

@@ -1,7 +1,5 @@
 """How many draws stand behind a share of tokens: chance is counted in documents."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Intervals of a difference: definitions, laws, and how often they hold what is true."""
 
-from __future__ import annotations
-
 import math
 import random
 

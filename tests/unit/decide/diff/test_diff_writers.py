@@ -1,7 +1,5 @@
 """The three forms: harmless whatever the names are, short by default, the same bytes for the same manifests."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -94,6 +92,7 @@ def test_a_name_is_never_markup(hostile):
     assert {line.count("|") for line in rows} <= {5, 6, 7, 9}
 
 
+@pytest.mark.tables
 def test_a_comment_always_fits(tmp_path):
     """With thousands of changes of long names it is cut down, and says how many more there are."""
     old = [shard(f"{number}-{'n' * 200}", documents=1, sources={f"source {number}": 100}) for number in range(1500)]

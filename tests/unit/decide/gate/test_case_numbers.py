@@ -1,7 +1,5 @@
 """Numbers of a case: rounded for people, withheld where they are few people's data."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -19,23 +17,11 @@ HITS = "hits per million tokens"
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (None, ""),
-        (0.0, "0"),
-        (-0.0, "0"),
-        (3.0, "3"),
-        (1234567.0, "1,234,567"),
-        (0.00012345, "0.0001234"),
-        (0.5, "0.5"),
-        (88.4183767, "88.42"),
-        (1234.56, "1,234.6"),
-        (2.1e-6, "2.1e-06"),
-        (math.nan, "nan"),
-        (math.inf, "inf"),
-        (-math.inf, "-inf"),
-        (1e300, "1e+300"),
-        (-0.25, "-0.25"),
+        (None, ""), (0.0, "0"), (-0.0, "0"), (3.0, "3"), (1234567.0, "1,234,567"), (0.00012345, "0.0001234"),
+        (0.5, "0.5"), (88.4183767, "88.42"), (1234.56, "1,234.6"), (2.1e-6, "2.1e-06"), (math.nan, "nan"),
+        (math.inf, "inf"), (-math.inf, "-inf"), (1e300, "1e+300"), (-0.25, "-0.25"),
     ],
-)
+)  # fmt: skip
 def test_numbers_have_four_significant_digits(value, shown):
     """Counts are whole, and nothing that is not 0 looks like 0."""
     assert number(value) == shown

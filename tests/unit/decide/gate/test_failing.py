@@ -164,10 +164,7 @@ AWS, BOTH = "AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID, JSON_WEB_TOKEN"
         (of("pii_hit_rate", "analyzer_documents"), [("a.jsonl", 5, "PERSON")]),
         (of("data_toxicity_rate", "rate"), [("b.jsonl", 6, "toxicity")]),
         (of("data_toxicity_rate", "rate_at_0.9"), [("b.jsonl", 6, "toxicity")]),
-        (
-            of("data_toxicity_rate", "screen"),
-            [("a.jsonl", None, "documents that the screen classifies as toxic")],
-        ),
+        (of("data_toxicity_rate", "screen"), [("a.jsonl", None, "documents that the screen classifies as toxic")]),
         (of("exact_dup_rate", "rate"), [("b.jsonl", 4, "exact_duplicate"), ("v.jsonl", 1, "exact_duplicate")]),
         (of("exact_dup_rate", "within_split_rate", scope={"split": "train"}), [("b.jsonl", 4, "exact_duplicate")]),
         (of("near_dup_rate", "rate"), [("a.jsonl", 2, "near_duplicate"), ("v.jsonl", 0, "near_duplicate")]),
@@ -175,17 +172,10 @@ AWS, BOTH = "AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID, JSON_WEB_TOKEN"
         (of("train_val_overlap", "span", scope={"per": "set"}), [("a.jsonl", 8, "span")]),
         (of("train_val_overlap", "near_dup", scope={"per": "set"}), [("a.jsonl", 6, "near_duplicate")]),
         (
-            of(
-                "benchmark_contamination",
-                "rate",
-                scope={"set": "quiz", "entity": "question", "rule": "verbatim"},
-            ),
+            of("benchmark_contamination", "rate", scope={"set": "quiz", "entity": "question", "rule": "verbatim"}),
             [("b.jsonl", 0, "verbatim")],
         ),
-        (
-            of("doc_repeat_hotspots", "token_share"),
-            [("a.jsonl", 5, "repeated_span"), ("b.jsonl", 5, "repeated_span")],
-        ),
+        (of("doc_repeat_hotspots", "token_share"), [("a.jsonl", 5, "repeated_span"), ("b.jsonl", 5, "repeated_span")]),
         (
             of("filter_reject_rate", "rate"),
             [(name, None, "documents that a quality rule rejects") for name in ("a.jsonl", "b.jsonl")],

@@ -1,7 +1,5 @@
 """A policy that demands a record of token files: it has to be of this manifest, its splits and lists, and prove it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """The draft of a policy: what it holds, that it loads and passes, and that odd manifests give one too."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from dataclasses import replace
@@ -12,6 +10,7 @@ from click.testing import CliRunner
 from forged import rewrite
 from hypothesis import given
 from hypothesis import strategies as st
+from lanes import sample
 from made_facts import facts, record, sampled, shard_row
 from made_manifest import make, shard
 
@@ -78,7 +77,7 @@ def test_the_demo_fails_only_the_bounds_that_the_draft_says_it_fails():
     assert {one.rule.name for one in judge(manifest, loaded(text), baseline=manifest, on=DAY).rules} == set(kept)
 
 
-@pytest.mark.parametrize("name", ["pii", "secrets", "dataaudit-screen"])
+@pytest.mark.parametrize("name", sample(["pii", "secrets", "dataaudit-screen"], 3))
 def test_a_draft_demands_the_detectors_that_measured_its_numbers(name):
     """Less may be looked for by another, so nothing that rests on it passes."""
     manifest = load_manifest(DEMO)

@@ -1,7 +1,5 @@
 """Numbers that are at least what they say: which verdicts hold whatever was not found."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

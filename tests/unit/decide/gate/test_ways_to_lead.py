@@ -222,12 +222,7 @@ LOST = [
         0,
         "PASS",
     ),
-    (
-        "no held-out split any more",
-        lost([LEAKS | OPTIONAL], [], [OF_VAL], (None, VAL)),
-        3,
-        "no held-out split",
-    ),
+    ("no held-out split any more", lost([LEAKS | OPTIONAL], [], [OF_VAL], (None, VAL)), 3, "no held-out split"),
     (
         "no held-out split at all",
         without_baseline([LEAKS], record("train_val_overlap", "span", 0.0)),

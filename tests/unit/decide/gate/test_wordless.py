@@ -1,7 +1,5 @@
 """Texts without words: a number that holds because nothing could be found is not evaluated."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import replace
 

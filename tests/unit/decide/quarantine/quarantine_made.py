@@ -1,7 +1,5 @@
 """Entries and lists made by hand, and a slow twin of what a list says."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 

@@ -1,7 +1,5 @@
 """`quarantine apply`: which shards are kept, what loaders get, what is said out loud."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 
@@ -197,17 +195,8 @@ def test_equal_input_gives_equal_bytes(place):
     """Every file, whatever the time of day."""
     hold(place, "a.jsonl", "b.jsonl:2")
     options = (
-        "--documents",
-        "--rows",
-        "--format",
-        "list",
-        "--format",
-        "hf",
-        "--format",
-        "datatrove",
-        "--on",
-        "2026-11-22",
-    )
+        "--documents", "--rows", "--format", "list", "--format", "hf", "--format", "datatrove", "--on", "2026-11-22",
+    )  # fmt: skip
     first = {path.name: path.read_bytes() for path in apply(place, *options, expect=0)[1].rglob("*") if path.is_file()}
     second = {path.name: path.read_bytes() for path in apply(place, *options, expect=0)[1].rglob("*") if path.is_file()}
     assert first == second
@@ -294,6 +283,7 @@ def test_shards_of_streamed_datasets_are_in_no_list_of_files(place):
     assert not (out / "train.txt").exists()
 
 
+@pytest.mark.tables
 def test_datasets_loads_what_is_kept_whatever_it_is_called(place):
     """`data_files.json` is given to `load_dataset` as it is; globs in names are literal."""
     datasets = pytest.importorskip("datasets")

@@ -1,7 +1,5 @@
 """Changes of a list: nothing twice, lifts by name, proposals and their fate, who and when."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest
@@ -36,13 +34,7 @@ def test_the_same_again_adds_nothing_and_names_the_entry(path):
 
 @pytest.mark.parametrize(
     "other",
-    [
-        asked("b"),
-        asked("a", reason="other"),
-        asked("a", run="7"),
-        asked("a", row=0),
-        asked("a", metric="x", value=1),
-    ],
+    [asked("b"), asked("a", reason="other"), asked("a", run="7"), asked("a", row=0), asked("a", metric="x", value=1)],
 )
 def test_another_target_reason_or_evidence_is_another_entry(path, other):
     """Each is a decision of its own."""

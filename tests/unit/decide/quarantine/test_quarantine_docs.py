@@ -1,7 +1,5 @@
 """docs/howto/quarantine.md: its examples run, and its tables are the code's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

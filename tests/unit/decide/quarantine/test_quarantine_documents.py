@@ -1,7 +1,5 @@
 """The drop list: what is dropped and what is kept, against a slow twin."""
 
-from __future__ import annotations
-
 import datetime as dt
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Entries and lines: their form, their id, their schema, and lines that are none."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

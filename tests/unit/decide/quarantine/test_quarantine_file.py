@@ -1,7 +1,5 @@
 """The file: many writers at once, writers that are killed, disks that are full, files that are replaced or no list."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

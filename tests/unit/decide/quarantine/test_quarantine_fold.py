@@ -1,7 +1,5 @@
 """What a list says: order, lifts, acceptance, expiry, repeated lines."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Lines as a set: pinned ids, lost lines, branches that are merged."""
 
-from __future__ import annotations
-
 import datetime as dt
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What the gate proposes: shards that failed a per-shard rule, with the numbers that decided."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Nothing is released that a list holds back: lists that policies name, and lines of lists that verdicts pin."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Samples of findings: which are chosen, and how their documents are read again."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from functools import partial

@@ -1,7 +1,5 @@
 """The folder of samples: its owner's alone, apart from everything that is published or kept."""
 
-from __future__ import annotations
-
 import os
 import stat
 

@@ -1,7 +1,5 @@
 """Windows around findings: nothing that was found can be read in them, and nothing in them steers a terminal."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What is said of held-out splits and evaluation sets in training data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from made_manifest import make, shard

@@ -1,7 +1,5 @@
 """What is said of drift: two questions, the same answer in the sentence, the mark, the colour and what stands out."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

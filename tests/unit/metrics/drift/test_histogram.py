@@ -1,7 +1,5 @@
 """Token histogram and drift: counts against a loop, comparisons against SciPy, and what cannot be compared."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

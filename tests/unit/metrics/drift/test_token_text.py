@@ -8,19 +8,11 @@ from dataaudit.metrics.drift.definition import text_or_id
 @pytest.mark.parametrize(
     ("piece", "text"),
     [
-        ("Ġjest", '" jest"'),
-        ("ĠÃ©", '" é"'),
-        ("æĹ¥æľ¬", '"日本"'),
-        ("Ċ", '"\\n"'),
-        ("čĊĠĠ", '"\\r\\n  "'),
-        ("âĢĵ", '"–"'),
-        ("\u2581jest", '" jest"'),
-        ("<0x0A>", '"\\n"'),
-        ("plain", '"plain"'),
-        ("<|end|>", '"<|end|>"'),
-        ("\\\\n", '"\\\\n"'),
+        ("Ġjest", '" jest"'), ("ĠÃ©", '" é"'), ("æĹ¥æľ¬", '"日本"'), ("Ċ", '"\\n"'), ("čĊĠĠ", '"\\r\\n  "'),
+        ("âĢĵ", '"–"'), ("\u2581jest", '" jest"'), ("<0x0A>", '"\\n"'), ("plain", '"plain"'),
+        ("<|end|>", '"<|end|>"'), ("\\\\n", '"\\\\n"'),
     ],
-)
+)  # fmt: skip
 def test_the_text_of_a_token(piece, text):
     assert text_or_id(piece, 5) == text
 

@@ -1,7 +1,5 @@
 """What is counted of encoding faults, by source and by shard, and what a shard is compared by."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -101,10 +99,7 @@ def test_few_documents_of_a_shard_may_be_chance(number, most):
         assert far.any() == (damaged > most and damaged <= number)
 
 
-@given(
-    shares=st.lists(st.integers(0, 20), min_size=3, max_size=12),
-    documents_=st.integers(1, 400),
-)
+@given(shares=st.lists(st.integers(0, 20), min_size=3, max_size=12), documents_=st.integers(1, 400))
 @settings(max_examples=examples(200))
 def test_spread_of_shares_is_never_below_that_of_one_document(shares, documents_):
     """Nor below what chance gives a share of so many documents."""

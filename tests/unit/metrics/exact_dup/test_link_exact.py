@@ -1,7 +1,5 @@
 """Joining exact duplicates, against a slow twin that looks at every pair."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 

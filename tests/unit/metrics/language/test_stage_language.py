@@ -1,7 +1,5 @@
 """The numbers of `language_share`, against plain Python over the same documents."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Percentiles of lengths and densities, against numpy and plain Python over the same documents."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

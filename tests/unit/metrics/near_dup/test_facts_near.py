@@ -1,7 +1,5 @@
 """The block of near-duplicates: rates, what is known of misses, warnings, and who copies whom."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -52,14 +50,8 @@ METRICS = [
     *(
         count(RATE, stat, value, scope=Scope(), unit="pairs", n=50, version="1")
         for stat, value in (
-            ("candidate_pairs", 50),
-            ("verified_pairs", 9),
-            ("truncated_pairs", 3),
-            ("undecided", 2),
-            ("clusters", 2),
-            ("largest_cluster", 6),
-            ("bands", 21),
-            ("band_rows", 6),
+            ("candidate_pairs", 50), ("verified_pairs", 9), ("truncated_pairs", 3), ("undecided", 2),
+            ("clusters", 2), ("largest_cluster", 6), ("bands", 21), ("band_rows", 6),
         )
     ),
     ratio(RATE, "weakest_link", 81, 100, scope=Scope(), unit="ratio", version="1"),
@@ -70,7 +62,7 @@ METRICS = [
     sampled("precision", 1.0, 0.98, 1.0, 200),
     sampled("in_reference", 0.25, 0.2, 0.3, 20),
     ratio("train_val_overlap", "near_dup", 1, 10, scope=Scope(set="val"), unit="ratio", version="1"),
-]
+]  # fmt: skip
 
 
 @pytest.fixture

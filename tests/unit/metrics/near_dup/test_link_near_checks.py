@@ -1,7 +1,5 @@
 """The check of reported pairs, the records of the search, and estimates from the signatures of a reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from near_corpus import Shard as Texts

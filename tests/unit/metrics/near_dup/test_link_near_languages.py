@@ -1,7 +1,5 @@
 """Injected pairs of known similarity in four kinds of text: how many are found, and whether what is found is right."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Leaks are found whatever the splits are called, and only between held-out and training data."""
 
-from __future__ import annotations
-
 import pytest
 from made_manifest import make, shard
 from shown import shown, told

@@ -1,7 +1,5 @@
 """Joining what training documents hold, and the numbers that come of it, against plain counting."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from functools import cache

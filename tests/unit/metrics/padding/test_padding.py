@@ -1,7 +1,5 @@
 """Padding: every way to batch against simulating it document by document."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What is shown of personal data, and that no small count follows from all that is shown together."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

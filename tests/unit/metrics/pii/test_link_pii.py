@@ -1,7 +1,5 @@
 """The family of personal data: which documents the analyzer is shown."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

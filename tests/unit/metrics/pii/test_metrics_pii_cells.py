@@ -1,7 +1,5 @@
 """Which records of personal data are not shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from dataaudit.manifest.load import load_manifest

@@ -1,7 +1,5 @@
 """The rules on both sides of their thresholds, and the rates that the stage makes of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from filter_cases import CASES

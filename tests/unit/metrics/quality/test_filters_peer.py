@@ -1,7 +1,5 @@
 """Agreement with datatrove's filters on a few documents; the whole comparison is benchmarks/filters.py."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The block of repeated spans."""
 
-from __future__ import annotations
-
 import json
 
 from made_manifest import make, shard

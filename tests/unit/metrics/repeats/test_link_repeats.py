@@ -1,7 +1,5 @@
 """Hotspots of small corpora, against brute force over every 50 words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings

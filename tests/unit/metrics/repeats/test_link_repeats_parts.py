@@ -1,7 +1,5 @@
 """The pieces of repeated spans: listings, coverage, the floor, the index, and what is damaged."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter

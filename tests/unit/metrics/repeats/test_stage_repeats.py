@@ -1,7 +1,5 @@
 """What the stage of repeated spans emits, refuses, and makes of what the link step adds."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from strategies import make_batch

@@ -1,7 +1,5 @@
 """What is shown of secrets: the confirmed ones first, above all else; small counts, too."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

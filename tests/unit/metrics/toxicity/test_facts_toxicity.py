@@ -1,7 +1,5 @@
 """What is shown of toxic documents: the screen's estimate and the judge's rate, each labelled as what it is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

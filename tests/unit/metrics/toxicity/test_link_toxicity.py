@@ -1,7 +1,5 @@
 """The family of toxicity: from what a judge said to findings and rates."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Counts and shares of sources, against plain Python over the same documents."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from strategies import DOCUMENTS, make_batch

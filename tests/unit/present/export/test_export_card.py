@@ -1,7 +1,5 @@
 """Dataset cards: read by the hub's own classes, updated without touching anything else, safe against names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

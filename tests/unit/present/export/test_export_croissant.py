@@ -1,7 +1,5 @@
 """Croissant: valid for the real validator, true to the manifest, discreet, and loadable where the format allows."""
 
-from __future__ import annotations
-
 import fnmatch
 import gzip
 import hashlib

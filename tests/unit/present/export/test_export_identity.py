@@ -1,7 +1,5 @@
 """Signing with an identity: sigstore's services are played, its parser, its statement and its verifier are real."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import json
@@ -42,17 +40,11 @@ def certificate(key):
     now = dt.datetime.now(dt.UTC)
     usage = dict.fromkeys(
         (
-            "content_commitment",
-            "key_encipherment",
-            "data_encipherment",
-            "key_agreement",
-            "key_cert_sign",
-            "crl_sign",
-            "encipher_only",
-            "decipher_only",
+            "content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign",
+            "crl_sign", "encipher_only", "decipher_only",
         ),
         False,
-    )
+    )  # fmt: skip
     made = x509.CertificateBuilder().serial_number(1).public_key(key.public_key())
     made = made.subject_name(x509.Name([])).issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nobody")]))
     made = made.not_valid_before(now).not_valid_after(now + dt.timedelta(minutes=10))

@@ -1,7 +1,5 @@
 """OpenLineage: an event that the library's own classes take, true to manifest and verdict, the same every time."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil
@@ -91,19 +89,9 @@ def test_the_classes_of_the_library_take_the_event_and_every_facet(manifest):
     assert parsed(line).run.runId == json.loads(line)["run"]["runId"]
     facets = facets_of(json.loads(line))
     assert {path.rpartition("/")[2] for path, _ in facets} == {
-        "processing_engine",
-        "nominalTime",
-        "test",
-        "jobType",
-        "version",
-        "schema",
-        "datasetType",
-        "inputStatistics",
-        "dataQualityMetrics",
-        "dataQualityAssertions",
-        "documentation",
-        "outputStatistics",
-    }
+        "processing_engine", "nominalTime", "test", "jobType", "version", "schema", "datasetType", "inputStatistics",
+        "dataQualityMetrics", "dataQualityAssertions", "documentation", "outputStatistics",
+    }  # fmt: skip
     for _, facet in facets:
         assert built(facet)._schemaURL == facet["_schemaURL"]
 

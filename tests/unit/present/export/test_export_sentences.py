@@ -1,7 +1,5 @@
 """Sentences about a manifest: numbers that point at people are in none of them."""
 
-from __future__ import annotations
-
 import pytest
 from made_counts import docs, make_found
 from made_manifest import make, shard
@@ -29,11 +27,7 @@ def test_a_kind_in_few_documents_is_counted_and_neither_named_nor_numbered(tmp_p
     small = [*docs(few, "CREDIT_CARD.validated"), *docs(3, "IBAN_CODE.validated")]
     manifest = found(tmp_path / "m", docs(40, "EMAIL_ADDRESS.validated"), small, docs(307 - few))
     said = sentences(manifest, "privacy")
-    assert said == [
-        *SHOWN,
-        "2 further kinds of personal data: in so few documents that no number is given.",
-        CLOSING,
-    ]
+    assert said == [*SHOWN, "2 further kinds of personal data: in so few documents that no number is given.", CLOSING]
     everywhere = section(manifest, overview(manifest)) + str(croissant(manifest, About()))
     assert "CREDIT_CARD" not in everywhere
     assert "IBAN_CODE" not in everywhere

@@ -1,7 +1,5 @@
 """Verdicts as statements: what they say, that others can read them, and what verify makes of signed ones."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json
@@ -116,16 +114,9 @@ def test_fields_beyond_the_specification_stand_under_a_uri(manifest):
     """SLSA: producers may add fields whose names are URIs."""
     predicate = json.loads(statement(verdict_of(manifest), manifest, None, About(time=TIME)))["predicate"]
     known = {
-        "verifier",
-        "timeVerified",
-        "resourceUri",
-        "policy",
-        "inputAttestations",
-        "verificationResult",
-        "verifiedLevels",
-        "dependencyLevels",
-        "slsaVersion",
-    }
+        "verifier", "timeVerified", "resourceUri", "policy", "inputAttestations", "verificationResult",
+        "verifiedLevels", "dependencyLevels", "slsaVersion",
+    }  # fmt: skip
     assert [name for name in predicate if name not in known] == ["urn:dataaudit:verdict:v1"]
 
 

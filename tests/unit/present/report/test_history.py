@@ -1,7 +1,5 @@
 """Headlines over versions: their order, limits of a policy, the baseline, the page, and what is refused."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 

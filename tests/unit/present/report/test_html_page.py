@@ -1,7 +1,5 @@
 """What the report says: verdict first, causes named, nothing claimed that was not measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,20 +71,9 @@ def test_every_finding_leads_to_a_section_of_the_page(demo):
 def test_sections_stand_in_the_order_of_reading(demo):
     """Changes, then the areas, then coverage and shards; families with a section of their own stand before coverage."""
     order = [
-        "changes",
-        "mixture",
-        "languages",
-        "lengths",
-        "tokens",
-        "duplicates",
-        "leakage",
-        "quality",
-        "toxicity",
-        "privacy",
-        "secrets",
-        "coverage",
-        "shards",
-    ]
+        "changes", "mixture", "languages", "lengths", "tokens", "duplicates", "leakage", "quality", "toxicity",
+        "privacy", "secrets", "coverage", "shards",
+    ]  # fmt: skip
     found = [one.id for one in demo.sections]
     assert [one for one in found if one in order] == order
     areas = {part.area for shown in all_shown() for part in shown.parts if part.area}
@@ -297,10 +284,7 @@ def test_a_shard_has_its_own_reasons_before_those_of_most(tmp_path):
     make(tmp_path / "m", _with_secrets(9, of=9))
     odd = {one.shard: one for one in odd_shards(load_manifest(tmp_path / "m"), {4: "on the quarantine list: x"})}
     assert (odd[4].tone, odd[5].tone) == ("warn", "quiet")
-    assert [text(one) for one in odd[4].reasons] == [
-        "on the quarantine list: x",
-        "1 secret confirmed by structure",
-    ]
+    assert [text(one) for one in odd[4].reasons] == ["on the quarantine list: x", "1 secret confirmed by structure"]
 
 
 def test_a_real_quarantine_list_is_read_by_digest(tmp_path):

@@ -1,7 +1,5 @@
 """`dataaudit inspect`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -56,19 +54,11 @@ def facts(folder, place):
 @pytest.mark.parametrize(
     ("place", "found", "row"),
     [
-        ("0", 0, None),
-        ("a.jsonl", 0, None),
-        ("train/a.jsonl", 0, None),
-        ("0:3", 0, 3),
-        ("a.jsonl:3", 0, 3),
-        ("train/a.jsonl:5", None, None),
-        ("a.jsonl:5:2", 1, 2),
-        ("1:0", 1, 0),
-        ("train/7", 2, None),
-        ("bad.jsonl:9", 4, 9),
-        ("z.jsonl", 7, None),
+        ("0", 0, None), ("a.jsonl", 0, None), ("train/a.jsonl", 0, None), ("0:3", 0, 3), ("a.jsonl:3", 0, 3),
+        ("train/a.jsonl:5", None, None), ("a.jsonl:5:2", 1, 2), ("1:0", 1, 0), ("train/7", 2, None),
+        ("bad.jsonl:9", 4, 9), ("z.jsonl", 7, None),
     ],
-)
+)  # fmt: skip
 def test_a_place_is_an_ordinal_a_uri_or_split_and_uri(folder, place, found, row):
     """Colons inside a URI do not mislead, and what has two meanings is refused."""
     if found is None:

@@ -1,7 +1,5 @@
 """`dataaudit inspect` of shards and documents that hold personal data, secrets, or what a judge found."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`dataaudit inspect` of documents that are near-duplicates, hold what is protected, or hold a hotspot."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Old and new distributions over each other: the same bins, shares that add up to 1, a table that says the same."""
 
-from __future__ import annotations
-
 import pytest
 from made_manifest import make, shard
 

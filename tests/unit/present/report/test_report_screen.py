@@ -1,7 +1,5 @@
 """The one screen of `show` and `build`: what is on it, in which order, and that it is never more than one screen."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`dataaudit show`, and what a build ends with."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -133,15 +131,7 @@ def test_shares_are_of_training_tokens_beside_the_declared_ones(folder):
 def test_every_record_of_a_metric_is_shown_widest_scope_first(tmp_path):
     """Percentiles stand in the order of their numbers, bounds and reasons are shown."""
     low = Metric(
-        metric="drift",
-        stat="p5",
-        unit="nats",
-        value=0.5,
-        low=0.25,
-        high=1.0,
-        confidence=0.95,
-        n=7,
-        method="sampled",
+        metric="drift", stat="p5", unit="nats", value=0.5, low=0.25, high=1.0, confidence=0.95, n=7, method="sampled"
     )
     none = Metric(
         metric="drift",

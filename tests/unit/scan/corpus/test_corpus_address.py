@@ -42,17 +42,10 @@ def test_a_remote_path_is_its_public_form_wherever_text_is_made():
 @pytest.mark.parametrize(
     ("given", "scheme"),
     [
-        ("s3://b/k", "s3"),
-        ("S3://b/k", "s3"),
-        ("/a/b", ""),
-        ("a.jsonl", ""),
-        ("file:///a", ""),
-        ("FILE:///a", ""),
-        ("local:///a", ""),
-        ("memory://a", "memory"),
-        ("a:b//c", ""),
+        ("s3://b/k", "s3"), ("S3://b/k", "s3"), ("/a/b", ""), ("a.jsonl", ""), ("file:///a", ""), ("FILE:///a", ""),
+        ("local:///a", ""), ("memory://a", "memory"), ("a:b//c", ""),
     ],
-)
+)  # fmt: skip
 def test_the_scheme_tells_remote_from_local(given, scheme):
     """Only what has a scheme other than file is an address."""
     assert scheme_of(given) == scheme

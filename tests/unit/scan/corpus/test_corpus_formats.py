@@ -1,7 +1,5 @@
 """Every format of shards is known wherever formats are told apart: none is left out in silence."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

@@ -42,26 +42,14 @@ def with_uris(tmp_path: Path, *uris: str) -> list[Shard]:
 @pytest.mark.parametrize(
     ("name", "split"),
     [
-        ("a.jsonl", "train"),
-        ("train-00001-of-00002.jsonl", "train"),
-        ("training.jsonl", "train"),
-        ("val.jsonl", "val"),
-        ("validation/a.jsonl", "val"),
-        ("Valid_1.jsonl", "val"),
-        ("dev/x/a.jsonl", "val"),
-        ("c4-validation.00000.jsonl", "val"),
-        ("test.jsonl", "test"),
-        ("web.test.jsonl", "test"),
-        ("holdout/a.jsonl", "heldout"),
-        ("HELDOUT.jsonl", "heldout"),
-        ("train/val/a.jsonl", "val"),
-        ("val/train.jsonl", "train"),
-        ("test/validation_train.jsonl", "train"),
-        ("contest.jsonl", "train"),
-        ("latest/evaluation/a.jsonl", "train"),
-        ("device.jsonl", "train"),
+        ("a.jsonl", "train"), ("train-00001-of-00002.jsonl", "train"), ("training.jsonl", "train"),
+        ("val.jsonl", "val"), ("validation/a.jsonl", "val"), ("Valid_1.jsonl", "val"), ("dev/x/a.jsonl", "val"),
+        ("c4-validation.00000.jsonl", "val"), ("test.jsonl", "test"), ("web.test.jsonl", "test"),
+        ("holdout/a.jsonl", "heldout"), ("HELDOUT.jsonl", "heldout"), ("train/val/a.jsonl", "val"),
+        ("val/train.jsonl", "train"), ("test/validation_train.jsonl", "train"), ("contest.jsonl", "train"),
+        ("latest/evaluation/a.jsonl", "train"), ("device.jsonl", "train"),
     ],
-)
+)  # fmt: skip
 def test_the_last_word_that_names_a_split_decides(tmp_path, name, split):
     """Whole words of the path count, the nearest to the file's end wins, and no word means train."""
     make(tmp_path, name)
@@ -238,19 +226,11 @@ def test_the_folder_is_the_source_when_there_are_several(tmp_path, uris, sources
 @pytest.mark.parametrize(
     ("name", "separator"),
     [
-        ("text;source", "semicolons"),
-        ("id;text", "semicolons"),
-        ("text\tsource", "tabs"),
-        ("id\ttext;more", "semicolons"),
-        ("text|lang", "vertical bars"),
-        ("id,text", "commas"),
-        ("text;", None),
-        ("story", None),
-        ("Story of the day", None),
-        ("story-2", None),
-        (",story", None),
+        ("text;source", "semicolons"), ("id;text", "semicolons"), ("text\tsource", "tabs"),
+        ("id\ttext;more", "semicolons"), ("text|lang", "vertical bars"), ("id,text", "commas"), ("text;", None),
+        ("story", None), ("Story of the day", None), ("story-2", None), (",story", None),
     ],
-)
+)  # fmt: skip
 def test_a_header_that_was_read_with_another_separator_is_no_name(name, separator):
     """A lone column ``id;text`` comes of a table that was read by commas: its values are whole rows."""
     if separator is None:

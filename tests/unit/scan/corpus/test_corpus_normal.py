@@ -50,17 +50,11 @@ def test_a_normal_form_is_its_own(text):
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [
-        (" a\t\n b\u3000", "a b", True),
-        ("caf\u00e9", "cafe\u0301", True),
-        ("", " \n\x1f\x85\u2029", True),
-        ("a b", "ab", False),
-        ("A", "a", False),
-        ("a.", "a", False),
-        ("\ufb01", "fi", False),
-        ("a\u200bb", "ab", False),
-        ("a\0", "a", False),
+        (" a\t\n b\u3000", "a b", True), ("caf\u00e9", "cafe\u0301", True), ("", " \n\x1f\x85\u2029", True),
+        ("a b", "ab", False), ("A", "a", False), ("a.", "a", False), ("\ufb01", "fi", False),
+        ("a\u200bb", "ab", False), ("a\0", "a", False),
     ],
-)
+)  # fmt: skip
 def test_what_counts_as_equal(one, other, equal):
     """White space and composed characters do not tell texts apart; case, punctuation and all else do."""
     digests = normal_digests(arrow([one, other]))

@@ -1,7 +1,5 @@
 """What a manifest among the data may leave out: its own files, by content, and nothing beside or below them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -118,10 +116,7 @@ WAYS = {
         lambda folder: (folder / "metrics.parquet").write_bytes((folder / "metrics.parquet").read_bytes() + b"\0"),
         ("metrics.parquet",),
     ),
-    "data that the pointer lists": (
-        lambda folder: repointed(folder, listing(folder, "x.jsonl")),
-        (),
-    ),
+    "data that the pointer lists": (lambda folder: repointed(folder, listing(folder, "x.jsonl")), ()),
     "documents in the place of a table": (forged_table, ("pairs.parquet",)),
     "documents in a folder of manifests": (forged_below, ("signatures/0000000.parquet",)),
     "a pointer that is a folder": (
@@ -132,10 +127,7 @@ WAYS = {
         lambda folder: [(folder / "manifest.json").unlink(), (folder / "manifest.json").symlink_to("manifest.json")],
         OWN,
     ),
-    "a pipe": (
-        lambda folder: [(folder / "manifest.json").unlink(), os.mkfifo(folder / "manifest.json")],
-        OWN,
-    ),
+    "a pipe": (lambda folder: [(folder / "manifest.json").unlink(), os.mkfifo(folder / "manifest.json")], OWN),
     "a signature that is data": (
         lambda folder: (folder / "attestation.json").write_text('{"payload": "", "text": "a document"}'),
         ("attestation.json",),

@@ -1,7 +1,5 @@
 """Folders that `datasets` writes, and folders as they come from its hub."""
 
-from __future__ import annotations
-
 import json
 import logging
 
@@ -136,16 +134,11 @@ def test_the_files_are_read_as_streams(saved):
 @pytest.mark.parametrize(
     "state",
     [
-        b"",
-        b"{",
-        b"[]",
-        b'{"_data_files": 3}',
-        b'{"_data_files": [{"filename": "../a.arrow"}]}',
-        b'{"_data_files": [1]}',
-        b'{"_data_files": [], "text": "a document"}',
+        b"", b"{", b"[]", b'{"_data_files": 3}', b'{"_data_files": [{"filename": "../a.arrow"}]}',
+        b'{"_data_files": [1]}', b'{"_data_files": [], "text": "a document"}',
         b'{"_data_files": []}\n{"text": "a document"}',
     ],
-)
+)  # fmt: skip
 def test_a_state_that_cannot_be_trusted_makes_no_data_set(tmp_path, state):
     """Then the files of the folder are listed like any others, and the state is one that cannot be read."""
     (tmp_path / "one").mkdir()
@@ -166,20 +159,9 @@ def test_a_selection_of_rows_is_refused(tmp_path):
 def test_a_folder_of_the_hub_has_no_skipped_files(tmp_path):
     """What lies beside data in a repository is left out by name, and reported."""
     beside = [
-        "README.md",
-        "LICENSE",
-        "LICENSE.txt",
-        "LICENSE-CC-BY.txt",
-        "NOTICE",
-        "requirements.txt",
-        "readme.TXT",
-        "dataset_infos.json",
-        "dataset_info.json",
-        "load_data.py",
-        "figure.png",
-        "CITATION.cff",
-        "SHA256SUMS",
-    ]
+        "README.md", "LICENSE", "LICENSE.txt", "LICENSE-CC-BY.txt", "NOTICE", "requirements.txt", "readme.TXT",
+        "dataset_infos.json", "dataset_info.json", "load_data.py", "figure.png", "CITATION.cff", "SHA256SUMS",
+    ]  # fmt: skip
     data = ["data/a.parquet", "data/story.txt", "data/state.json", "data/license_texts.jsonl", "data/x.csv"]
     for name in [*beside, ".gitattributes", *data]:
         (tmp_path / name).parent.mkdir(exist_ok=True)

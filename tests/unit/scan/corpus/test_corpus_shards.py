@@ -189,29 +189,15 @@ def test_a_folder_named_like_a_shard_is_read_as_its_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("a.parquet", ("parquet", "none")),
-        ("a.PQ", ("parquet", "none")),
-        ("a.json", ("jsonl", "none")),
-        ("a.JSONL.GZ", ("jsonl", "gzip")),
-        ("a.json.gz", ("jsonl", "gzip")),
-        ("a.ndjson.zstd", ("jsonl", "zstd")),
-        ("a.jsonl.zst", ("jsonl", "zstd")),
-        ("a.parquet.gz", ("unknown", "gzip")),
-        ("a.gz", ("unknown", "gzip")),
-        ("a.txt", ("text", "none")),
-        ("a.txt.xz", ("text", "xz")),
-        ("a.json.bz2", ("jsonl", "bzip2")),
-        ("a.arrow", ("arrow", "none")),
-        ("a.Feather", ("arrow", "none")),
-        ("a.arrows", ("arrow", "none")),
-        ("a.ipc", ("arrow", "none")),
-        ("a.arrow.zst", ("unknown", "zstd")),
-        ("a.csv", ("unknown", "none")),
-        ("a", ("unknown", "none")),
-        ("jsonl", ("unknown", "none")),
-        ("x.parquet/a.jsonl", ("jsonl", "none")),
+        ("a.parquet", ("parquet", "none")), ("a.PQ", ("parquet", "none")), ("a.json", ("jsonl", "none")),
+        ("a.JSONL.GZ", ("jsonl", "gzip")), ("a.json.gz", ("jsonl", "gzip")), ("a.ndjson.zstd", ("jsonl", "zstd")),
+        ("a.jsonl.zst", ("jsonl", "zstd")), ("a.parquet.gz", ("unknown", "gzip")), ("a.gz", ("unknown", "gzip")),
+        ("a.txt", ("text", "none")), ("a.txt.xz", ("text", "xz")), ("a.json.bz2", ("jsonl", "bzip2")),
+        ("a.arrow", ("arrow", "none")), ("a.Feather", ("arrow", "none")), ("a.arrows", ("arrow", "none")),
+        ("a.ipc", ("arrow", "none")), ("a.arrow.zst", ("unknown", "zstd")), ("a.csv", ("unknown", "none")),
+        ("a", ("unknown", "none")), ("jsonl", ("unknown", "none")), ("x.parquet/a.jsonl", ("jsonl", "none")),
     ],
-)
+)  # fmt: skip
 def test_format_and_compression_follow_the_suffixes(name, expected):
     """Suffixes decide, in any case; a columnar file that is compressed once more is no format."""
     assert format_of(name) == expected
@@ -387,22 +373,11 @@ def test_a_percent_encoded_address_names_any_file(tmp_path):
 @pytest.mark.parametrize(
     "pattern",
     [
-        "absent.jsonl",
-        "data/*.parquet",
-        "data/absent/**",
-        "data/.git/nothing*",
-        "empty",
-        "~nobody-here/a.jsonl",
-        "nul\0byte.jsonl",
-        "nul\0*.jsonl",
-        "[",
-        "data/[",
-        "\ud800.jsonl",
-        "\udcff*.jsonl",
-        "data/a.jsonl/*",
+        "absent.jsonl", "data/*.parquet", "data/absent/**", "data/.git/nothing*", "empty", "~nobody-here/a.jsonl",
+        "nul\0byte.jsonl", "nul\0*.jsonl", "[", "data/[", "\ud800.jsonl", "\udcff*.jsonl", "data/a.jsonl/*",
         "//nowhere[0/*",
     ],
-)
+)  # fmt: skip
 def test_a_pattern_without_files_is_an_error_that_can_be_printed(tree, pattern):
     """What matches nothing names the place and what there is instead, in printable characters."""
     (tree / "empty").mkdir()

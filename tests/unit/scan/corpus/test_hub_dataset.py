@@ -1,7 +1,5 @@
 """Streamed datasets from a folder: their shards, rows, keys and faults."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Stores: what vouches for an object, which errors mean what, and libraries that are not installed."""
 
-from __future__ import annotations
-
 import datetime as dt
 import errno
 import logging

@@ -1,7 +1,5 @@
 """Rates of a judge's sample: every scope, what they rest on, and why there is none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Keyed rows on disk: every row is in one block, and no damage goes unseen."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from itertools import pairwise
@@ -170,14 +168,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize(
     ("offset", "size", "expected"),
-    [
-        (0, None, DATA),
-        (0, 200, DATA),
-        (64, 10, DATA[64:74]),
-        (190, 40, DATA[190:]),
-        (300, 5, b""),
-        (64, 0, b""),
-    ],
+    [(0, None, DATA), (0, 200, DATA), (64, 10, DATA[64:74]), (190, 40, DATA[190:]), (300, 5, b""), (64, 0, b"")],
 )
 def test_bytes_come_from_their_place(path, offset, size, expected, monkeypatch):
     """Whole files, places in a file, what is left of a file that was cut; also where few come at a time."""

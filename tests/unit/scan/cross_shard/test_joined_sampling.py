@@ -1,7 +1,5 @@
 """The sample of a judge: drawn evenly, whatever cut, order or copies there are."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from itertools import pairwise, product

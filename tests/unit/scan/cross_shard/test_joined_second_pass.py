@@ -1,7 +1,5 @@
 """What was found in parts, put together: against rows that are put together one by one."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The detectors with their real models, which the packages carry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

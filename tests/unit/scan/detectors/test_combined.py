@@ -1,7 +1,5 @@
 """CLD2 and lid.176 together: which of them decides, and how sure both are."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

@@ -1,7 +1,5 @@
 """What looks at the content of documents: what decides its answers."""
 
-from __future__ import annotations
-
 from dataaudit.scan.annotators import Findings
 from dataaudit.scan.detectors.patterns.registry import Registry
 

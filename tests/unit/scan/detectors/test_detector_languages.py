@@ -1,7 +1,5 @@
 """Both detectors with their real models: what they say of text, and of what is no text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pycld2
@@ -37,16 +35,10 @@ def test_sentences_of_every_script_are_known(detector, language):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        " \n",
-        "1234 5,678",
-        "--- | === | ***",
-        "\U0001f600 \U0001f680",
-        "\u200b\u2028",
-        "https://example.org/a/b",
-        "\x00\x01\x7f",
+        "", " \n", "1234 5,678", "--- | === | ***", "\U0001f600 \U0001f680", "\u200b\u2028",
+        "https://example.org/a/b", "\x00\x01\x7f",
     ],
-)
+)  # fmt: skip
 def test_a_text_without_letters_is_undetermined(detector, text):
     """No letter, no language, no confidence."""
     assert ask(detector, [text, f"{text} " * 500]) == [("und", 0.0)] * 2
@@ -109,20 +101,11 @@ def test_a_text_that_cld2_refuses_all_the_same_is_undetermined(loaded, monkeypat
 @pytest.mark.parametrize(
     ("label", "code"),
     [
-        ("__label__de", "de"),
-        ("__label__als", "gsw"),
-        ("iw", "he"),
-        ("jw", "jv"),
-        ("zh-Hant", "zh"),
-        ("sr-ME", "sr"),
-        ("un", "und"),
-        ("xx-Goth", "got"),
-        ("xx-Latn", "und"),
-        ("zzp", "und"),
-        ("ceb", "ceb"),
+        ("__label__de", "de"), ("__label__als", "gsw"), ("iw", "he"), ("jw", "jv"), ("zh-Hant", "zh"),
+        ("sr-ME", "sr"), ("un", "und"), ("xx-Goth", "got"), ("xx-Latn", "und"), ("zzp", "und"), ("ceb", "ceb"),
         ("pt_BR", "pt"),
     ],
-)
+)  # fmt: skip
 def test_codes_are_of_one_scheme(label, code):
     """Labels of both detectors become BCP 47 primary subtags."""
     assert language_code(label) == code

@@ -1,7 +1,5 @@
 """Finding models: what names them, and what is no model."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import struct

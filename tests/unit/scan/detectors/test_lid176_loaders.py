@@ -1,7 +1,5 @@
 """fasttext-langdetect as the loader of lid.176: the same answers, from the packaged file and from nowhere else."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import socket

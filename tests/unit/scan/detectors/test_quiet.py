@@ -1,7 +1,5 @@
 """What libraries say of a document reaches nobody."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The toxicity screen that the package carries: what it finds, what it leaves alone, what it cannot judge."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from dataclasses import replace

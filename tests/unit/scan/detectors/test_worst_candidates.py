@@ -1,7 +1,5 @@
 """No check of a candidate runs lines of Python that grow faster than the candidate, which has 16 kB at most."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

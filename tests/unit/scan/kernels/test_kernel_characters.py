@@ -1,7 +1,5 @@
 """Code points of a set, and capitalised words within sentences: compiled against plain Python."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -58,14 +56,7 @@ def test_names_are_those_of_plain_python(texts):
 
 @pytest.mark.parametrize(
     ("text", "names"),
-    [
-        ("met Ada Lovelace, then Alan", 3),
-        ("Ada. Then", 0),
-        ("an API of IBM", 0),
-        ("in Paris", 1),
-        ("", 0),
-        (" A", 0),
-    ],
+    [("met Ada Lovelace, then Alan", 3), ("Ada. Then", 0), ("an API of IBM", 0), ("in Paris", 1), ("", 0), (" A", 0)],
 )
 def test_the_first_word_of_a_sentence_and_initials_are_no_names(text, names):
     """What follows a small letter or a comma may be a name."""

@@ -1,7 +1,5 @@
 """What numba is spared when it compiles kernels changes no number, and concerns kernels alone."""
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 import pytest

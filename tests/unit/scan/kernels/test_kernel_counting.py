@@ -1,7 +1,5 @@
 """Counting ids and adding up counts, against dictionaries; both ways of each give the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

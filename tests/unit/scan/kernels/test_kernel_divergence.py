@@ -1,7 +1,5 @@
 """KL and Jensen-Shannon of token counts, against 50 digits and SciPy; chance against every deal and simulations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, given

@@ -1,7 +1,5 @@
 """The counts of the quality rules: compiled against plain Python, text by text."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Items inside documents, against lists of words."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,22 +12,9 @@ from dataaudit.scan.kernels.words import split_words
 
 FEW = st.lists(st.sampled_from(["a", "b", "c", "7", "8"]), max_size=9)
 WORDS = [
-    "alpha",
-    "beta",
-    "gamma",
-    "delta",
-    "epsilon",
-    "zeta",
-    "eta",
-    "theta",
-    "iota",
-    "kappa",
-    "lambda",
-    "mu",
-    "nu",
-    "xi",
-    "omikron",
-]
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
+    "xi", "omikron",
+]  # fmt: skip
 
 
 def words_of(documents):

@@ -1,7 +1,5 @@
 """Buckets and quantiles of lengths, packing and random batches, against plain Python and NumPy."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 

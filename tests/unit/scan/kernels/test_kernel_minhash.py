@@ -1,7 +1,5 @@
 """MinHash: signatures, bands and classes against reference implementations and datasketch; exact Jaccard similarity."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Looking n-grams up, against sets of words."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Documents seen before, and pairs within buckets, small and large, against all pairs written out."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores of the toxicity screen's kernel, against its reference implementation; disguises; windows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -130,20 +128,10 @@ def test_a_disguised_word_weighs_what_the_table_says(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "damn",
-        "d*",
-        "a*b",
-        "f(*damn)",
-        "0xdam4",
-        "D105",
-        "da44mn",
-        "damn4",
-        "d a n",
-        "d  a  m  n",
-        "x1y2z3",
+        "damn", "d*", "a*b", "f(*damn)", "0xdam4", "D105", "da44mn", "damn4", "d a n", "d  a  m  n", "x1y2z3",
         "**p = &q;",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_disguise_is_not_looked_up(text):
     assert scores_of([text], only_disguises())[0] == 0
 

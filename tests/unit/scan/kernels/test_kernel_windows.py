@@ -1,7 +1,5 @@
 """Windows of documents, against their reference implementations and by example."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

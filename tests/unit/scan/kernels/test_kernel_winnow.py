@@ -1,7 +1,5 @@
 """Winnowing and its guarantee, and matching runs, against reference implementations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

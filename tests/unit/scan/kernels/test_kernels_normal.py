@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 import unicodedata
 
@@ -12,30 +10,9 @@ from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.kernels.normal import collapse_spaces
 
 ODD = [
-    " ",
-    "\t",
-    "\x1c",
-    "\x1f",
-    "\x20\x7f",
-    "\x85",
-    "\u00a0",
-    "\u1680",
-    "\u200a",
-    "\u200b",
-    "\u2028",
-    "\u3000",
-    "\0",
-    "\u0301",
-    "\u1161",
-    "\u11a8",
-    "\u09be",
-    "\u2126",
-    "\u0344",
-    "\u212b",
-    "\U0001d15e",
-    "\ufb1d",
-    "\U0001f600",
-]
+    " ", "\t", "\x1c", "\x1f", "\x20\x7f", "\x85", "\u00a0", "\u1680", "\u200a", "\u200b", "\u2028", "\u3000", "\0",
+    "\u0301", "\u1161", "\u11a8", "\u09be", "\u2126", "\u0344", "\u212b", "\U0001d15e", "\ufb1d", "\U0001f600",
+]  # fmt: skip
 texts = st.lists(st.one_of(st.text(max_size=6), st.sampled_from(ODD)), max_size=12).map("".join)
 
 

@@ -1,7 +1,5 @@
 """Every kernel states what bounds its work; reference implementations share no code with the kernels."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path
@@ -79,7 +77,7 @@ def test_it_imports_the_standard_library_alone(path):
 
 
 def test_every_twin_is_what_some_test_compares_with():
-    tests = [path.read_text(encoding="utf-8") for path in Path(reference.__file__).parents[2].glob("**/*.py")]
+    tests = [path.read_text(encoding="utf-8") for path in Path(reference.__file__).parents[1].glob("**/*.py")]
     for twin in TWINS:
         named = (f"from reference import {twin.stem}", f"from reference.{twin.stem} import")
         assert twin.stem == "__init__" or any(name in test for name in named for test in tests), twin.stem

@@ -1,7 +1,5 @@
 """Merging as partials come: the same result, and a bounded number of pending rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

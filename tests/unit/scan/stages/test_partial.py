@@ -1,7 +1,5 @@
 """Grouping partials, against a plain loop over a dict, and sums that do not fit."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import given

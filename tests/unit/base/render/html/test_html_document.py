@@ -1,7 +1,5 @@
 """The file: the same bytes for the same manifest, nothing that runs but what is hashed, nothing that breaks out."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

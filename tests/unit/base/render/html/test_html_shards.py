@@ -1,7 +1,5 @@
 """The table of shards as data: complete while it fits, and what is left out is said."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Annotations: what a runner takes for a command is ours, and there are never more than it shows."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -1,7 +1,5 @@
 """What runs the gate elsewhere, held against the platforms' own rules: the action, the hook, the examples of a page."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -117,6 +115,7 @@ def test_actions_of_others_are_pinned():
     assert all(re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", name) for name in used)
 
 
+@pytest.mark.judges
 def test_packages_are_kept_by_what_is_installed(stubs):
     """In pip's own folder, for each package and list of dependencies; what the cache step reads is what is set here."""
     for package in ("", "", INJECTED):
@@ -315,6 +314,7 @@ def corpus_repository(tmp_path_factory):
     return folder
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("platform", ["github", "gitlab"])
 def test_a_job_that_builds_comes_to_a_verdict(corpus_repository, tmp_path, platform):
     """Every command of the page but the installation, in a checkout; the policy of the branch is not used."""

@@ -1,7 +1,5 @@
 """JUnit XML: read back by two parsers; errors and failures stand in it exactly when the gate stops."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from xml.etree import ElementTree as ET
@@ -95,16 +93,8 @@ def test_hostile_names_are_text_for_every_parser(name):
         for one in ET.fromstring(made).iter("testcase")  # noqa: S314 - our own file
     ]
     known = {
-        "testsuites",
-        "testsuite",
-        "properties",
-        "property",
-        "testcase",
-        "failure",
-        "error",
-        "skipped",
-        "system-out",
-    }
+        "testsuites", "testsuite", "properties", "property", "testcase", "failure", "error", "skipped", "system-out",
+    }  # fmt: skip
     assert {one.tag for one in tree.iter()} <= known
 
 

@@ -1,7 +1,5 @@
 """Markdown: parsed as GitHub's tables are; a name is never markup, and a limit is never passed."""
 
-from __future__ import annotations
-
 import functools
 import re
 import time

@@ -1,7 +1,5 @@
 """SARIF: read by sarif-tools and by strict models, within GitHub's limits, red exactly when the gate is."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """What a verdict comes to, in words."""
 
-from __future__ import annotations
-
 import pytest
 from made_verdict import case, result, rule, verdict
 

@@ -1,7 +1,5 @@
 """Files: named by options, whole or not at all, and told apart from the runner's own."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

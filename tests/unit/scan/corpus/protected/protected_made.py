@@ -1,7 +1,5 @@
 """Documents of few words, and indexes of what is protected among them."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

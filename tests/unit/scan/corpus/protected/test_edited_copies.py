@@ -1,7 +1,5 @@
 """Edited copies of held-out documents: found with words changed, marks in them, lines numbered; and not by chance."""
 
-from __future__ import annotations
-
 import random
 import textwrap
 

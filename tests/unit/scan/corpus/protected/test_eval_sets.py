@@ -1,7 +1,5 @@
 """Evaluation sets of every format, with what is wrong in them."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 

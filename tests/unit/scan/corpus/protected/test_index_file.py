@@ -1,7 +1,5 @@
 """The index as a file: what was written comes back, damage is seen, the digest says what is in it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from protected_made import match, matcher, numbered

@@ -1,7 +1,5 @@
 """Held-out documents in training documents, against sets of words."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

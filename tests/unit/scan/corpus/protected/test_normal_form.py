@@ -1,7 +1,5 @@
 """Items are found in other markup, other lookalikes, other options; numbers stay what they are."""
 
-from __future__ import annotations
-
 import html
 
 import pytest
@@ -51,16 +49,11 @@ def test_an_item_is_verbatim_in_other_markup(form, text):
 @pytest.mark.parametrize(
     ("was", "now", "tier"),
     [
-        ("1.5", "15", "similar"),
-        ("1.5", "1.50", "similar"),
-        ("1.5", "1,5", "similar"),
-        ("1.5", "0.15", "similar"),
-        ("1,030", "1030", "verbatim"),
-        ("1,030", "10.30", "similar"),
-        ("1,030", "1.030", "similar"),
+        ("1.5", "15", "similar"), ("1.5", "1.50", "similar"), ("1.5", "1,5", "similar"), ("1.5", "0.15", "similar"),
+        ("1,030", "1030", "verbatim"), ("1,030", "10.30", "similar"), ("1,030", "1.030", "similar"),
         ("12", "1.2", "similar"),
     ],
-)
+)  # fmt: skip
 def test_numbers_are_equal_as_they_are_read(was, now, tier):
     """A decimal point is part of a number, a comma between thousands is none."""
     assert tiers(LONG, BEFORE + LONG.replace(was, now, 1) + AFTER) == {tier}

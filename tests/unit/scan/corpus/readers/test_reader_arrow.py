@@ -1,7 +1,5 @@
 """The reader of Arrow files and streams: what is written is read, and nothing damaged is believed or crashes."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import struct
@@ -276,7 +274,7 @@ def test_a_message_that_claims_more_than_there_is_has_its_reason(read, tmp_path,
     assert read(path, "arrow").failure[0] in {"truncated_stream", "corrupt_arrow"}
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 def test_a_record_batch_is_in_memory_at_a_time(tmp_path, peak_bytes):
     """Memory depends on the record batch, not on the file, and other columns are not decoded."""
     rows = 500
@@ -297,7 +295,7 @@ def test_a_record_batch_is_in_memory_at_a_time(tmp_path, peak_bytes):
     assert growth < 90 * MIB
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 def test_a_dictionary_that_unfolds_to_gigabytes_is_read_in_pieces(tmp_path, peak_bytes):
     """A few long values that repeat take no room in the file; decoded, they must not be in memory all at once."""
     path = tmp_path / "shard.arrow"
@@ -340,7 +338,7 @@ print(kept, lost)
 """
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 @pytest.mark.parametrize("seed", range(2))
 def test_random_damage_is_a_loss_or_goes_unfelt_and_never_a_crash(tmp_path, seed):
     """Flipped and missing bytes anywhere, in files and streams of every kind of string."""

@@ -1,7 +1,5 @@
 """Large compressed files in parts: the same documents for any cut, and decoding bounded."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import itertools
@@ -68,7 +66,7 @@ def test_any_cut_of_any_members_gives_the_same_documents(
     assert (parts[0].start, parts[-1].stop) == (0, END)
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 @pytest.mark.parametrize(("compression", "expected"), [("zstd", 12), ("gzip", 6), ("xz", 2), ("bzip2", 1)])
 def test_a_file_of_one_member_has_as_many_parts_as_decoding_again_may_cost(read, file, compression, expected):
     """Each part decodes what stands before it; all together that stays below a quarter of a scan."""
@@ -108,7 +106,7 @@ def test_a_damaged_file_is_one_part_and_breaks_off_where_it_would_uncut(read, fi
     assert read(file, compression=compression, parts=parts).failure[0] == "truncated_stream"
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 @pytest.mark.parametrize("compression", ["bzip2", "xz"])
 def test_a_slow_file_of_one_member_is_given_up_early(file, compression, count_bytes, monkeypatch):
     """Where decoding costs as much as scanning, no pass is made to find out that nothing can be gained."""

@@ -287,7 +287,7 @@ def test_batches_hold_about_batch_bytes(read, file):
     assert max(reading.batches) <= 1_000 + 112
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 def test_columns_are_those_of_any_record_for_any_cut(read, file):
     """The columns that are seen do not depend on how a file is cut."""
     file.write_bytes(b"".join(b'{"text":"a","key%d":1}\n' % number for number in range(6_000)))

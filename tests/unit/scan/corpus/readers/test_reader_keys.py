@@ -1,7 +1,5 @@
 """Keys that are named twice: found wherever they stand, and only there."""
 
-from __future__ import annotations
-
 import json
 
 import orjson
@@ -84,7 +82,7 @@ def test_deep_nesting_is_no_crash():
     assert key_check("text")(line.encode(), parsed, parsed["text"])
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 def test_a_text_of_many_quotes_and_escapes_is_walked_in_bounded_memory(peak_bytes):
     """Strings of megabytes full of escapes are one token each."""
     growth, printed = peak_bytes(

@@ -1,7 +1,5 @@
 """Reading some records of a part: these come as they do among all, whatever else is left out."""
 
-from __future__ import annotations
-
 import numpy as np
 import orjson
 import pyarrow as pa

@@ -238,11 +238,9 @@ def test_bytes_that_are_no_utf8_cost_their_rows_alone(read, file, kind, use_dict
 def test_batches_stay_near_their_size_when_lengths_are_uneven(read, file, order):
     """A batch holds at most ``batch_bytes`` of text, or one document."""
     short, long = ["x" * 10] * 3_000, ["y" * 50_000] * 40
-    texts = {
-        "long first": long + short,
-        "long last": short + long,
-        "long between": short[:999] + long + short[999:],
-    }[order]
+    texts = {"long first": long + short, "long last": short + long, "long between": short[:999] + long + short[999:]}[
+        order
+    ]
     pq.write_table(pa.table({"text": texts}), file)
     reading = read(file, "parquet", batch_bytes=120_000)
     assert [text for _, text, _ in reading.documents] == texts

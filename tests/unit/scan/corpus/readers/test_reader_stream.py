@@ -153,7 +153,7 @@ def test_no_truncation_goes_unseen(read, tmp_path, compression, data):
         assert reading.failure[0] in {"truncated_stream", "corrupt_stream"}, stop
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 @pytest.mark.parametrize(
     ("compression", "compress"),
     [("gzip", gzip.compress), ("zstd", _zstd), ("bzip2", bz2.compress), ("xz", lzma.compress)],

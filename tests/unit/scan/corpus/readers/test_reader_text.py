@@ -1,7 +1,5 @@
 """The reader of plain text against a slow twin: the whole file at once, by regular expressions."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from unittest import mock
@@ -76,10 +74,7 @@ def test_any_cut_gives_the_documents_of_the_slow_twin(read, file, mark, parts, u
     data = mark + b"".join(parts)
     file.write_bytes(gzip.compress(data) if packed else data)
     compression = "gzip" if packed else "none"
-    with (
-        mock.patch.object(stream, "_BLOCK_BYTES", block_bytes),
-        mock.patch.object(stream, "DECODING", FREE),
-    ):
+    with mock.patch.object(stream, "_BLOCK_BYTES", block_bytes), mock.patch.object(stream, "DECODING", FREE):
         reading = read(file, "text", compression, text_document=unit, part_bytes=part_bytes)
     documents, bad = twin_read(data, unit, 1 << 20)
     assert reading.failure is None
@@ -90,11 +85,7 @@ def test_any_cut_gives_the_documents_of_the_slow_twin(read, file, mark, parts, u
 @pytest.mark.parametrize("part_bytes", [1, 2, 3, 5, 1000])
 @pytest.mark.parametrize(
     ("unit", "expected", "bad"),
-    [
-        ("file", [], [(0, 38)]),
-        ("line", ["short", "also", "end"], [(1, 11)]),
-        ("paragraph", ["also", "end"], [(0, 17)]),
-    ],
+    [("file", [], [(0, 38)]), ("line", ["short", "also", "end"], [(1, 11)]), ("paragraph", ["also", "end"], [(0, 17)])],
 )
 def test_a_document_beyond_the_limit_is_counted_with_its_length(read, file, part_bytes, unit, expected, bad):
     """Of a file, a line or a paragraph that is too long the length is known, and nothing is kept."""
@@ -120,7 +111,7 @@ def test_text_has_no_column_for_the_source(read, file):
     assert read(file, "text", source="source").failure == ("source_column_missing", "source")
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 @pytest.mark.parametrize("unit", ["file", "line", "paragraph"])
 def test_a_giant_text_is_counted_in_a_few_megabytes(tmp_path, peak_bytes, unit):
     """Of 200 MB without an end of line only the length is kept."""

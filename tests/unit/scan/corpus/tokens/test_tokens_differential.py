@@ -1,7 +1,5 @@
 """The encoder's ids against those of the reference library, document by document."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path
@@ -14,7 +12,7 @@ from lanes import thinned
 from dataaudit.scan.corpus.tokens import inspect_risks, load_encoder, probes, resolve_tokenizer
 from dataaudit.scan.corpus.tokens.probes import added_literals
 
-pytestmark = pytest.mark.stores
+pytestmark = pytest.mark.inputs
 
 SCRIPTS = {
     "english": ("It's 10:30 -- we'll SEE what they've done, don't you? (Perhaps.)  Two  spaces.\n\n\n\tTabbed\r\n"),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -49,7 +47,7 @@ def test_slices_of_an_array_are_encoded_as_themselves(tiny_file, low, size, forc
     assert batch.by_reference.tolist() == [force] * size
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 def test_forced_reference_gives_the_same_ids(default_file, default_risks):
     """Both paths agree, and the batch says which one was taken."""
     texts = pa.array([*TEXTS, "a\U00010940b"], pa.large_string())
@@ -77,7 +75,7 @@ def test_special_token_text_is_what_tokenizers_makes_of_it(tiny_file):
     assert rows(batch) == expected(tiny_file, texts)
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 def test_one_huge_document_is_encoded_whole(tiny_file):
     """A document many times the size of a slice gets the same ids on both paths, as do its neighbours."""
     huge = "".join(f"line {number}: it's {number * 7919 % 10007} words,\n" for number in range(90_000))

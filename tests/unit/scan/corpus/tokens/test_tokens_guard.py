@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 
 import pytest
@@ -8,7 +6,7 @@ from dataaudit.base.files import read_sealed
 from dataaudit.scan.corpus.tokens import Risks, guard, inspect_risks
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 def test_risks_survive_json_and_pickle(default_risks):
     """What is stored or sent to a worker comes back equal, with the same digest."""
     for copy in (Risks.from_json(default_risks.to_json()), pickle.loads(pickle.dumps(default_risks))):
@@ -23,28 +21,20 @@ def test_ranges_must_ascend(ranges):
         Risks(supported=True, reason="ok", code_points=ranges)
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 def test_default_vocabulary_is_supported_with_narrow_risks(default_risks):
     """Below the empty planes only code points newer than one of the two tables are risky, no surrogate."""
     import unicodedata
 
     low_planes = [n for low, high in default_risks.code_points for n in range(low, min(high, 0x33480) + 1)]
     assert (default_risks.supported, default_risks.reason) == (True, "ok")
-    assert {unicodedata.category(chr(number)) for number in low_planes} <= {
-        "Cn",
-        "Lo",
-        "Mn",
-        "Lm",
-        "Lu",
-        "Ll",
-        "So",
-    }
+    assert {unicodedata.category(chr(number)) for number in low_planes} <= {"Cn", "Lo", "Mn", "Lm", "Lu", "Ll", "So"}
     assert all(number > 0x800 for number in low_planes)
     assert len(default_risks.code_points) < 100
     assert default_risks.patterns == default_risks.normal_forms == ()
 
 
-@pytest.mark.stores
+@pytest.mark.inputs
 def test_second_call_reads_the_first_ones_answer(default_file, default_risks, token_cache, monkeypatch):
     """The check runs once per tokenizer and library version."""
     monkeypatch.setattr(guard, "_inspect", lambda file: pytest.fail("ran again"))

@@ -29,11 +29,7 @@ class Hub(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body):
         self.asked.append(f"{self.command} {self.path}")
-        refusals = {
-            "gated": ("GatedRepo", 403),
-            "nofile": ("EntryNotFound", 404),
-            "norev": ("RevisionNotFound", 404),
-        }
+        refusals = {"gated": ("GatedRepo", 403), "nofile": ("EntryNotFound", 404), "norev": ("RevisionNotFound", 404)}
         body = self.files.get(self.path)
         if self.path == "/":
             status, headers, body = 200, {}, b"hub"

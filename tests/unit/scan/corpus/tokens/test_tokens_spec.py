@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import pickle
 import sys
@@ -82,18 +80,13 @@ def test_sentencepiece_model_tells_its_control_pieces(sentencepiece_trainer, tmp
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("absent.json", None, "no such file"),
-        ("folder/absent.model", None, "no such file"),
-        ("what is this?", None, "no such file"),
-        ("empty", ..., "found none"),
-        ("bad.json", b"{", "`tokenizers` loads"),
-        ("other.json", b'{"a": 1}', "`tokenizers` loads"),
-        ("binary.json", b"\xff\xfe\x00", "`tokenizers` loads"),
-        ("bad.model", b"nothing", "SentencePiece model"),
-        ("zero.model", b"", "SentencePiece model"),
-        ("vocab.txt", b"a\nb\n", "ends in .json"),
+        ("absent.json", None, "no such file"), ("folder/absent.model", None, "no such file"),
+        ("what is this?", None, "no such file"), ("empty", ..., "found none"),
+        ("bad.json", b"{", "`tokenizers` loads"), ("other.json", b'{"a": 1}', "`tokenizers` loads"),
+        ("binary.json", b"\xff\xfe\x00", "`tokenizers` loads"), ("bad.model", b"nothing", "SentencePiece model"),
+        ("zero.model", b"", "SentencePiece model"), ("vocab.txt", b"a\nb\n", "ends in .json"),
     ],
-)
+)  # fmt: skip
 def test_unusable_spec_is_a_clear_error(tmp_path, name, content, expected):
     """Every mistake names the spec and what to do, and leaves no copy behind."""
     if content is ...:

@@ -1,7 +1,5 @@
 """The pattern screen and the folding of texts, against plain regular expressions."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Texts with one entity each, and near misses of it. Values are published examples or made for the test."""
 
-from __future__ import annotations
-
 V, C, P = 0, 1, 2
 FOUND = [
     # entity, tier, reserved, text before, value, text after

@@ -1,7 +1,5 @@
 """Places as bytes and as characters, and stretches of long texts."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """presidio with a blank pipeline, and with a small model of language; its recognizers and ours in one registry."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import socket

@@ -1,7 +1,5 @@
 """National numbers: no clock decides, and where a rule is not python-stdnum's own, the public definition is met."""
 
-from __future__ import annotations
-
 import datetime as dt
 import importlib
 from string import ascii_uppercase

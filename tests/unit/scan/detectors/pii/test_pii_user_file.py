@@ -1,7 +1,5 @@
 """Entities that ship and those of a user's file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

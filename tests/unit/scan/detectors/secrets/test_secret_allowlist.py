@@ -1,7 +1,5 @@
 """Fingerprints: what is listed is counted apart, and a list never shows a value."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

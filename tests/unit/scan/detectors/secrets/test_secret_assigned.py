@@ -1,7 +1,5 @@
 """Plain names that are given a value: found in every syntax when the value is random, and never otherwise."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -61,42 +59,18 @@ PROSE = (
     "key: 2024-05-01T10:11:12.123456789+00:00",
 )
 PLACEHOLDERS = (
-    "TOKEN=YOUR_API_KEY_HERE_1234567890",
-    "token: ${TOKEN}",
-    "token: {{ token }}",
-    'api_key: "{{ .Values.auth.apiKey2OfTheService }}"',
-    "export X_TOKEN=$(cat /run/secrets/token_2_of_the_service)",
-    "token=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
-    "secret: xxxxxxxx",
-    "curl -H 'X-Api-Key: <token>'",
-    "password: changeme",
-    "--token=0000000000000000000000000000000000000000",
-    "//registry.npmjs.org/:_authToken=${NPM_TOKEN}",
-    "secret = 0123456789abcdef0123456789abcdef01234567",
-)
+    "TOKEN=YOUR_API_KEY_HERE_1234567890", "token: ${TOKEN}", "token: {{ token }}",
+    'api_key: "{{ .Values.auth.apiKey2OfTheService }}"', "export X_TOKEN=$(cat /run/secrets/token_2_of_the_service)",
+    "token=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "secret: xxxxxxxx", "curl -H 'X-Api-Key: <token>'",
+    "password: changeme", "--token=0000000000000000000000000000000000000000",
+    "//registry.npmjs.org/:_authToken=${NPM_TOKEN}", "secret = 0123456789abcdef0123456789abcdef01234567",
+)  # fmt: skip
 DIGESTS = (
-    "commit {}",
-    "token_hash: {}",
-    "secret_sha256 = '{}'",
-    "apiKeyChecksum: {}",
-    '"integrity": "sha512-{}"',
-    "ETag: {}",
-    "digest: sha256:{}",
-    "key fingerprint: {}",
-    "key_fingerprint = {}",
-    "passwordHash: '{}'",
-    "using RSA key {}",
-    "gpg --recv-key {}",
-    "key: {}",
-    "cache_key = '{}'",
-    "public_key: {}",
-    "nextPageToken: {}",
-    "csrf_token: {}",
-    "token: sha256-{}",
-    "secretRef: {}",
-    "tokenizer: {}",
-    "<key>Commit</key><string>{}</string>",
-)
+    "commit {}", "token_hash: {}", "secret_sha256 = '{}'", "apiKeyChecksum: {}", '"integrity": "sha512-{}"',
+    "ETag: {}", "digest: sha256:{}", "key fingerprint: {}", "key_fingerprint = {}", "passwordHash: '{}'",
+    "using RSA key {}", "gpg --recv-key {}", "key: {}", "cache_key = '{}'", "public_key: {}", "nextPageToken: {}",
+    "csrf_token: {}", "token: sha256-{}", "secretRef: {}", "tokenizer: {}", "<key>Commit</key><string>{}</string>",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("text", PROSE)

@@ -1,7 +1,5 @@
 """The issuers that gitleaks knows, by its rules: found in lines like its samples, by name where they have a form."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

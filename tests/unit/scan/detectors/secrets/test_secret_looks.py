@@ -1,7 +1,5 @@
 """How random a string looks, what a password is, and what stands for a secret."""
 
-from __future__ import annotations
-
 import math
 import random
 
@@ -32,16 +30,10 @@ def test_99_of_100_random_strings_look_random(alphabet, size):
 @pytest.mark.parametrize(
     "text",
     [
-        "get_password_for_user",
-        "internationalization",
-        "aaaaaaaabbbbbbbb1",
-        "2016090821474612345",
-        "CONFIG_CRYPTO",
-        "lbm_base_align_mask_v4x2",
-        "dlist-entry-of-channel-0",
-        "short1",
+        "get_password_for_user", "internationalization", "aaaaaaaabbbbbbbb1", "2016090821474612345", "CONFIG_CRYPTO",
+        "lbm_base_align_mask_v4x2", "dlist-entry-of-channel-0", "short1",
     ],
-)
+)  # fmt: skip
 def test_words_numbers_and_repeats_do_not(text):
     assert not is_random(text)
 

@@ -1,7 +1,5 @@
 """Names that say little, are part of other words or are of other languages, and signs that stand in sentences."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -35,31 +33,13 @@ def test_of_100_values_of_short_and_foreign_names_90_are_found_where_they_stand(
 @pytest.mark.parametrize(
     "line",
     [
-        "token -> {}",
-        "token --> {}",
-        "token → {}",
-        "token - '{}'",
-        "token – {}",
-        "api key - {}",
-        "API key → `{}`",
-        "password -> '{}'",
-        "secret->{}",
-        "| token | {} |",
-        "* token - `{}`",
-        "- **Token** - `{}`",
-        "el token es: {}",
-        "das Passwort lautet: {}",
-        "le mot de passe est {}",
-        "密码是 {}",
-        "密码：{}",
-        "mot de passe : {}",
-        "Пароль: {}",
-        "CONTRASEÑA={}",
-        "-pw {}",
-        "java -Dpat={} -jar app.jar",
+        "token -> {}", "token --> {}", "token → {}", "token - '{}'", "token – {}", "api key - {}", "API key → `{}`",
+        "password -> '{}'", "secret->{}", "| token | {} |", "* token - `{}`", "- **Token** - `{}`",
+        "el token es: {}", "das Passwort lautet: {}", "le mot de passe est {}", "密码是 {}", "密码：{}",
+        "mot de passe : {}", "Пароль: {}", "CONTRASEÑA={}", "-pw {}", "java -Dpat={} -jar app.jar",
         "Cookie: theme=1; session={}; lang=en",
     ],
-)
+)  # fmt: skip
 def test_a_value_behind_an_arrow_a_dash_or_a_wide_colon_is_found(registry, line):
     rng = random.Random(line)
     made = [line.format(value(rng, "base62", 32)) for _ in range(5)]
@@ -69,24 +49,11 @@ def test_a_value_behind_an_arrow_a_dash_or_a_wide_colon_is_found(registry, line)
 @pytest.mark.parametrize(
     "line",
     [
-        "passwort: {}",
-        'Kennwort = "{}"',
-        "contraseña: {}",
-        "mot_de_passe: {}",
-        "senha = '{}'",
-        "пароль: {}",
-        'ПАРОЛЬ = "{}"',
-        "密码：{}",
-        "パスワード = '{}'",
-        "비밀번호: {}",
-        "pw = '{}'",
-        "dbPw: '{}'",
-        "pass: '{}'",
-        "db_pw: {}",
-        "password -> '{}'",
-        "password - '{}'",
+        "passwort: {}", 'Kennwort = "{}"', "contraseña: {}", "mot_de_passe: {}", "senha = '{}'", "пароль: {}",
+        'ПАРОЛЬ = "{}"', "密码：{}", "パスワード = '{}'", "비밀번호: {}", "pw = '{}'", "dbPw: '{}'", "pass: '{}'",
+        "db_pw: {}", "password -> '{}'", "password - '{}'",
     ],
-)
+)  # fmt: skip
 def test_a_password_behind_a_name_of_eight_languages_is_found(registry, line):
     text = line.format(GIVEN) + "\n"
     start = len(text[: text.index(GIVEN)].encode())
@@ -96,26 +63,11 @@ def test_a_password_behind_a_name_of_eight_languages_is_found(registry, line):
 @pytest.mark.parametrize(
     "line",
     [
-        "path: {}",
-        "patch - {}",
-        "pattern = '{}'",
-        "passport: {}",
-        "passenger = '{}'",
-        "compass -> {}",
-        "session_id: {}",
-        "obsession: {}",
-        "auth_url = '{}'",
-        "authority: {}",
-        "author - {}",
-        "sasl: {}",
-        "jwt_format: {}",
-        "password_hash -> {}",
-        "token_count - {}",
-        "changeToken: {}",
-        "密码学：{}",
-        "клавиша: {}",
+        "path: {}", "patch - {}", "pattern = '{}'", "passport: {}", "passenger = '{}'", "compass -> {}",
+        "session_id: {}", "obsession: {}", "auth_url = '{}'", "authority: {}", "author - {}", "sasl: {}",
+        "jwt_format: {}", "password_hash -> {}", "token_count - {}", "changeToken: {}", "密码学：{}", "клавиша: {}",
     ],
-)
+)  # fmt: skip
 def test_longer_words_and_other_things_that_begin_like_a_short_name_hold_no_secret(registry, line):
     assert found_in(registry, line.format(value(random.Random(line), "base62"))) == []
 

@@ -1,7 +1,5 @@
 """What looks like a secret and is none: nothing is found, or it is counted apart."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Secrets of every kind, made at run time, in code, config and logs: they are found, as what they are."""
 
-from __future__ import annotations
-
 import random
 import string
 
@@ -15,39 +13,12 @@ from dataaudit.scan.detectors.secrets.rules import load_secrets
 
 NUM_DOCUMENTS = 100
 CHECKED = (
-    "aws access key id",
-    "azure storage key",
-    "azure service bus key",
-    "azure sas",
-    "github classic",
-    "github server",
-    "github refresh",
-    "github fine-grained",
-    "gitlab routable",
-    "npm token",
-    "pypi token",
-    "grafana token",
-    "sendgrid key",
-    "discord token",
-    "age identity",
-    "bitcoin key",
-    "jwt",
-    "rsa key",
-    "pkcs8 key",
-    "service account",
-    "ed25519 key",
-    "ec key",
-    "ec key in code",
-    "encrypted rsa key",
-    "openssh key",
-    "pgp key",
-    "putty key",
-    "slack bot",
-    "slack user",
-    "stripe key",
-    "anthropic key",
-    "openai project",
-)
+    "aws access key id", "azure storage key", "azure service bus key", "azure sas", "github classic",
+    "github server", "github refresh", "github fine-grained", "gitlab routable", "npm token", "pypi token",
+    "grafana token", "sendgrid key", "discord token", "age identity", "bitcoin key", "jwt", "rsa key", "pkcs8 key",
+    "service account", "ed25519 key", "ec key", "ec key in code", "encrypted rsa key", "openssh key", "pgp key",
+    "putty key", "slack bot", "slack user", "stripe key", "anthropic key", "openai project",
+)  # fmt: skip
 SEALED = ("github classic", "github fine-grained", "npm token", "gitlab routable", "grafana token", "age identity")
 
 

@@ -1,7 +1,5 @@
 """Checksums and structures: what issuers make is taken, what chance makes is not; hostile bytes only give False."""
 
-from __future__ import annotations
-
 import random
 
 import made_secrets as made

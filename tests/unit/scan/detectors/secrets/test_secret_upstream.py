@@ -1,7 +1,5 @@
 """Rules of detect-secrets: read from the library, searched for by their leading part, and none is lost by that."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

@@ -1,7 +1,5 @@
 """Which judge a config gets, and why it gets none."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

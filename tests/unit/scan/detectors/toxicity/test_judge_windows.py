@@ -1,7 +1,5 @@
 """Which windows of a document are judged, and how they are put together."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The judge: the real class of Detoxify, on small checkpoints of its form."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 from dataclasses import replace
