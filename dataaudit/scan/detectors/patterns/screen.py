@@ -121,7 +121,7 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Finding], bo
     prefilters = compile_database(registry)
     folded = Folded(bytes(document))
     text = folded.text
-    hits, truncated = scan(prefilters, memoryview(text))
+    hits, truncated = scan(prefilters, text)
     if not hits:
         return [], truncated
     by_detector: dict[str, list[Finding]] = {}
