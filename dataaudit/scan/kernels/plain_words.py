@@ -36,9 +36,15 @@ class Word(NamedTuple):
 _PIECE = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9.,'\x80-\U0010ffff]+|.", re.DOTALL)
 """Letters and digits of ASCII, other signs of it, a character that needs a closer look."""
 
+_ASCII = re.compile(r"[A-Za-z0-9]+(?:(?:(?<=[A-Za-z])'(?=[A-Za-z])|(?<=[0-9])[.,](?=[0-9]))[A-Za-z0-9]+)*")
+_POINTS = re.compile("[.,']")
+
 
 def words_of(text: str) -> list[Word]:
     """Cut a text into words."""
+    if text.isascii():
+        found = _ASCII.finditer(text)
+        return [Word(_POINTS.sub("", match[0].lower()), match.start(), match.end()) for match in found]
     words: list[Word] = []
     folded, start, end, lone, place = "", 0, 0, False, 0
 
