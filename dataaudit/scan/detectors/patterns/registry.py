@@ -239,7 +239,7 @@ def alternatives(pattern: str) -> list[str]:
 def _needs(pattern: str, sign: str) -> bool:
     """Tell whether a sign stands in all that a pattern matches."""
     try:
-        return _has(parser.parse(pattern), ord(sign))
+        return sign in pattern and _has(parser.parse(pattern), ord(sign))
     except re.error:
         return False
 
