@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_IDS_PER_PLACE = 2
+from dataaudit.scan.kernels.jit import READ_IDS, READ_OFFSETS, Array, Int, compiled
+
+_IDS_PER_PLACE = 1
 _ROWS_PER_RUN = 64
 
 
@@ -29,14 +31,13 @@ def count_ids(
     Returns:
         groups, ids, counts, marked: int64[k] each, sorted by (group, id); only what occurs.
     """
-    narrow = np.uint32 if 2 * num_groups * size < 2**32 else np.int64  # half the bytes to move and to sort
     if _IDS_PER_PLACE * num_groups * size <= len(ids):
-        keys = np.repeat((marks * size).astype(narrow), lengths)
-        keys += ids
-        table = np.bincount(keys.astype(np.int64), minlength=2 * num_groups * size).reshape(num_groups, 2, size)
+        table = np.zeros((num_groups, 2, size), dtype=np.int64)
+        _count(ids, lengths, marks, size, table.reshape(-1))
         totals, marked = (table[:, 0] + table[:, 1]).reshape(-1), table[:, 1].reshape(-1)
         places = np.flatnonzero(totals != 0)
         return places // size, places % size, totals[places], marked[places]
+    narrow = np.uint32 if 2 * num_groups * size < 2**32 else np.int64  # half the bytes to move and to sort
     keys = np.repeat(((marks >> 1) * 2 * size + (marks & 1)).astype(narrow), lengths)
     keys += ids << np.uint32(1) if 2 * size < 2**32 else ids.astype(np.int64) << 1
     keys.sort()
@@ -49,6 +50,16 @@ def count_ids(
         return places, places, numbers, numbers
     counts, marked = np.add.reduceat(numbers, firsts), np.add.reduceat(numbers * odd, firsts)
     return places[firsts] // size, places[firsts] % size, counts, marked
+
+
+@compiled(f"void({READ_IDS}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64[::1])")
+def _count(ids: Array, lengths: Array, marks: Array, size: Int, table: Array) -> None:
+    place = np.uintp(0)
+    for document in range(len(lengths)):
+        first = np.uintp(marks[document] * size)
+        for _ in range(lengths[document]):
+            table[first + np.uintp(ids[place])] += 1
+            place += np.uintp(1)
 
 
 def add_up(

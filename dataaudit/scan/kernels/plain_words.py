@@ -7,9 +7,10 @@ checks, and holds no compiled code.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 from unicodedata import category, combining, decimal, name, normalize
 
 _SCRIPTS = (
@@ -21,8 +22,7 @@ _NOT_THERE = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0
 _NOT_THERE |= {0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0}
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """One word."""
 
     text: str
@@ -33,48 +33,78 @@ class Word:
     """Byte after its last."""
 
 
+_PIECE = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9.,'\x80-\U0010ffff]+|.", re.DOTALL)
+"""Letters and digits of ASCII, other signs of it, a character that needs a closer look."""
+
+_ASCII = re.compile(r"[A-Za-z0-9]+(?:(?:(?<=[A-Za-z])'(?=[A-Za-z])|(?<=[0-9])[.,](?=[0-9]))[A-Za-z0-9]+)*")
+_POINTS = re.compile("[.,']")
+
+
 def words_of(text: str) -> list[Word]:
     """Cut a text into words."""
+    if text.isascii():
+        found = _ASCII.finditer(text)
+        return [Word(_POINTS.sub("", match[0].lower()), match.start(), match.end()) for match in found]
     words: list[Word] = []
     folded, start, end, lone, place = "", 0, 0, False, 0
 
     def close() -> None:
         nonlocal folded
-        if folded:
-            words.append(Word(normalize("NFD", folded), start, end))  # marks in their canonical order
+        if folded:  # marks in their canonical order
+            words.append(Word(folded if folded.isascii() else normalize("NFD", folded), start, end))
         folded = ""
 
-    for index, char in enumerate(text):
-        width = 1 if char < "\x80" else len(char.encode())
-        kind = category(char)
-        if char in "'\u2019\u02bc\uff07":
-            after = text[index + 1 : index + 2]
+    for match in _PIECE.finditer(text):
+        char = match[0]
+        first = char[0]
+        width = len(char) if first < "\x80" else len(char.encode())
+        if first.isalnum() and first < "\x80":
+            if lone:
+                close()
+            if not folded:
+                start, lone = place, False
+            folded += char.lower()
+            end = place + width
+        elif char in "'\u2019\u02bc\uff07":
+            after = text[match.end() : match.end() + 1]
             if not (folded and not lone and not _is_digit(_last_base(folded)) and _is_plain_letter(after)):
                 close()
         elif char in ".,":
-            if not (folded and _is_digit(_last_base(folded)) and _folds_to_digits(text[index + 1 : index + 2])):
+            if not (folded and _is_digit(_last_base(folded)) and _folds_to_digits(text[match.end() : match.end() + 1])):
                 close()
-        elif kind in ("Cf", "Me") or ord(char) in _NOT_THERE:
-            pass
-        elif kind[0] not in "LMN":
+        elif first < "\x80":
             close()
         else:
-            parts = fold(char)
-            if kind[0] != "M" and parts.strip() and not all(map(combining, parts)):
-                alone = _is_alone(char)
-                if alone or lone:
-                    close()
-                if not folded:
-                    lone = alone
-            if parts and (folded or not all(map(combining, parts))):
-                if not folded:
-                    start = place
-                    lone = lone and _is_alone(char)
-                folded += parts
-                end = place + width
+            parts, is_base, only_marks, alone = _look(char)
+            if parts is None:
+                close()
+            else:
+                if is_base:
+                    if alone or lone:
+                        close()
+                    if not folded:
+                        lone = alone
+                if parts and (folded or not only_marks):
+                    if not folded:
+                        start, lone = place, lone and alone
+                    folded += parts
+                    end = place + width
         place += width
     close()
     return words
+
+
+@cache
+def _look(char: str) -> tuple[str | None, bool, bool, bool]:
+    """Return what a character folds to, None if it separates; whether that is a letter, marks alone, alone a word."""
+    kind = category(char)
+    if kind in ("Cf", "Me") or ord(char) in _NOT_THERE:
+        return "", False, True, False
+    if kind[0] not in "LMN":
+        return None, False, False, False
+    parts = fold(char)
+    only_marks = all(map(combining, parts))
+    return parts, bool(kind[0] != "M" and parts.strip() and not only_marks), only_marks, _is_alone(char)
 
 
 def _last_base(folded: str) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from dataaudit.base.errors import ConfigError
@@ -18,7 +20,7 @@ from dataaudit.base.yamlfile import nearest
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.scan.detectors.patterns.context import compile_patterns, make_database
 from dataaudit.scan.detectors.patterns.entity import Entity, Predicate, Rule, Validator
-from dataaudit.scan.detectors.patterns.written import Layer, Names
+from dataaudit.scan.detectors.patterns.written import Layer, Names, codes, parser
 
 ENGINE_VERSION = "4"
 """Raised when the same rules find something else than before."""
@@ -157,28 +159,99 @@ Hit = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Database:
+    """Some compiled prefilters."""
+
+    needs: bytes
+    """What stands in every match."""
+    compiled: Any
+    """Of hyperscan."""
+    owners: tuple[int, ...]
+    """By its id the prefilter of each expression: alternatives are expressions of their own."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prefilters:
     """The compiled prefilters of a registry."""
 
-    database: Any
-    """Of hyperscan; the ids are indices into ``rules``."""
+    databases: tuple[Database, ...]
     rules: tuple[tuple[int, ...], ...]
     """The rules that share each prefilter, by their index over all rules of the registry."""
 
 
 @lru_cache(maxsize=8)
 def compile_database(registry: Registry) -> Prefilters:
-    """Compile the registry's prefilters; rules that share a prefilter are searched for once."""
+    """Compile the registry's prefilters; rules that share a prefilter are searched for once.
+
+    Hyperscan makes a slow machine of an expression with many alternatives, and of expressions with ``@`` and others.
+    """
     import hyperscan
 
     shared: dict[tuple[str, bool], list[int]] = {}
     for index, (_, rule) in enumerate(registry.rules):
         shared.setdefault((rule.prefilter, _caseless(rule)), []).append(index)
+    apart: dict[bytes, list[tuple[int, bytes, int]]] = {}
+    for number, (prefilter, caseless) in enumerate(shared):
+        for way in alternatives(prefilter):
+            item = number, way.encode(), _flags(hyperscan, caseless)
+            apart.setdefault(b"@" if _needs(way, "@") else b"", []).append(item)
     try:
-        database = make_database([(prefilter.encode(), _flags(hyperscan, caseless)) for prefilter, caseless in shared])
+        databases = [
+            Database(needs, make_database([item[1:] for item in items]), tuple(item[0] for item in items))
+            for needs, items in apart.items()
+        ]
     except hyperscan.error as error:
         raise _blame(hyperscan, registry) or ConfigError(f"the patterns cannot be compiled together: {error}") from None
-    return Prefilters(database, tuple(tuple(rules) for rules in shared.values()))
+    return Prefilters(tuple(databases), tuple(tuple(rules) for rules in shared.values()))
+
+
+_SIGN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()|]", re.DOTALL)
+_LEAST = 4
+"""A group of fewer alternatives stays."""
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Return patterns that together match what one does: its alternatives, or those of its first large group."""
+    flag = "(?i)" if pattern.startswith("(?i)") else ""
+    body = pattern.removeprefix(flag)
+    if re.search(r"\(\?[^:]|\\[QE]", body):  # more than groups: the signs may mean something else
+        return [pattern]
+    inside, large = [[-1]], list[int]()
+    for sign in _SIGN.finditer(body):
+        if sign[0] == "(":
+            inside.append([sign.start()])
+        elif sign[0] == "|":
+            inside[-1].append(sign.start())
+        elif sign[0] == ")":
+            bars = [*inside.pop(), sign.start()]
+            is_group = body.startswith("(?:", bars[0]) and body[sign.end() : sign.end() + 1] not in tuple("?*+{")
+            if not large and len(inside) == 1 and len(bars) > _LEAST and is_group:
+                large = [bars[0] + 2, *bars[1:]]
+    if len(inside[0]) > 1:
+        ways = [body[start + 1 : stop] for start, stop in pairwise([*inside[0], len(body)])]
+        return [part for way in ways for part in alternatives(flag + way)]
+    if not large:
+        return [pattern]
+    before, after = flag + body[: large[0] + 1], body[large[-1] :]
+    return [before + body[start + 1 : stop] + after for start, stop in pairwise(large)]
+
+
+def _needs(pattern: str, sign: str) -> bool:
+    """Tell whether a sign stands in all that a pattern matches."""
+    try:
+        return sign in pattern and _has(parser.parse(pattern), ord(sign))
+    except re.error:
+        return False
+
+
+def _has(parsed: Any, letter: int) -> bool:
+    return any(
+        (code is codes.LITERAL and value == letter)
+        or (code is codes.SUBPATTERN and _has(value[-1], letter))
+        or (code is codes.BRANCH and all(_has(way, letter) for way in value[1]))
+        or (code in {codes.MAX_REPEAT, codes.MIN_REPEAT} and value[0] > 0 and _has(value[2], letter))
+        for code, value in parsed
+    )
 
 
 def _caseless(rule: Rule) -> bool:
@@ -205,7 +278,7 @@ def _blame(hyperscan: Any, registry: Registry) -> ConfigError | None:
     return None
 
 
-def scan(prefilters: Prefilters, document: memoryview) -> tuple[list[Hit], bool]:
+def scan(prefilters: Prefilters, document: bytes) -> tuple[list[Hit], bool]:
     """Return the hits in a document, and whether parts of it were skipped.
 
     The order of hits means nothing. A hit that lies in the overlap of two blocks is returned twice.
@@ -215,7 +288,7 @@ def scan(prefilters: Prefilters, document: memoryview) -> tuple[list[Hit], bool]
     truncated = False
     full: set[int] = set()
     for first in range(0, size, BLOCK_BYTES):
-        block = _scan_block(prefilters.database, document[first : min(size, first + BLOCK_BYTES + OVERLAP_BYTES)])
+        block = _scan_block(prefilters.databases, document[first : min(size, first + BLOCK_BYTES + OVERLAP_BYTES)])
         if block is None:
             truncated = True
             continue
@@ -235,18 +308,25 @@ def scan(prefilters: Prefilters, document: memoryview) -> tuple[list[Hit], bool]
     return hits, truncated
 
 
-def _scan_block(database: Any, block: memoryview) -> list[Hit] | None:
-    """Return the hits, or None when there are too many: their number, unlike their order, is the same everywhere."""
+def _scan_block(databases: tuple[Database, ...], block: bytes) -> list[Hit] | None:
+    """Return the hits, or None when there are too many: their number, unlike their order, is the same everywhere.
+
+    Of alternatives of a prefilter that end at a byte, the match that begins first is the hit.
+    """
     import hyperscan
 
-    hits: list[Hit] = []
+    starts: dict[tuple[int, int], int] = {}
 
-    def on_match(index: int, start: int, end: int, _flags: int, _context: object) -> bool | None:
-        hits.append((index, start, end))
-        return len(hits) > MAX_BLOCK_HITS or None
+    def on_match(index: int, start: int, end: int, _flags: int, owners: tuple[int, ...]) -> bool | None:
+        place = owners[index], end
+        if start < starts.setdefault(place, start):
+            starts[place] = start
+        return len(starts) > MAX_BLOCK_HITS or None
 
     try:
-        database.scan(block, match_event_handler=on_match)
+        for database in databases:
+            if database.needs in block:
+                database.compiled.scan(block, match_event_handler=on_match, context=database.owners)
     except hyperscan.ScanTerminated:
         return None
-    return hits
+    return [(number, start, end) for (number, end), start in starts.items()]

@@ -121,7 +121,7 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Finding], bo
     prefilters = compile_database(registry)
     folded = Folded(bytes(document))
     text = folded.text
-    hits, truncated = scan(prefilters, memoryview(text))
+    hits, truncated = scan(prefilters, text)
     if not hits:
         return [], truncated
     by_detector: dict[str, list[Finding]] = {}
@@ -303,50 +303,42 @@ _SCRIPTS = (
     (b"\xe0", rb"\xe0(?:[\xa5\xa7][\xa6-\xaf]|\xb9[\x90-\x99])"),
 )
 """Digits of full width, Arabic, Persian; Devanagari, Bengali, Thai: in UTF-8, each behind its first byte."""
-_ONE_SCRIPT = tuple((lead, re.compile(digits)) for lead, digits in _SCRIPTS)
-_ANY_DIGIT = re.compile(b"|".join(digits for _, digits in _SCRIPTS))
+_DIGIT_PARTS = tuple((lead, re.compile(digits)) for lead, digits in _SCRIPTS)
 _DIGITS = {
     letter.encode(): b"%d" % int(letter)
     for letter in "０１２３４５６７８９٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹०१२३४५६७८९০১২৩৪৫৬৭৮৯๐๑๒๓๔๕๖๗๘๙"
 }
 _UNBROKEN = {b"\xc2\xa0": b" ", b"\xe2\x80\xaf": b" ", b"\xe2\x80\x91": b"-"}
 """U+00A0 and U+202F, spaces; U+2011, a hyphen; in UTF-8."""
-_ANY_SIGN = re.compile(
-    b"|".join(_UNBROKEN) + rb"|\xe2(?<=[0-9)]\xe2)(?P<sign>\x80[\x87-\x8a\x90\x92\x93]|\x88\x92)(?=[0-9(])"
-    rb"|\xef(?<=[0-9)]\xef)(?P<wide>\xbc\x8d)(?=[0-9(])|\xe3(?<=[0-9)]\xe3)(?P<asian>\x80\x80|\x83\xbc)(?=[0-9(])"
-    rb"|&(?<=[0-9)]&)(?P<entity>nbsp|thinsp|hyphen|[nm]dash|minus|#160|#[xX][aA]0|#8239|#8209|#45|#[xX]2[dD]|#821[12]);(?=[0-9(])"
-    rb"|%(?<=[0-9)]%)(?P<encoded>20|2[dD])(?=[0-9(])|%(?<=[=:/ \"'>]%)(?P<plus>2[bB])(?=[0-9])"
-    rb"|\xef\xbc(?:(?P<wide_plus>\x8b)(?=[0-9])|(?P<opens>\x88)(?=[0-9]))|\xef(?<=[0-9]\xef)\xbc(?P<closes>\x89)"
-    rb"|\xef(?<=[A-Za-z0-9_.-]\xef)\xbc(?P<at>\xa0)(?=[A-Za-z0-9])"
+_SIGNS = (
+    (b"\xc2", rb"\xc2\xa0"),
+    (b"\xe2", rb"\xe2(?:\x80[\xaf\x91]|(?<=[0-9)]\xe2)(?P<sign>\x80[\x87-\x8a\x90\x92\x93]|\x88\x92)(?=[0-9(]))"),
+    (
+        b"\xef",
+        (
+            rb"\xef(?:(?<=[0-9)]\xef)(?P<wide>\xbc\x8d)(?=[0-9(])|\xbc(?:(?P<wide_plus>\x8b)|(?P<opens>\x88))(?=[0-9])"
+            rb"|(?<=[0-9]\xef)\xbc(?P<closes>\x89)|(?<=[A-Za-z0-9_.-]\xef)\xbc(?P<at>\xa0)(?=[A-Za-z0-9]))"
+        ),
+    ),
+    (b"\xe3", rb"\xe3(?<=[0-9)]\xe3)(?P<asian>\x80\x80|\x83\xbc)(?=[0-9(])"),
+    (
+        b"&",
+        rb"&(?<=[0-9)]&)(?P<entity>nbsp|thinsp|hyphen|[nm]dash|minus|#160|#[xX][aA]0|#8239|#8209|#45|#[xX]2[dD]|#821[12]);(?=[0-9(])",
+    ),
+    (b"%", rb"%(?:(?<=[0-9)]%)(?P<encoded>20|2[dD])(?=[0-9(])|(?<=[=:/ \"'>]%)(?P<plus>2[bB])(?=[0-9]))"),
 )
-"""These, and between two digits also other spaces (U+2007 to U+200A, U+3000) and hyphens (U+2010, U+2012, U+2013,
-U+2212, U+FF0D, U+30FC), what HTML and URLs write for them; ``%2B``, a plus and brackets of full width beside a digit;
-an ``@`` of full width between letters."""
+"""By their first byte these, and between two digits also other spaces (U+2007 to U+200A, U+3000) and hyphens (U+2010,
+U+2012, U+2013, U+2212, U+FF0D, U+30FC), what HTML and URLs write for them; ``%2B``, a plus and brackets of full width
+beside a digit; an ``@`` of full width between letters."""
+_SIGN_PARTS = tuple((lead, re.compile(signs)) for lead, signs in _SIGNS)
 _ALONE = {"plus": b"+", "wide_plus": b"+", "opens": b"(", "closes": b")", "at": b"@"}
 _SPACES = frozenset(b"\x80\x87 \x80\x88 \x80\x89 \x80\x8a \x80\x80 nbsp thinsp #160 #xa0 #8239 20".split(b" "))
-_LAST = tuple((letter[-1:], letter) for letter in _UNBROKEN)
 
 
-def _has_digits(written: bytes) -> bool:
-    # A search for a byte is ten times faster than for two, and most documents have none of these.
-    return any(lead in written and digits.search(written) is not None for lead, digits in _ONE_SCRIPT)
-
-
-def _has_signs(written: bytes) -> bool:
-    # The last byte of each is rare, and a search for it ten times faster than for all of them.
-    return (
-        any(last in written and letter in written for last, letter in _LAST)
-        or (b"\xe2" in written and (b"\xe2\x80" in written or b"\xe2\x88\x92" in written))
-        or (b"\xef" in written and _WIDE.search(written) is not None)
-        or (b"\xe3" in written and _ASIAN.search(written) is not None)
-        or (b"%2" in written and _ANY_SIGN.search(written) is not None)
-        or (b"&" in written and _ANY_ENTITY.search(written) is not None)
-    )
-
-
-_WIDE = re.compile(rb"\xef\xbc[\x88\x89\x8b\x8d\xa0]")
-_ASIAN = re.compile(rb"\xe3(?:\x80\x80|\x83\xbc)[0-9(]")
-_ANY_ENTITY = re.compile(rb"&(?:nbsp|#|thinsp|hyphen|[nm]dash|minus)")
+def _written(parts: tuple[tuple[bytes, re.Pattern[bytes]], ...], text: bytes) -> list[re.Match[bytes]]:
+    """Return all matches in order; a search from a first byte, if the text has it, is the fastest that there is."""
+    found = [match for lead, part in parts if lead in text for match in part.finditer(text)]
+    return sorted(found, key=re.Match.start)
 
 
 def _sign(match: re.Match[bytes]) -> bytes:
@@ -367,18 +359,18 @@ class Folded:
     def __init__(self, written: bytes) -> None:
         self.text = written
         self._steps: list[tuple[list[int], list[int]]] = []
-        if _has_digits(written):
-            self._fold(_ANY_DIGIT, lambda match: _DIGITS[match[0]])
-        if _has_signs(self.text):
-            self._fold(_ANY_SIGN, _sign)
+        if digits := _written(_DIGIT_PARTS, written):
+            self._fold(digits, lambda match: _DIGITS[match[0]])
+        if signs := _written(_SIGN_PARTS, self.text):
+            self._fold(signs, _sign)
 
-    def _fold(self, pattern: re.Pattern[bytes], instead: Callable[[re.Match[bytes]], bytes]) -> None:
+    def _fold(self, matches: list[re.Match[bytes]], instead: Callable[[re.Match[bytes]], bytes]) -> None:
         """Replace each match by a byte; remember the offset of each, and the bytes that were saved up to it."""
         offsets: list[int] = []
         saved = [0]
         pieces: list[bytes] = []
         size = end = 0
-        for match in pattern.finditer(self.text):
+        for match in matches:
             start = match.start()
             pieces += self.text[end:start], instead(match)
             size += start - end
@@ -386,8 +378,7 @@ class Folded:
             offsets.append(size)
             saved.append(saved[-1] + end - start - 1)
             size += 1
-        if pieces:
-            self.text = b"".join((*pieces, self.text[end:]))
+        self.text = b"".join((*pieces, self.text[end:]))
         self._steps.insert(0, (offsets, saved))
 
     def written(self, offset: int) -> int:

@@ -13,6 +13,7 @@ from dataaudit.scan.kernels.jit import all_kernels
 _ONCE = "a step for each byte, word or gram, and a look-up in a table"
 BOUNDS = {
     "characters._search": _ONCE,
+    "counting._count": _ONCE,
     "characters._count": _ONCE,
     "pairing._agreements": "a sketch's values, for each document",
     "pairing._form_of_crowd": "documents of a bucket, up to a fixed number of them, for each document",

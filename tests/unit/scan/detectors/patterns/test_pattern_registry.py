@@ -16,7 +16,15 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.detectors.content import shipped_patterns
 from dataaudit.scan.detectors.patterns import written
-from dataaudit.scan.detectors.patterns.registry import ENGINE_VERSION, build_registry, compile_database, join_registries
+from dataaudit.scan.detectors.patterns.context import compile_patterns
+from dataaudit.scan.detectors.patterns.registry import (
+    ENGINE_VERSION,
+    alternatives,
+    build_registry,
+    compile_database,
+    join_registries,
+    scan,
+)
 from dataaudit.scan.detectors.patterns.written import (
     _MANY_WAYS,
     _ONE_WAY,
@@ -178,3 +186,46 @@ def test_no_rule_tries_ways_to_share_out_blanks():
         name = next(one for one in ("cloudant_key", "ibm_key", "cos_secret_key", "sl_key") if one[:2] in rule.regex)
         few, many = (steps_of(full_regex(rule), f"[{name}{' ' * size}!") for size in (200, 400))
         assert many <= 2.4 * few, rule.name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ways"),
+    [
+        ("ab|c[|)]d|e", ["ab", "c[|)]d", "e"]),
+        ("(?i)x(?:a|b)|y", ["(?i)x(?:a|b)", "(?i)y"]),
+        (r"x(?:a|\||(?:c|d)|e)[0-9]", [f"x(?:{way})[0-9]" for way in ("a", r"\|", "(?:c|d)", "e")]),
+        ("(?:a|b|c|d)+x", ["(?:a|b|c|d)+x"]),
+        ("(?:(?:a|b|c|d)|e)x", ["(?:(?:a|b|c|d)|e)x"]),
+        ("(?=a|b)a|b", ["(?=a|b)a|b"]),
+    ],
+)
+def test_a_pattern_is_cut_at_its_alternatives(pattern, ways):
+    assert alternatives(pattern) == ways
+
+
+def test_cut_patterns_hit_where_whole_ones_do():
+    import hyperscan
+
+    registry = shipped_patterns()
+    prefilters = compile_database(registry)
+    rules = [registry.rules[shared[0]][1] for shared in prefilters.rules]
+    flags = [hyperscan.HS_FLAG_CASELESS if rule.anchored or rule.ignore_case else 0 for rule in rules]
+    cut = [rule.prefilter for rule in rules if len(alternatives(rule.prefilter)) > 1]
+    assert len(cut) > 40
+    whole = [
+        (rule.prefilter.encode(), flag | hyperscan.HS_FLAG_SOM_LEFTMOST)
+        for rule, flag in zip(rules, flags, strict=True)
+    ]
+    words = [word for entity in registry.entities for word in entity.context]
+    numbers = (
+        "4111 1111 1111 1111, a.b@cc.de, 10.1.2.3, ::1:2:3, Via 5, 12 Main Street 90210, C/ Alcala 4, password = 'x1'"
+    )
+    text = f"{numbers}; {'; '.join(f'{word} 12-34-56 Nr. 7, 0612345678' for word in words)}".encode()
+    hits = set[tuple[int, int, int]]()
+    compile_patterns(whole).scan(text, match_event_handler=lambda *hit: hits.add(hit[:3]) or None)
+    found, truncated = scan(prefilters, text)
+    assert not truncated
+    assert len(hits) > 1000
+    assert {(number, end): start for number, start, end in sorted(found, reverse=True)} == {
+        (number, end): start for number, start, end in sorted(hits, reverse=True)
+    }

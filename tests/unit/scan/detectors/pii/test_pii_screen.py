@@ -89,7 +89,7 @@ def missed(index, rule, text):
     prefilters = compile_database(REGISTRY)
     spans = [
         (start - rule.reach[0], end + rule.reach[1])
-        for place, start, end in scan(prefilters, memoryview(text))[0]
+        for place, start, end in scan(prefilters, text)[0]
         if index in prefilters.rules[place]
     ]
     first, last = min((start for start, _ in spans), default=0), max((end for _, end in spans), default=-1)
