@@ -82,7 +82,10 @@ def architecture_step(run: Side, baseline: Side | None, worse: float = WORSE) ->
     shape, smaller = _shape(run.vital.shape, baseline.vital.shape)
     trained, held_out = _train_loss(run.curve, baseline.curve), _held_out(run, baseline)
     if "not_evaluated" in (trained.state, held_out.state):
-        return Step("architecture", (shape, trained, held_out))
+        checks = [shape, trained, held_out]
+        if trained.state == "clean" and _is_worse(trained, worse):
+            checks.append(absent("capacity", f"training loss is worse by more than {worse:.1%}, and nothing says why"))
+        return Step("architecture", tuple(checks))
     off = [check.name for check in (trained, held_out) if _is_worse(check, worse)]
     score = compared(run, baseline).get("microbench_score")
     if score is not None and score[0].change is not None and (score[0].change.high or 0.0) < 0:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.compute as pc
+
 from dataaudit.base.render.line import Line, Name, say
 from dataaudit.base.text import plural
 from dataaudit.decide.diff.compare import load_pair
@@ -29,6 +31,8 @@ _NO_DRIFT: Final = {
     "folded_sources": "the manifest adds up small sources, so tokens of a source are not known",
 }
 _BATCH = "monitor.batch(tags, losses=losses, labels=labels)"
+_COVERED = 0.99
+"""Share of the targets of all steps that sources have to be counted of."""
 
 
 def data_step(run: Data, baseline: Data | None, folders: tuple[Path, Path | None], other: str = "") -> Step:
@@ -43,6 +47,12 @@ def data_step(run: Data, baseline: Data | None, folders: tuple[Path, Path | None
     mine, theirs = attribute(run), None if baseline is None else attribute(baseline)
     trained, before = mine.trained_on, None if theirs is None else theirs.trained_on
     assert trained is not None
+    sides = [("run", run, trained)]
+    if baseline is not None and before is not None:
+        sides.append(("baseline", baseline, before))
+    checks = [absent("run log", say("{}: {}", who, why)) for who, *own in sides if (why := _lost(*own))]
+    if checks:
+        return Step("data", tuple(checks))
     checks = [_shares(trained, before), _tokens(trained, before), _lengths(trained, before)]
     if other:
         why = say("the baseline was trained on another manifest, {}, which was not named", Name(other))
@@ -51,6 +61,17 @@ def data_step(run: Data, baseline: Data | None, folders: tuple[Path, Path | None
         checks.insert(0, _manifests(run, baseline, folders))
         theirs = theirs if baseline.manifest.id == run.manifest.id else None
     return Step("data", (*checks, _shards(run, mine, theirs)))
+
+
+def _lost(data: Data, trained: TrainedOn) -> str:
+    """Return what a log lost that its counts cannot be judged without; empty where it has all."""
+    targets = pc.sum(data.log.table("steps")["targets"]).as_py() or 0
+    unread = f"; {data.log.torn_bytes:,} bytes of the log cannot be read" if data.log.torn_bytes else ""
+    if trained.tokens < _COVERED * targets:
+        return f"sources are counted of {trained.tokens:,} of {targets:,} targets{unread}"
+    if not {"started", "resumed"} & set(data.log.table("events")["kind"].to_pylist()):
+        return f"the events of its start are lost, and with them its tokenizer{unread}"
+    return ""
 
 
 def _manifests(run: Data, baseline: Data, folders: tuple[Path, Path | None]) -> Check:
@@ -95,7 +116,7 @@ def _shares(trained: TrainedOn, before: TrainedOn | None) -> Check:
             off.append(say("{} is {}, declared {}", Name(own.source), words, f"{own.declared:.1%}"))
         elif old and (then is None or _beyond(own, then.low, then.high)):
             was = "none" if then is None else f"{then.share:.1%}"
-            off.append(say("{} is {}, {} of the baseline's", Name(own.source), words, was))
+            off.append(say("{} is {}, in the baseline {}", Name(own.source), words, was))
         if own.over:
             passes = f"{own.passes:.2f} times, declared {own.declared_epochs:g}"
             off.append(say("{} was passed over {}", Name(own.source), passes))
@@ -161,10 +182,12 @@ def _shards(run: Data, mine: Attribution, theirs: Attribution | None) -> Check:
         onset = min((own.first_step for own in mine.episodes if own.found is not None), default=None)
         words = say("{}; {}", shown, spikes)
         return Check(name, "found", words, feed, numbers={"shards": list(named)}, part="shards", onset=onset)
-    if not mine.judged and all(own.outcome == "not_evaluated" for own in mine.residual_tests):
+    stretches, sums = run.log.table("stretches")["loss"], run.log.table("sums")["scored"]
+    scored = len(stretches) > stretches.null_count or bool(pc.any(pc.greater(sums, 0)).as_py())
+    if not scored or (not mine.judged and all(own.outcome == "not_evaluated" for own in mine.residual_tests)):
         return absent(name, "too few steps, or the loop handed over no losses of segments", _BATCH)
     rest = f"; {plural(len(every), 'shard')} as in the baseline" if every else "; no block or shard has odd losses"
-    return Check(name, "clean", spikes + rest, feed if mine.episodes else "")
+    return Check(name, "clean", spikes + rest)
 
 
 def _named(found: Attribution) -> Iterator[tuple[str, str]]:

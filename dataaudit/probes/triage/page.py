@@ -24,7 +24,7 @@ def headline(result: Triage) -> Line:
     """Return the verdict in a line."""
     suspect = result.suspect
     if result.verdict == "no_data":
-        return "No data: the run log has no step."
+        return f"No data: the run log has no step{f'; it is {result.log}' if result.log else ''}."
     if result.verdict == "none":
         return "Cause: none. Artifacts, data, internal behaviour and architecture are clean."
     if result.verdict == "found" and suspect is not None:
@@ -42,6 +42,8 @@ def blocks(result: Triage) -> Iterator[Facts | Table]:
         ("manifest", result.manifest),
         ("baseline", Name(result.baseline, ends=True) if result.baseline else "none"),
     ]
+    if result.log:
+        pairs.insert(1, ("run log", result.log))
     yield Facts(pairs=(*pairs, *((check.name, check.words) for check in result.symptoms)))
     for number, step in enumerate(result.steps, 1):
         yield table_of(

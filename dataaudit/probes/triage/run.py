@@ -46,7 +46,14 @@ def triage(
     if baseline is not None and baseline.resolve() == runlog.resolve():
         raise ConfigError(f"--baseline: {baseline} is the run itself", "Name the log of a healthy run.")
     run, before = load_data(runlog, manifest), None if baseline is None else load_run(baseline)
-    about: dict[str, Any] = {"run": str(runlog), "baseline": str(baseline or ""), "manifest": run.manifest.id}
+    if not 0 < worse <= 1:  # NaN, too
+        raise ConfigError(f"--worse: expected a share above 0, 1 at most, found {worse}", "Leave it out for 0.02.")
+    about: dict[str, Any] = {
+        "run": str(runlog),
+        "log": _troubles(run.log),
+        "baseline": str(baseline or ""),
+        "manifest": run.manifest.id,
+    }
     own, old = _side(run.log, probes), None if before is None else _side(before, baseline_probes)
     if not len(own.curve.step):
         return Triage(**about, steps_seen=0)
@@ -68,6 +75,14 @@ def triage(
         ),
         experiments=experiments(own, run.log.run.ranks),
     )
+
+
+def _troubles(log: RunLog) -> str:
+    """Return what is wrong with a log as a whole, in words."""
+    kinds = log.table("events")["kind"].to_pylist()
+    not_closed = "not closed: the run was killed, or goes on" if kinds.count("closed") < len(log.ranks) else ""
+    unread = f"damaged: {log.torn_bytes:,} bytes of it cannot be read" if log.torn_bytes else ""
+    return "; ".join(filter(None, (not_closed, unread)))
 
 
 def _side(log: RunLog, probes: Path | None) -> Side:

@@ -89,6 +89,8 @@ class Triage:
     manifest: str
     """Id of the run's manifest."""
     steps_seen: int
+    log: str = ""
+    """What is wrong with the run's log: it was not closed, or has bytes that cannot be read."""
     symptoms: tuple[Check, ...] = ()
     """How losses and scores moved since the baseline; no cause by themselves."""
     steps: tuple[Step, ...] = ()
@@ -129,7 +131,7 @@ class Triage:
 
     def document(self) -> dict[str, Any]:
         """Return it in plain values."""
-        names = ("verdict", "cause", "exit_code", "run", "baseline", "manifest", "steps_seen", "experiments")
+        names = ("verdict", "cause", "exit_code", "run", "baseline", "manifest", "steps_seen", "log", "experiments")
         return (
             {"schema": SCHEMA}
             | {name: getattr(self, name) for name in names}

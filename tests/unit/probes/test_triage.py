@@ -433,3 +433,46 @@ def test_a_run_of_another_manifest_is_refused(tmp_path, manifest, judged):
     assert "is the log of a run on the manifest" in result.stderr
     with pytest.raises(ConfigError):
         triage(tmp_path / "run", manifest, probes=tmp_path / "empty")
+
+
+# --- logs that lost something ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["half", "gone"])
+@pytest.mark.parametrize(
+    ("table", "side", "verdict", "words"),
+    [
+        ("stretches", "run", "undecidable", "sources are counted of 0 of 81,920 targets"),
+        ("stretches", "baseline", "undecidable", "baseline: sources are counted of 0 of 81,920 targets"),
+        ("events", "run", "undecidable", "its tokenizer"),
+        ("steps", "run", "no_data", ""),
+    ],
+)
+def test_what_a_log_lost_is_no_cause(tmp_path, manifest, baseline, table, side, verdict, words, how):
+    """Half a file is what a copy or a full disk leaves."""
+    folders = {"run": made.run(tmp_path / "run", manifest), "baseline": made.run(tmp_path / "old", manifest, seed=1)}
+    for folder in folders.values():
+        made.report(folder)
+    (path,) = folders[side].glob(f"ranks/*/{table}-*")
+    path.unlink() if how == "gone" else path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    result = triage(folders["run"], manifest, baseline=folders["baseline"])
+    assert (result.verdict, result.cause) == (verdict, "")
+    if words:
+        assert words in spell(check(result, "data", "run log").words)
+        assert "run log" in {own.name for own in result.missing}
+    if side == "run" and how == "half":
+        assert "bytes of it cannot be read" in result.log
+        assert result.log in shown(result, "md")
+
+
+def test_losses_of_segments_that_are_not_there_are_not_clean(tmp_path, manifest, baseline):
+    folder = made.run(tmp_path / "run", manifest, scored=False)
+    made.report(folder)
+    result = triage(folder, manifest, baseline=baseline)
+    assert check(result, "data", "shards behind losses").state == "not_evaluated"
+
+
+@pytest.mark.parametrize("worse", [float("nan"), 0.0, 1.5])
+def test_a_share_that_is_none_is_refused(manifest, baseline, tmp_path, worse):
+    with pytest.raises(ConfigError, match="a share above 0"):
+        triage(made.run(tmp_path / "run", manifest), manifest, baseline=baseline, worse=worse)

@@ -60,6 +60,7 @@ def run(
     bad=None,
     events=(),
     validation=None,
+    scored=True,
 ):
     """Write a run log.
 
@@ -78,6 +79,7 @@ def run(
         bad: Range of steps of which a row of the first shard has a loss that is far too high.
         events: Further events, (step, kind, detail).
         validation: Loss of a validation at the last step.
+        scored: Whether segments have losses.
     """
     loaded = load_manifest(manifest_folder)
     about = {"manifest": loaded.id, "dataset": "made@1", "sources": SOURCES, "block_rows": 64, "ranks": 1}
@@ -107,6 +109,7 @@ def run(
     if steps:
         joined = (np.concatenate(column) for column in zip(*stretches, strict=True))
         columns = dict(zip(("step", "shard", "source", "loss", "row", "batch_row"), joined, strict=True))
+        columns["loss"] = columns["loss"] if scored else None
         zeros = {name: np.zeros(steps * ROWS) for name in ("micro_batch", "start", "offset", "epoch")}
         log.add("stretches", columns | zeros | {"targets": np.full(steps * ROWS, TARGETS)})
         rows += [(steps, "val_loss", -1, "value", validation)] if validation is not None else []
