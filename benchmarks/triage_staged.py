@@ -27,7 +27,8 @@ import dataaudit
 from dataaudit.lab.model import Model, Size
 from dataaudit.lab.scenarios import FAULTS
 from dataaudit.lab.training import Run
-from dataaudit.probes import Frozen, FrozenBatch, HeldOutLoss, ProbeModel, ProbeSuite, Tokenizer
+from dataaudit.live import ProbeBatch
+from dataaudit.probes import Frozen, HeldOutLoss, ProbeModel, ProbeSuite, Tokenizer
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.triage.run import triage
 from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
@@ -199,7 +200,7 @@ def probe(
     held_out = corpus.sample(held_out=True, seed=prompts)
     assert held_out is not None
     chosen = held_out.rows[prompts : prompts + 16]
-    batch = FrozenBatch(tuple(item[:context] for item in chosen), tokenizer.digest)
+    batch = ProbeBatch.of_rows([item[:context] for item in chosen], tokenizer.digest)
     suite = ProbeSuite([Frozen(batch=batch), HeldOutLoss(documents=held_out)], manifest=corpus.manifest.id)
     suite.run(own, STEPS, out=folder / "probes")
 

@@ -258,8 +258,9 @@ def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, na
 def _no_attention(layer: str) -> str:
     where = layer.rpartition(".")[0] or layer
     return (
-        "no module in it calls softmax or an attention function of torch or transformers, so there are no weights "
-        f'to look at; if a module does: Mapping(layers="{where}", attention="...", heads=...)'
+        "no module in it calls softmax or an attention function of torch in a class with `attn` or `atten` in its "
+        "name, or one of transformers, so there are no weights to look at;"
+        f' if a module does: Mapping(layers="{where}", attention="...", heads=...)'
     )
 
 

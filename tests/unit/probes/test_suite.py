@@ -242,5 +242,5 @@ def test_a_log_says_what_its_numbers_were_made_with_when_that_changes(tmp_path):
     own = [(each["step"], json.loads(each["detail"])) for each in events if each["kind"] == "probed"]
     assert [step for step, _ in own] == [1, 3]
     ((key, artifacts),) = own[0][1]["artifacts"].items()
-    assert artifacts["prompts"] == batch().digest
+    assert artifacts["prompts"] == batch().id
     assert key == Frozen(batch=batch()).artifacts(wrapped(tiny())).digest

@@ -435,7 +435,7 @@ def test_a_run_of_another_manifest_is_refused(tmp_path, manifest, judged):
         triage(tmp_path / "run", manifest, probes=tmp_path / "empty")
 
 
-# --- logs that lost something ------------------------------------------------------------------------------------------
+# --- logs that lost something ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["half", "gone"])

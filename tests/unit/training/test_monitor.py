@@ -618,6 +618,7 @@ for package in (dataaudit.training, dataaudit.vitals):
         "dataaudit.training.loaders.lightning lightning",
         "dataaudit.training.loaders.olmo_core olmo_core",
         "dataaudit.training.loaders.torchtitan torchtitan",
+        "dataaudit.training.loaders.torchtitan_trainer torchtitan",
         "dataaudit.training.loaders.trainer transformers",
         "dataaudit.training.pages.serving bokeh",
         "dataaudit.vitals.attention_triton triton",

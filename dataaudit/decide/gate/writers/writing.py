@@ -64,11 +64,15 @@ def on_runner(environ: Mapping[str, str]) -> bool:
 
 
 def check_outputs(outputs: Outputs, given: Mapping[str, Path | None], manifests: Collection[Path | None] = ()) -> None:
-    """Look at the files before the work."""
+    """Look at the files before the work, and delete those of an earlier verdict, which a refusal would leave."""
     for option, path in (("gate --junit", outputs.junit), ("gate --sarif", outputs.sarif)):
         if path is not None:
             require(option, "ci")
     check_files(outputs.files, given, manifests)
+    for path in outputs.files.values():
+        own = outputs.environ.get(SUMMARY)
+        if path is not None and path.is_file() and not path.is_symlink() and not (own and same_place(path, Path(own))):
+            path.unlink()
 
 
 def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:

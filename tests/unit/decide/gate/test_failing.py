@@ -320,7 +320,19 @@ class TestFile:
         assert "--failing" in output
         assert (tmp_path / "m/metrics.parquet").read_bytes() == before
 
-    def test_a_full_disk_is_a_clear_error_and_leaves_the_old_file(self, broken, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("wrong", ["rules: [}", "policy: absent"])
+    def test_a_refusal_leaves_no_verdict_of_before(self, broken, tmp_path, wrong):
+        files = [tmp_path / name for name in ("f", "gate.json", "note.md")]
+        for path in files:
+            path.write_text("passed\n")
+        (tmp_path / "p.yaml").write_text(wrong)
+        options = [
+            part for pair in zip(("--failing", "--out", "--markdown"), map(str, files), strict=True) for part in pair
+        ]
+        done = CliRunner().invoke(program, ["gate", str(broken.folder), "--policy", str(tmp_path / "p.yaml"), *options])
+        assert (done.exit_code, [path.exists() for path in files]) == (2, [False] * 3)
+
+    def test_a_full_disk_is_a_clear_error_and_leaves_no_verdict_of_before(self, broken, tmp_path, monkeypatch):
         (tmp_path / "f").write_text("old\n")
 
         def full(*_):
@@ -328,7 +340,7 @@ class TestFile:
 
         monkeypatch.setattr("pathlib.Path.replace", full)
         code, output = self.call(tmp_path, broken.folder, of("exact_dup_rate", "rate"), more=[tmp_path / "f"])
-        assert (code, (tmp_path / "f").read_text()) == (2, "old\n")
+        assert (code, (tmp_path / "f").exists()) == (2, False)
         assert "No space left on device" in output
 
     def test_a_table_that_was_changed_leaves_no_file(self, broken, tmp_path):
