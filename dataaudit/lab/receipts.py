@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -160,14 +161,25 @@ def _by(verdicts: Sequence[Verdict], field: str) -> dict[str, list[Verdict]]:
     return made
 
 
+def lower_bound(caught: int, runs: int) -> float:
+    """Return the exact lower bound of a share, one-sided, 95 % (Clopper and Pearson 1934): 0.902 of 29 in 29."""
+    low, high = 0.0, 1.0
+    for _ in range(50 if caught else 0):
+        middle = (low + high) / 2
+        tail = sum(math.comb(runs, at) * middle**at * (1 - middle) ** (runs - at) for at in range(caught, runs + 1))
+        low, high = (middle, high) if tail < 0.05 else (low, middle)
+    return low
+
+
 def _aim(verdicts: Sequence[Verdict], share: float) -> dict[str, Any]:
     own = outcome(verdicts, MECHANISM)
-    reached = own["share_low_high"][0] >= share if own["diverged"] else None
+    low = lower_bound(own["caught_before"], own["diverged"])
+    reached = low >= share if own["diverged"] else None
     return {
         "aim": share,
         "caught_before": own["caught_before"],
         "diverged": own["diverged"],
-        "low": own["share_low_high"][0],
+        "low": round(low, 4),
         "verdict": "not evaluated: no run diverged"
         if reached is None
         else "met"

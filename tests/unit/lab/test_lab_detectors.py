@@ -16,6 +16,7 @@ from dataaudit.lab.detectors import (
 )
 from dataaudit.lab.monitors import Series, on_grid
 from dataaudit.lab.plan import load_plan
+from dataaudit.lab.receipts import lower_bound
 from dataaudit.lab.scenarios import SCENARIOS
 
 
@@ -146,3 +147,10 @@ def test_a_monitor_keeps_the_latest_value_of_layers_that_have_no_turn():
             }
         )
     assert series.points["stable_rank"] == [(4, 3.0), (8, 3.0)]
+
+
+@pytest.mark.parametrize(("caught", "runs"), [(29, 29), (28, 29), (20, 20), (11, 12), (1, 3)])
+def test_the_bound_of_an_aim_is_the_exact_one(caught, runs):
+    special = pytest.importorskip("scipy.special")
+    assert lower_bound(caught, runs) == pytest.approx(special.betaincinv(caught, runs - caught + 1, 0.05), abs=1e-9)
+    assert lower_bound(0, runs) == 0.0
