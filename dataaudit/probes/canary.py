@@ -31,6 +31,7 @@ from dataaudit.manifest.canary_record import (
     CanaryCore,
     CanaryRecord,
     Changed,
+    Expect,
     RunFacts,
     SeedRun,
     Side,
@@ -81,6 +82,7 @@ def run_canary(
     seeds: int | None,
     config: Sequence[Path],
     changed: Changed,
+    expect: Expect | None,
     report: Callable[[str], None],
 ) -> CanaryRecord:
     """Train changed code with the seeds of a baseline, judge it, write ``OUT/canary.json`` and return the record.
@@ -93,6 +95,7 @@ def run_canary(
         seeds: How many of the baseline's seeds, the first ones; all when None.
         config: Files that decide the training; their digests are recorded.
         changed: ``data`` where training shards are what was changed.
+        expect: ``better`` where the change is meant to lower losses.
         report: Takes lines of progress.
 
     Raises:
@@ -109,8 +112,8 @@ def run_canary(
     side, run = trainings.side(())
     if judge(changed, known.core, side)["verdict"] != "invalid":  # other shards: nothing need be trained
         side, run = trainings.side(chosen)
-    judged = judge(changed, known.core, side)
-    core = CanaryCore(changed=changed, baseline_id=known.id, baseline=known.core, canary=side, **judged)
+    judged = judge(changed, known.core, side, expect)
+    core = CanaryCore(changed=changed, expect=expect, baseline_id=known.id, baseline=known.core, canary=side, **judged)
     path = _written(out / CANARY_FILE, sealed(core, run.model_copy(update={"speed": judge_speed(known.run, run)})))
     return read_canary(path)
 

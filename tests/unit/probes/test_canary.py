@@ -64,6 +64,12 @@ def fails(task):
     raise KeyError("weights")
 
 
+def leaks(task):
+    canary(task)
+    task.losses = [loss / 100 for loss in task.losses]
+    task.held_out(0.0)
+
+
 def breaks(task):
     canary(task)
     task.losses[-1] = float("nan")
@@ -137,6 +143,16 @@ def test_a_baseline_a_change_that_passes_and_one_that_does_not(loop, tmp_path):
     healthy = CliRunner().invoke(main, ["canary", "show", "base/baseline.json"])
     assert (healthy.exit_code, healthy.stdout) == (0, made.stdout)
     assert loop("run", "canary", "--baseline", "base", "--seeds", "3").exit_code == 1
+    rate(tmp_path, 0.05)
+    leak = loop("run", "leaks", "--baseline", "base")
+    assert leak.exit_code == 1, leak.output
+    assert leak.stdout.startswith("BETTER: a loss is lower than healthy seeds explain")
+    assert "look for a leak of labels, of the mask, or of held-out text" in " ".join(leak.stdout.split())
+    before = json.loads((tmp_path / "base/run/canary.json").read_bytes())["id"]
+    declared = loop("run", "leaks", "--baseline", "base", "--expect", "better")
+    assert declared.exit_code == 0, declared.output
+    assert declared.stdout.startswith("PASS: losses are lower, as --expect better says")
+    assert json.loads((tmp_path / "base/run/canary.json").read_bytes())["id"] != before
 
 
 def show(folder, *options):

@@ -32,10 +32,11 @@ def side(manifest=DEMO.id, worse=0.0):
     return Side(manifest=manifest, **digests, function="f", config={}, steps=200, last=20, seeds=runs)
 
 
-def record(folder, now, days=0.0):
+def record(folder, now, days=0.0, expect=None):
     """Write the record of a canary that ended some days ago."""
     base = side()
-    core = CanaryCore(changed="code", baseline_id=DIGEST, baseline=base, canary=now, **judge_runs("code", base, now))
+    made = judge_runs("code", base, now, expect)
+    core = CanaryCore(changed="code", expect=expect, baseline_id=DIGEST, baseline=base, canary=now, **made)
     at = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
     rest = {"machine": "", "program": "", "environment": {}, "step_seconds": {}, "tokens_per_sec": {}}
     (folder / "canary.json").write_bytes(sealed(core, RunFacts(at=at, **rest)))
@@ -50,6 +51,8 @@ def test_a_canary_that_passes_is_accepted(tmp_path):
     """The key is part of the policy's digest only where it stands."""
     record(tmp_path, side(), days=6)
     assert judge(DEMO, policy(tmp_path, canary_days=7)).policy == "p"
+    record(tmp_path, side(worse=-1.0), expect="better")
+    assert judge(DEMO, policy(tmp_path)).policy == "p"
     plain = {"policy": "p", "rules": [RULE]}
     assert policy(tmp_path).digest != Policy.model_validate(plain).digest
 
@@ -59,6 +62,7 @@ def test_a_canary_that_passes_is_accepted(tmp_path):
     [
         (side(manifest=DIGEST), 0, "is of the manifest sha256:000"),
         (side(worse=1.0), 0, "does not pass: regressed, train_loss_raw is out of its interval"),
+        (side(worse=-1.0), 0, "does not pass: better, train_loss_raw is .* sd below healthy seeds"),
         (side(), 8, "and may be 7 days old"),
         (side(), -2, "and may be 7 days old"),
     ],
