@@ -129,6 +129,11 @@ class CanaryCore(_Model):
     reasons: tuple[str, ...] = Field(description="What the verdict follows from, in words.")
     exit_code: Literal[0, 1, 3, 4]
 
+    @property
+    def pairs(self) -> int:
+        """Seeds that both sides trained."""
+        return len(self.baseline.healthy.keys() & self.canary.healthy.keys())
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         made = judge(self.changed, self.baseline, self.canary, self.expect)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
 from dataaudit.base.errors import ConfigError, CorpusRefused, ManifestError, ManifestMismatch
+from dataaudit.decide.gate.document import gate_json, gate_schema, read_verdict
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import judge, policy_of
-from dataaudit.manifest.canary_record import CanaryCore, RunFacts, SeedRun, Side, sealed
+from dataaudit.decide.gate.writers.blocks import terminal_text
+from dataaudit.decide.gate.writers.writing import comment
+from dataaudit.manifest.canary_record import CanaryCore, RunFacts, SeedRun, Side, read_canary, sealed
 from dataaudit.manifest.canary_record import judge as judge_runs
 from dataaudit.manifest.load import load_manifest
 from dataaudit.training import open_manifest
@@ -73,6 +78,25 @@ def test_other_canaries_are_refused(tmp_path, now, days, said):
     with pytest.raises(ManifestMismatch, match=said) as refused:
         judge(DEMO, policy(tmp_path, canary_days=7))
     assert "dataaudit canary run" in refused.value.hint
+
+
+def test_what_the_gate_writes_names_the_record(tmp_path):
+    """Its id, verdict, pairs and day, wherever the verdict goes; nothing where none is demanded."""
+    record(tmp_path, side(), days=1)
+    made = read_canary(tmp_path / "canary.json")
+    verdict = judge(DEMO, policy(tmp_path))
+    day = made.run.at.date().isoformat()
+    pinned = {"id": made.id, "verdict": "pass", "pairs": 8, "on": day}
+    document = json.loads(gate_json(verdict))
+    jsonschema.validate(document, gate_schema())
+    assert document["verdict"]["canary"] == pinned
+    (tmp_path / "gate.json").write_bytes(gate_json(verdict))
+    assert read_verdict(tmp_path / "gate.json").canary == verdict.canary
+    assert f"{made.id}, pass, 8 pairs, {day}" in " ".join(terminal_text(verdict, width=300).split())
+    assert f"Canary: `{made.id}`, pass, 8 pairs, `{day}`." in comment(verdict)
+    without = judge(DEMO, policy_of({"policy": "p", "rules": [RULE]}))
+    assert without.canary is None
+    assert "anary" not in terminal_text(without) + comment(without)
 
 
 def test_an_absent_record_and_days_without_a_record_are_errors(tmp_path):
