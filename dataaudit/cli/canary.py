@@ -68,7 +68,10 @@ def baseline(
     path = make_baseline(function, manifest, out, seeds=range(seeds), steps=steps, config=config, report=note)
     record = read_baseline(path)
     print_text(path.read_text("utf-8") if as_json else baseline_text(record))
-    sys.exit(0 if len(record.core.healthy) >= LEAST_SEEDS else 3)
+    if (healthy := len(record.core.healthy)) < LEAST_SEEDS:
+        more = f"mend what breaks the others, or train more, --seeds {seeds + LEAST_SEEDS - healthy}"
+        note(f"{healthy} healthy seeds, {LEAST_SEEDS} are needed: {more}")
+        sys.exit(3)
 
 
 @canary.command(

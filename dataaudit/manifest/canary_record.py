@@ -89,6 +89,11 @@ class Side(_Model):
         """Runs without a problem, by seed."""
         return {run.seed: run for run in self.seeds if not run.problem}
 
+    @property
+    def id(self) -> str:
+        """Digest of all of it: the id of a baseline's record."""
+        return digest_json(self.model_dump(mode="json"))
+
 
 class Judged(_Model):
     """A metric of both sides."""
@@ -121,7 +126,7 @@ class CanaryCore(_Model):
     schema_: CanarySchema = Field(default_factory=CanarySchema, alias="schema")
     changed: Changed = Field(description="`data`: training shards may differ, since they are what was changed.")
     expect: Expect | None = Field(default=None, description="`better`: the change is meant to lower losses.")
-    baseline_id: Digest
+    baseline_id: Digest = Field(description="Digest of `baseline`, the id of its record.")
     baseline: Side
     canary: Side
     metrics: tuple[Judged, ...]
@@ -141,6 +146,8 @@ class CanaryCore(_Model):
         same = same and len(self.metrics) == len(made["metrics"])
         if not same or not all(map(_alike, self.metrics, made["metrics"])):
             raise ValueError("the verdict is not what the runs say")
+        if self.baseline_id != self.baseline.id:
+            raise ValueError("baseline_id is not the digest of the baseline's runs")
         return self
 
 

@@ -45,6 +45,8 @@ def canary_text(record: CanaryRecord) -> str:
     title = _HEADLINES[core.verdict]
     if core.verdict == "pass" and any(own.state == "better" for own in core.metrics):
         title = "PASS: losses are lower, as --expect better says"
+    elif core.verdict == "regressed" and not core.metrics:
+        title = "REGRESSED: a loss is not finite"
     return terminal.render(title, [*blocks, *([table] if core.metrics else []), facts])
 
 

@@ -60,7 +60,7 @@ from dataaudit.decide.gate.verdict import (
     WaiverResult,
     WaiverState,
 )
-from dataaudit.manifest.canary_record import read_canary
+from dataaudit.manifest.canary_record import LEAST_SEEDS, read_canary
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, differing_text_columns, text_columns
 from dataaudit.manifest.metric import Scope
@@ -138,7 +138,7 @@ def _check_inputs(
 
 
 def check_canary(policy: Policy, manifest: Manifest) -> CanarySeen | None:
-    """Refuse a canary that is not of this manifest, does not pass, or is too old; return what was demanded."""
+    """Refuse a canary that is not what the policy demands of this manifest; return what the record says."""
     if policy.canary_path is None:
         return None
     record = read_canary(policy.canary_path)
@@ -147,9 +147,15 @@ def check_canary(policy: Policy, manifest: Manifest) -> CanarySeen | None:
         problem = f"is of the manifest {record.core.canary.manifest}, judged is {manifest.id}"
     elif record.core.verdict != "pass":
         problem = f"does not pass: {record.core.verdict}, {'; '.join(record.core.reasons)}"
+    elif record.core.pairs < (least := policy.canary_seeds or LEAST_SEEDS):
+        problem = f"has {plural(record.core.pairs, 'pair')} of seeds, and {least} are demanded (canary_seeds)"
+    elif policy.canary_baseline not in {None, record.core.baseline_id}:
+        problem = f"is beside the baseline {record.core.baseline_id}, demanded is {policy.canary_baseline}"
     elif policy.canary_days is not None:
         age = dt.datetime.now(dt.UTC) - record.run.at
-        if not dt.timedelta(days=-1) < age <= dt.timedelta(days=policy.canary_days):
+        if age <= dt.timedelta(days=-1):
+            problem = f"is of {record.run.at:%Y-%m-%d}, which is later than this machine's clock"
+        elif age > dt.timedelta(days=policy.canary_days):
             problem = f"is of {record.run.at:%Y-%m-%d}, and may be {plural(policy.canary_days, 'day')} old"
     if problem:
         raise ManifestMismatch(

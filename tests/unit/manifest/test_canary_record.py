@@ -92,7 +92,7 @@ def test_a_loss_that_falls_out_of_its_interval_has_to_be_expected():
     moved = side(losses=HEALTHY - 1, more={"norm": HEALTHY + 1})
     made = judge("code", side(more={"norm": HEALTHY}), moved)
     assert (made["verdict"], len(made["reasons"])) == ("regressed", 3)
-    facts = {"changed": "code", "baseline_id": DIGEST, "baseline": side(), "canary": side(losses=HEALTHY - 1)}
+    facts = {"changed": "code", "baseline_id": side().id, "baseline": side(), "canary": side(losses=HEALTHY - 1)}
     assert CanaryCore(**facts, expect="better", **declared).verdict == "pass"
     with pytest.raises(ValueError, match="the verdict is not what the runs say"):
         CanaryCore(**facts, **declared)
@@ -218,7 +218,7 @@ def test_seconds_are_judged_apart(now, state):
 def test_a_record_is_judged_again_when_it_is_read(tmp_path):
     """Its id, its verdict and its numbers are those of its runs; times are no part of the id."""
     base, now = side(), side(losses=HEALTHY + 1)
-    core = CanaryCore(changed="code", baseline_id=DIGEST, baseline=base, canary=now, **judge("code", base, now))
+    core = CanaryCore(changed="code", baseline_id=base.id, baseline=base, canary=now, **judge("code", base, now))
     path = tmp_path / "canary.json"
     path.write_bytes(sealed(core, facts()))
     assert read_canary(path).core == core
@@ -231,7 +231,8 @@ def test_a_record_is_judged_again_when_it_is_read(tmp_path):
             {"metrics": [{**plain["core"]["metrics"][0], "limit": 9.0}, plain["core"]["metrics"][1]]},
             "the verdict is not",
         ),
-        ({"baseline_id": OTHER}, "its id is not the digest of its core"),
+        ({"baseline_id": OTHER}, "baseline_id is not the digest of the baseline's runs"),
+        ({"expect": "better"}, "its id is not the digest of its core"),
     ):
         path.write_text(json.dumps(plain | {"core": plain["core"] | change}))
         with pytest.raises(ManifestError, match=said):

@@ -41,7 +41,7 @@ def record(folder, now, days=0.0, expect=None):
     """Write the record of a canary that ended some days ago."""
     base = side()
     made = judge_runs("code", base, now, expect)
-    core = CanaryCore(changed="code", expect=expect, baseline_id=DIGEST, baseline=base, canary=now, **made)
+    core = CanaryCore(changed="code", expect=expect, baseline_id=base.id, baseline=base, canary=now, **made)
     at = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
     rest = {"machine": "", "program": "", "environment": {}, "step_seconds": {}, "tokens_per_sec": {}}
     (folder / "canary.json").write_bytes(sealed(core, RunFacts(at=at, **rest)))
@@ -69,7 +69,7 @@ def test_a_canary_that_passes_is_accepted(tmp_path):
         (side(worse=1.0), 0, "does not pass: regressed, train_loss_raw is out of its interval"),
         (side(worse=-1.0), 0, "does not pass: better, train_loss_raw is .* sd below healthy seeds"),
         (side(), 8, "and may be 7 days old"),
-        (side(), -2, "and may be 7 days old"),
+        (side(), -2, "is of 2.*, which is later than this machine's clock"),
     ],
 )
 def test_other_canaries_are_refused(tmp_path, now, days, said):
@@ -78,6 +78,18 @@ def test_other_canaries_are_refused(tmp_path, now, days, said):
     with pytest.raises(ManifestMismatch, match=said) as refused:
         judge(DEMO, policy(tmp_path, canary_days=7))
     assert "dataaudit canary run" in refused.value.hint
+
+
+def test_a_policy_says_how_many_pairs_and_of_which_healthy_runs(tmp_path):
+    """Eight pairs, where it says nothing; the baseline by its id, which is the digest of its runs."""
+    few = side()
+    record(tmp_path, few.model_copy(update={"seeds": few.seeds[:3]}))
+    with pytest.raises(ManifestMismatch, match="has 3 pairs of seeds, and 8 are demanded"):
+        judge(DEMO, policy(tmp_path))
+    assert judge(DEMO, policy(tmp_path, canary_seeds=3)).canary.pairs == 3
+    assert judge(DEMO, policy(tmp_path, canary_seeds=3, canary_baseline=few.id)).canary is not None
+    with pytest.raises(ManifestMismatch, match=f"is beside the baseline {few.id}, demanded is {DIGEST}"):
+        judge(DEMO, policy(tmp_path, canary_seeds=3, canary_baseline=DIGEST))
 
 
 def test_what_the_gate_writes_names_the_record(tmp_path):
@@ -103,8 +115,12 @@ def test_an_absent_record_and_days_without_a_record_are_errors(tmp_path):
     """Exit code 2."""
     with pytest.raises(ManifestError, match="cannot be read"):
         judge(DEMO, policy(tmp_path))
-    with pytest.raises(ConfigError, match="canary_days without canary"):
-        policy_of({"policy": "p", "rules": [RULE], "canary_days": 7})
+    for key, value in (("canary_days", 7), ("canary_seeds", 3), ("canary_baseline", DIGEST)):
+        with pytest.raises(ConfigError, match=f"{key} without canary"):
+            policy_of({"policy": "p", "rules": [RULE], key: value})
+    for key, value in (("canary_seeds", 2), ("canary_baseline", "baseline.json")):
+        with pytest.raises(ConfigError, match=key):
+            policy(tmp_path, **{key: value})
 
 
 def test_a_loader_asks_for_it_too(tmp_path):
