@@ -266,15 +266,15 @@ def main() -> None:
                 for own in made["metrics"]:
                     moved[own.metric].append(own.difference / own.seed_sd)
                     better = own.state == "better"
-                    verdicts["better"] += better
+                    verdicts["losses better"] += better
             table[name] = verdicts
             sd = " ".join(f"{metric} {min(own):+6.2f} to {max(own):+6.2f}" for metric, own in moved.items() if own)
             print(f"{kind:<10} {name:<32} {sd} sd  {dict(verdicts)}", flush=True)
             caught[kind] += verdicts["regressed"]
             changes += kind == "healthy"
-            alarms += verdicts["better"] if kind == "healthy" else 0
+            alarms += verdicts["losses better"] if kind == "healthy" else 0
     for kind, every in (("regression", REGRESSIONS), ("healthy", HEALTHY)):
-        number = sum(table[name].total() - table[name]["better"] for name in every if name in table)
+        number = sum(table[name].total() - table[name]["losses better"] for name in every if name in table)
         if number:
             low, high = wilson(caught[kind] / number, number, 0.95)
             what = "regressions caught" if kind == "regression" else "healthy changes called regressed"

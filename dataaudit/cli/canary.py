@@ -13,8 +13,8 @@ _CONFIG = click.option(
     "--config", type=FOLDER, multiple=True, metavar="FILE", help="File that decides the training; recorded by digest."
 )
 _VERDICTS = {
-    0: "pass: every metric is within what healthy seeds differ by, or better",
-    1: "regressed: a loss is worse, a logged value moved, or a loss is not finite",
+    0: "pass: every metric is within what healthy seeds differ by, or better as expected",
+    1: "regressed: a loss is worse, a logged value moved, or a loss is not finite; better: a loss fell unexpectedly",
     2: "wrong use: no function, no baseline, or the function fails",
     3: "undecidable: too few seeds or no loss; invalid: other shards, another order or other steps",
     4: "nothing was evaluated: no seed in common",
@@ -68,7 +68,10 @@ def baseline(
     path = make_baseline(function, manifest, out, seeds=range(seeds), steps=steps, config=config, report=note)
     record = read_baseline(path)
     print_text(path.read_text("utf-8") if as_json else baseline_text(record))
-    sys.exit(0 if len(record.core.healthy) >= LEAST_SEEDS else 3)
+    if (healthy := len(record.core.healthy)) < LEAST_SEEDS:
+        more = f"mend what breaks the others, or train more, --seeds {seeds + LEAST_SEEDS - healthy}"
+        note(f"{healthy} healthy seeds, {LEAST_SEEDS} are needed: {more}")
+        sys.exit(3)
 
 
 @canary.command(
@@ -91,6 +94,7 @@ def baseline(
     show_default=True,
     help="data: training shards may differ, and only held-out losses are compared.",
 )
+@click.option("--expect", type=click.Choice(["better"]), help="better: the change is meant to lower losses.")
 @_CONFIG
 @click.option("--out", type=FOLDER, metavar="DIR", help="Folder of this canary; run in the baseline's by default.")
 @JSON
@@ -100,6 +104,7 @@ def run(
     manifest: Path | None,
     seeds: int | None,
     changed: str,
+    expect: str | None,
     config: tuple[Path, ...],
     out: Path | None,
     *,
@@ -122,6 +127,7 @@ def run(
         seeds=seeds,
         config=config,
         changed="data" if changed == "data" else "code",
+        expect="better" if expect else None,
         report=note,
     )
     print_text((target / CANARY_FILE).read_text("utf-8") if as_json else canary_text(record))

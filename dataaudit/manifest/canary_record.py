@@ -8,8 +8,9 @@ the mean difference is ``2 s^2 (1 - r) / m`` with r the correlation of pairs. Th
 enough for every r from 0 on: ``t(1 - a/2; n - 1) s sqrt(2/m)``, the same as above where m = n.
 
 The rate of false alarms of the whole canary is 0.01: half of it is divided among the losses, half among all other
-values (Bonferroni), whatever their dependence. A record is judged again whenever it is read: its verdict is never
-believed. It is not signed: whoever can write it can forge it.
+values (Bonferroni), whatever their dependence. A loss that falls out of its interval is no pass, either: a leak looks
+like that, and only who changed the code knows whether it was meant to fall (``expect``). A record is judged again
+whenever it is read: its verdict is never believed. It is not signed: whoever can write it can forge it.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ _LACKING: Final = (LOST, ALIKE)
 """Reasons of a metric that leave the verdict open."""
 TRAIN, VAL = "train_loss_raw", "val_loss"
 LOSSES: Final = (TRAIN, VAL)
-Verdict = Literal["pass", "regressed", "undecidable", "invalid"]
+Verdict = Literal["pass", "better", "regressed", "undecidable", "invalid"]
 State = Literal["same", "better", "worse", "moved", "not_evaluated"]
 Changed = Literal["code", "data"]
+Expect = Literal["better"]
 
 
 class _Model(BaseModel):
@@ -87,6 +89,11 @@ class Side(_Model):
         """Runs without a problem, by seed."""
         return {run.seed: run for run in self.seeds if not run.problem}
 
+    @property
+    def id(self) -> str:
+        """Digest of all of it: the id of a baseline's record."""
+        return digest_json(self.model_dump(mode="json"))
+
 
 class Judged(_Model):
     """A metric of both sides."""
@@ -118,7 +125,8 @@ class CanaryCore(_Model):
 
     schema_: CanarySchema = Field(default_factory=CanarySchema, alias="schema")
     changed: Changed = Field(description="`data`: training shards may differ, since they are what was changed.")
-    baseline_id: Digest
+    expect: Expect | None = Field(default=None, description="`better`: the change is meant to lower losses.")
+    baseline_id: Digest = Field(description="Digest of `baseline`, the id of its record.")
     baseline: Side
     canary: Side
     metrics: tuple[Judged, ...]
@@ -126,13 +134,20 @@ class CanaryCore(_Model):
     reasons: tuple[str, ...] = Field(description="What the verdict follows from, in words.")
     exit_code: Literal[0, 1, 3, 4]
 
+    @property
+    def pairs(self) -> int:
+        """Seeds that both sides trained."""
+        return len(self.baseline.healthy.keys() & self.canary.healthy.keys())
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        made = judge(self.changed, self.baseline, self.canary)
+        made = judge(self.changed, self.baseline, self.canary, self.expect)
         same = all(getattr(self, name) == made[name] for name in ("verdict", "reasons", "exit_code"))
         same = same and len(self.metrics) == len(made["metrics"])
         if not same or not all(map(_alike, self.metrics, made["metrics"])):
             raise ValueError("the verdict is not what the runs say")
+        if self.baseline_id != self.baseline.id:
+            raise ValueError("baseline_id is not the digest of the baseline's runs")
         return self
 
 
@@ -177,7 +192,7 @@ class BaselineRecord(_Model):
 _Record = TypeVar("_Record", CanaryRecord, BaselineRecord)
 
 
-def judge(changed: Changed, baseline: Side, canary: Side) -> dict[str, Any]:
+def judge(changed: Changed, baseline: Side, canary: Side, expect: Expect | None = None) -> dict[str, Any]:
     """Return metrics, verdict, reasons and exit code of two sides; pure."""
     if wrong := tuple(_differing(changed, baseline, canary)):
         return {"metrics": (), "verdict": "invalid", "reasons": wrong, "exit_code": 3}
@@ -196,11 +211,21 @@ def judge(changed: Changed, baseline: Side, canary: Side) -> dict[str, Any]:
     metrics = tuple(_judged(changed, healthy, {seed: canary.healthy[seed] for seed in pairs}))
     lacking = [f"{own.metric}: {own.reason}" for own in metrics if own.reason in _LACKING]
     wrong = tuple(f"{own.metric} is out of its interval" for own in metrics if own.state in {"worse", "moved"})
-    if not wrong and (lacking or not any(own.metric in LOSSES and not own.reason for own in metrics)):
+    below = () if expect == "better" else tuple(_below(own) for own in metrics if own.state == "better")
+    if not wrong and not below and (lacking or not any(own.metric in LOSSES and not own.reason for own in metrics)):
         reasons = tuple(lacking) or ("no loss can be compared",)
         return {"metrics": metrics, "verdict": "undecidable", "reasons": reasons, "exit_code": 3}
-    verdict = "regressed" if wrong else "pass"
-    return {"metrics": metrics, "verdict": verdict, "reasons": wrong, "exit_code": 1 if wrong else 0}
+    verdict = "regressed" if wrong else "better" if below else "pass"
+    return {"metrics": metrics, "verdict": verdict, "reasons": wrong + below, "exit_code": 1 if wrong or below else 0}
+
+
+def _below(own: Judged) -> str:
+    assert own.difference is not None
+    assert own.seed_sd
+    return (
+        f"{own.metric} is {-own.difference / own.seed_sd:.3g} sd below healthy seeds: look for a leak of labels, of the"
+        " mask, or of held-out text; if the change is meant to lower it, --expect better"
+    )
 
 
 def _differing(changed: Changed, baseline: Side, canary: Side) -> Iterator[str]:

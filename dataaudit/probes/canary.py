@@ -12,6 +12,7 @@ by other code, or of other shards, is made again.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 import json
@@ -24,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit import __version__
-from dataaudit.base.errors import ConfigError, NothingEvaluated
+from dataaudit.base.errors import ConfigError, ManifestError, NothingEvaluated
 from dataaudit.base.files import read_safely, write_whole
 from dataaudit.live.reproducibility import reproducibility_manifest
 from dataaudit.manifest.canary_record import (
     CanaryCore,
     CanaryRecord,
     Changed,
+    Expect,
     RunFacts,
     SeedRun,
     Side,
@@ -69,7 +71,12 @@ def make_baseline(
         ManifestError: The manifest cannot be read.
     """
     side, run = _Trainings(function, manifest, out, steps, config, report).side(seeds)
-    return _written(out / BASELINE_FILE, sealed(side, run))
+    path = out / BASELINE_FILE
+    with contextlib.suppress(ManifestError):  # there is none, as a rule
+        older = read_baseline(path)
+        if older.core.code != side.code:
+            report(f"{path} replaces the baseline {older.id}, which other code made")
+    return _written(path, sealed(side, run))
 
 
 def run_canary(
@@ -81,6 +88,7 @@ def run_canary(
     seeds: int | None,
     config: Sequence[Path],
     changed: Changed,
+    expect: Expect | None,
     report: Callable[[str], None],
 ) -> CanaryRecord:
     """Train changed code with the seeds of a baseline, judge it, write ``OUT/canary.json`` and return the record.
@@ -93,6 +101,7 @@ def run_canary(
         seeds: How many of the baseline's seeds, the first ones; all when None.
         config: Files that decide the training; their digests are recorded.
         changed: ``data`` where training shards are what was changed.
+        expect: ``better`` where the change is meant to lower losses.
         report: Takes lines of progress.
 
     Raises:
@@ -109,8 +118,8 @@ def run_canary(
     side, run = trainings.side(())
     if judge(changed, known.core, side)["verdict"] != "invalid":  # other shards: nothing need be trained
         side, run = trainings.side(chosen)
-    judged = judge(changed, known.core, side)
-    core = CanaryCore(changed=changed, baseline_id=known.id, baseline=known.core, canary=side, **judged)
+    judged = judge(changed, known.core, side, expect)
+    core = CanaryCore(changed=changed, expect=expect, baseline_id=known.id, baseline=known.core, canary=side, **judged)
     path = _written(out / CANARY_FILE, sealed(core, run.model_copy(update={"speed": judge_speed(known.run, run)})))
     return read_canary(path)
 
@@ -180,6 +189,8 @@ class _Trainings:
         if stored is not None and self._is_fresh(stored):
             self._report(f"seed {seed}: kept")
             return stored
+        if stored is None and path.exists():
+            self._report(f"{path} is damaged, so the seed is trained again")
         with tempfile.TemporaryDirectory(prefix="dataaudit-canary-") as scratch:
             task = CanaryTask(seed, self._steps, self._manifest, Path(scratch))
             made: dict[str, Any] = called(task.run, self._function, self._last, where=f"canary, seed {seed}:")
@@ -234,12 +245,14 @@ def shard_digests(manifest: Path) -> tuple[str, str]:
 
 
 def _stored(path: Path) -> dict[str, Any] | None:
-    """Return the file of a training; None where there is none, or what a kill left of it."""
+    """Return the file of a training; None where there is none, or a damaged one."""
     try:
-        made = json.loads(read_safely(path))
-    except (OSError, ValueError):
+        made: dict[str, Any] = json.loads(read_safely(path))
+        SeedRun(**{name: made[name] for name in SeedRun.model_fields})
+        whole = isinstance(made["files"], dict) and isinstance(made["key"], str) and made["step_seconds"] > 0
+        return made if whole and (made["tokens_per_sec"] or 1) > 0 and dt.datetime.fromisoformat(made["at"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return made if isinstance(made, dict) and {"key", "files", "at"} <= made.keys() else None
 
 
 def _written(path: Path, content: bytes) -> Path:

@@ -9,6 +9,7 @@ from dataaudit.manifest.canary_record import LOSSES, BaselineRecord, CanaryRecor
 
 _HEADLINES = {
     "pass": "PASS: the change trains as healthy seeds do",
+    "better": "BETTER: a loss is lower than healthy seeds explain",
     "regressed": "REGRESSED: a metric is out of what healthy seeds differ by",
     "undecidable": "UNDECIDABLE: the runs do not suffice for a verdict",
     "invalid": "INVALID: these runs cannot be compared",
@@ -41,7 +42,12 @@ def canary_text(record: CanaryRecord) -> str:
         step = f"{own.canary * 1e3:.3g} ms, {own.ratio:.3f} times the baseline's {own.baseline * 1e3:.3g}"
         pairs.append(("a step", f"{step} (limit {own.limit:.3f}): {own.state.replace('_', ' ')}; in no verdict"))
     facts = Facts(pairs=tuple((name, Name(value)) for name, value in pairs))
-    return terminal.render(_HEADLINES[core.verdict], [*blocks, *([table] if core.metrics else []), facts])
+    title = _HEADLINES[core.verdict]
+    if core.verdict == "pass" and any(own.state == "better" for own in core.metrics):
+        title = "PASS: losses are lower, as --expect better says"
+    elif core.verdict == "regressed" and not core.metrics:
+        title = "REGRESSED: a loss is not finite"
+    return terminal.render(title, [*blocks, *([table] if core.metrics else []), facts])
 
 
 def baseline_text(record: BaselineRecord) -> str:
@@ -75,7 +81,7 @@ def _row(own: Judged) -> tuple[Cell | str | Name, ...]:
 
     interval = "-" if own.low is None or own.high is None else f"{own.low:+.3g} to {own.high:+.3g}"
     state = own.state.replace("_", " ") + (f": {own.reason}" if own.reason else "")
-    tone = {"worse": "bad", "moved": "bad", "better": "good", "not_evaluated": "warn"}.get(own.state, "")
+    tone = {"worse": "bad", "moved": "bad", "better": "warn", "not_evaluated": "warn"}.get(own.state, "")
     return (
         Name(own.metric),
         str(own.pairs),

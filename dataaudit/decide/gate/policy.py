@@ -19,6 +19,7 @@ from dataaudit.base.text import clean
 from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
 from dataaudit.decide.gate import BUILTIN
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.core import Digest
 from dataaudit.manifest.token_proof import Kind
 
 NAME_LIMIT = 100
@@ -306,6 +307,12 @@ class Policy(_Model):
     canary_days: Annotated[int, Field(strict=True, ge=1)] | None = Field(
         default=None, description="Days that the record of a canary may be old; without it any number."
     )
+    canary_seeds: Annotated[int, Field(strict=True, ge=3)] | None = Field(
+        default=None, description="Pairs of seeds that the record of a canary has at least; 8 by default."
+    )
+    canary_baseline: Digest | None = Field(
+        default=None, description="Id of the baseline, `canary baseline` shows it: the only healthy runs that count."
+    )
     detectors: dict[Text, Digests] | None = Field(
         default=None,
         description="Detectors that have to have searched, by the name and sha256 that a manifest says; of several"
@@ -323,8 +330,9 @@ class Policy(_Model):
     def _check(self) -> Self:
         if self.token_proof_refuses is not None and self.token_proof is None:
             raise ValueError("token_proof_refuses without token_proof: name the record, `token_proof: FILE`")
-        if self.canary_days is not None and self.canary is None:
-            raise ValueError("canary_days without canary: name the record, `canary: FILE`")
+        for name in ("canary_days", "canary_seeds", "canary_baseline"):
+            if getattr(self, name) is not None and self.canary is None:
+                raise ValueError(f"{name} without canary: name the record, `canary: FILE`")
         if problems := [*_problems([rule.name for rule in self.rules], self.rules, self.waivers)]:
             raise ValueError("\n".join(problems))
         return self
@@ -373,7 +381,9 @@ class Policy(_Model):
 _LATER_OF_RULES = frozenset({"allow_lost", "budget_from", "max_bad_records", "up_to", "warn"})
 LATER_KEYS = _LATER_OF_RULES | {
     "canary",
+    "canary_baseline",
     "canary_days",
+    "canary_seeds",
     "detectors",
     "quarantine_list",
     "require_signature",

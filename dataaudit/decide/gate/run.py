@@ -51,6 +51,7 @@ from dataaudit.decide.gate.scopes import (
 from dataaudit.decide.gate.verdict import (
     BINDING,
     ORDER,
+    CanarySeen,
     Case,
     ListSeen,
     RuleResult,
@@ -59,7 +60,7 @@ from dataaudit.decide.gate.verdict import (
     WaiverResult,
     WaiverState,
 )
-from dataaudit.manifest.canary_record import read_canary
+from dataaudit.manifest.canary_record import LEAST_SEEDS, read_canary
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, differing_text_columns, text_columns
 from dataaudit.manifest.metric import Scope
@@ -98,7 +99,7 @@ def judge(
     lists: Sequence[ListSeen] = (),
 ) -> Verdict:
     """Judge a manifest, with evidence."""
-    _check_inputs(policy, manifest, baseline, lists)
+    canary = _check_inputs(policy, manifest, baseline, lists)
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
     for judged in (manifest, baseline) if policy.same_text_column else ():
@@ -113,11 +114,13 @@ def judge(
     verdict = evaluate(policy, facts, older, on=max(on or now, now), fail_on=fail_on)
     if on is not None and not any(on <= waiver.expires < now for waiver in policy.waivers):
         verdict = replace(verdict, on=on.isoformat())  # the same on that day as now
-    verdict = replace(verdict, quarantine_lists=tuple(lists))
+    verdict = replace(verdict, quarantine_lists=tuple(lists), canary=canary)
     return with_evidence(verdict, Clues(manifest=manifest, facts=facts, baseline=baseline))
 
 
-def _check_inputs(policy: Policy, manifest: Manifest, baseline: Manifest | None, lists: Sequence[ListSeen]) -> None:
+def _check_inputs(
+    policy: Policy, manifest: Manifest, baseline: Manifest | None, lists: Sequence[ListSeen]
+) -> CanarySeen | None:
     """Refuse to judge without what the policy demands beside its rules: signatures, a list, a token proof, a canary."""
     if policy.require_signature and not all(item.signed_by for item in (manifest, baseline) if item is not None):
         raise ConfigError(
@@ -131,28 +134,36 @@ def _check_inputs(policy: Policy, manifest: Manifest, baseline: Manifest | None,
         )
     if policy.proof_path is not None:
         check_proof(policy.proof_path, manifest, lists, policy.token_proof_refuses)
-    check_canary(policy, manifest)
+    return check_canary(policy, manifest)
 
 
-def check_canary(policy: Policy, manifest: Manifest) -> None:
-    """Refuse a canary that is not of this manifest, does not pass, or is too old; nothing where none is demanded."""
+def check_canary(policy: Policy, manifest: Manifest) -> CanarySeen | None:
+    """Refuse a canary that is not what the policy demands of this manifest; return what the record says."""
     if policy.canary_path is None:
-        return
+        return None
     record = read_canary(policy.canary_path)
     problem = ""
     if record.core.canary.manifest != manifest.id:
         problem = f"is of the manifest {record.core.canary.manifest}, judged is {manifest.id}"
     elif record.core.verdict != "pass":
         problem = f"does not pass: {record.core.verdict}, {'; '.join(record.core.reasons)}"
+    elif record.core.pairs < (least := policy.canary_seeds or LEAST_SEEDS):
+        problem = f"has {plural(record.core.pairs, 'pair')} of seeds, and {least} are demanded (canary_seeds)"
+    elif policy.canary_baseline not in {None, record.core.baseline_id}:
+        problem = f"is beside the baseline {record.core.baseline_id}, demanded is {policy.canary_baseline}"
     elif policy.canary_days is not None:
         age = dt.datetime.now(dt.UTC) - record.run.at
-        if not dt.timedelta(days=-1) < age <= dt.timedelta(days=policy.canary_days):
+        if age <= dt.timedelta(days=-1):
+            problem = f"is of {record.run.at:%Y-%m-%d}, which is later than this machine's clock"
+        elif age > dt.timedelta(days=policy.canary_days):
             problem = f"is of {record.run.at:%Y-%m-%d}, and may be {plural(policy.canary_days, 'day')} old"
     if problem:
         raise ManifestMismatch(
             f"the record of the canary {clean(str(policy.canary_path))} {problem}",
             f"Run `dataaudit canary run FUNCTION --baseline DIR --manifest {clean(manifest.place)}` again.",
         )
+    day = record.run.at.astimezone(dt.UTC).date().isoformat()
+    return CanarySeen(id=record.id, verdict=record.core.verdict, pairs=record.core.pairs, on=day)
 
 
 def check_proof(

@@ -168,6 +168,18 @@ class ListSeen:
     """Ids of its lines, sorted: they may not be lost later."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanarySeen:
+    """The record of a canary that the policy demanded."""
+
+    id: str
+    verdict: str
+    pairs: int
+    """Seeds of the changed code that were compared with healthy ones."""
+    on: str
+    """The day that its last seed was trained, UTC, ISO 8601."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Verdict(Result):
     """What a policy says of a manifest."""
@@ -191,6 +203,8 @@ class Verdict(Result):
     """Sentences about what no rule covers, and about an odd comparison."""
     quarantine_lists: tuple[ListSeen, ...] = ()
     """The policy's and the given list, as far as there are such."""
+    canary: CanarySeen | None = None
+    """None where the policy demands no canary."""
     shards_behind: tuple[ShardBehind, ...] = ()
     """By the number of rules that they broke, then by weight: at most 10,000."""
     num_shards_behind: int = 0

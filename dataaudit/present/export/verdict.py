@@ -7,7 +7,7 @@ under one field whose name is a URI, as SLSA asks for.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -141,6 +141,7 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
         VERDICT_LISTS: [
             {"digest": list_seen.digest, "lines": list(list_seen.lines)} for list_seen in verdict.quarantine_lists
         ],
+        "canary": None if verdict.canary is None else asdict(verdict.canary),
         "dataset": _dataset(verdict.subject),
         "baseline": None if verdict.baseline is None else _dataset(verdict.baseline),
         "rules": {state.value: verdict.count(state) for state in State},

@@ -64,9 +64,21 @@ def fails(task):
     raise KeyError("weights")
 
 
+def leaks(task):
+    canary(task)
+    task.losses = [loss / 100 for loss in task.losses]
+    task.held_out(0.0)
+
+
 def breaks(task):
     canary(task)
     task.losses[-1] = float("nan")
+
+
+def breaks_once(task):
+    canary(task)
+    if task.seed == 3:
+        task.losses[-1] = float("nan")
 
 
 def nothing(task):
@@ -137,6 +149,20 @@ def test_a_baseline_a_change_that_passes_and_one_that_does_not(loop, tmp_path):
     healthy = CliRunner().invoke(main, ["canary", "show", "base/baseline.json"])
     assert (healthy.exit_code, healthy.stdout) == (0, made.stdout)
     assert loop("run", "canary", "--baseline", "base", "--seeds", "3").exit_code == 1
+    again = loop("baseline", "canary", "--manifest", DEMO, "--out", "base")
+    assert f"replaces the baseline {first['core']['baseline_id']}, which other code made" in again.stderr
+    rate(tmp_path, 0.05)
+    assert "replaces the baseline" in loop("baseline", "canary", "--manifest", DEMO, "--out", "base").stderr
+    assert "replaces" not in loop("baseline", "canary", "--manifest", DEMO, "--out", "base").stderr
+    leak = loop("run", "leaks", "--baseline", "base")
+    assert leak.exit_code == 1, leak.output
+    assert leak.stdout.startswith("BETTER: a loss is lower than healthy seeds explain")
+    assert "look for a leak of labels, of the mask, or of held-out text" in " ".join(leak.stdout.split())
+    before = json.loads((tmp_path / "base/run/canary.json").read_bytes())["id"]
+    declared = loop("run", "leaks", "--baseline", "base", "--expect", "better")
+    assert declared.exit_code == 0, declared.output
+    assert declared.stdout.startswith("PASS: losses are lower, as --expect better says")
+    assert json.loads((tmp_path / "base/run/canary.json").read_bytes())["id"] != before
 
 
 def show(folder, *options):
@@ -168,11 +194,31 @@ def test_other_orders_and_losses_that_break_are_seen(loop):
     assert "another order" in other.stdout
     broken = loop("run", "breaks", "--baseline", "base", "--seeds", "3")
     assert broken.exit_code == 1
+    assert broken.stdout.startswith("REGRESSED: a loss is not finite")
     assert "not finite with seed 0, 1, 2" in " ".join(broken.stdout.split())
     none = loop("baseline", "breaks", "--manifest", DEMO, "--out", "none")
     assert none.exit_code == 3
     assert "0 healthy seeds" in none.stdout
     assert loop("run", "breaks", "--baseline", "none").exit_code == 4
+    once = loop("baseline", "breaks_once", "--manifest", DEMO, "--out", "once")
+    assert once.exit_code == 3
+    assert "7 healthy seeds, 8 are needed: mend what breaks the others, or train more, --seeds 9" in once.stderr
+
+
+@pytest.mark.parametrize("lost", ["values", "seed", "step_seconds", "tokens_per_sec"])
+def test_a_damaged_file_of_a_seed_is_trained_again(loop, tmp_path, lost):
+    """And it is named; the baseline is the same."""
+    assert loop("baseline", "returns", "--manifest", DEMO, "--out", "base").exit_code == 0
+    before = json.loads((tmp_path / "base/baseline.json").read_bytes())["id"]
+    path = tmp_path / "base/seeds/0002.json"
+    plain = json.loads(path.read_bytes())
+    del plain[lost]
+    path.write_text(json.dumps(plain))
+    made = loop("baseline", "returns", "--manifest", DEMO, "--out", "base")
+    assert made.exit_code == 0, made.output
+    assert f"{Path('base/seeds/0002.json')} is damaged, so the seed is trained again" in made.stderr
+    assert "seed 1: kept" in made.stderr
+    assert json.loads((tmp_path / "base/baseline.json").read_bytes())["id"] == before
 
 
 def test_another_corpus_is_invalid_before_anything_is_trained(loop, tmp_path):

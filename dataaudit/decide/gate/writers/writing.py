@@ -160,6 +160,8 @@ def _head(verdict: Verdict) -> str:
     ]
     if verdict.baseline is not None:
         lines += ["", f"Compared with: {_subject(verdict.baseline)}."]
+    if (own := verdict.canary) is not None:
+        lines += ["", f"Canary: {code(own.id)}, {own.verdict}, {plural(own.pairs, 'pair')}, {code(own.on)}."]
     for remark in verdict.remarks:
         lines += ["", f"Remark: {code(remark, w.TEXT_LIMIT)}"]
     return "\n".join([*lines, "", ""])

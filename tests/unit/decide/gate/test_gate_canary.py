@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
 from dataaudit.base.errors import ConfigError, CorpusRefused, ManifestError, ManifestMismatch
+from dataaudit.decide.gate.document import gate_json, gate_schema, read_verdict
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import judge, policy_of
-from dataaudit.manifest.canary_record import CanaryCore, RunFacts, SeedRun, Side, sealed
+from dataaudit.decide.gate.writers.blocks import terminal_text
+from dataaudit.decide.gate.writers.writing import comment
+from dataaudit.manifest.canary_record import CanaryCore, RunFacts, SeedRun, Side, read_canary, sealed
 from dataaudit.manifest.canary_record import judge as judge_runs
 from dataaudit.manifest.load import load_manifest
 from dataaudit.training import open_manifest
@@ -32,10 +37,11 @@ def side(manifest=DEMO.id, worse=0.0):
     return Side(manifest=manifest, **digests, function="f", config={}, steps=200, last=20, seeds=runs)
 
 
-def record(folder, now, days=0.0):
+def record(folder, now, days=0.0, expect=None):
     """Write the record of a canary that ended some days ago."""
     base = side()
-    core = CanaryCore(changed="code", baseline_id=DIGEST, baseline=base, canary=now, **judge_runs("code", base, now))
+    made = judge_runs("code", base, now, expect)
+    core = CanaryCore(changed="code", expect=expect, baseline_id=base.id, baseline=base, canary=now, **made)
     at = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
     rest = {"machine": "", "program": "", "environment": {}, "step_seconds": {}, "tokens_per_sec": {}}
     (folder / "canary.json").write_bytes(sealed(core, RunFacts(at=at, **rest)))
@@ -50,6 +56,8 @@ def test_a_canary_that_passes_is_accepted(tmp_path):
     """The key is part of the policy's digest only where it stands."""
     record(tmp_path, side(), days=6)
     assert judge(DEMO, policy(tmp_path, canary_days=7)).policy == "p"
+    record(tmp_path, side(worse=-1.0), expect="better")
+    assert judge(DEMO, policy(tmp_path)).policy == "p"
     plain = {"policy": "p", "rules": [RULE]}
     assert policy(tmp_path).digest != Policy.model_validate(plain).digest
 
@@ -59,8 +67,9 @@ def test_a_canary_that_passes_is_accepted(tmp_path):
     [
         (side(manifest=DIGEST), 0, "is of the manifest sha256:000"),
         (side(worse=1.0), 0, "does not pass: regressed, train_loss_raw is out of its interval"),
+        (side(worse=-1.0), 0, "does not pass: better, train_loss_raw is .* sd below healthy seeds"),
         (side(), 8, "and may be 7 days old"),
-        (side(), -2, "and may be 7 days old"),
+        (side(), -2, "is of 2.*, which is later than this machine's clock"),
     ],
 )
 def test_other_canaries_are_refused(tmp_path, now, days, said):
@@ -71,12 +80,47 @@ def test_other_canaries_are_refused(tmp_path, now, days, said):
     assert "dataaudit canary run" in refused.value.hint
 
 
+def test_a_policy_says_how_many_pairs_and_of_which_healthy_runs(tmp_path):
+    """Eight pairs, where it says nothing; the baseline by its id, which is the digest of its runs."""
+    few = side()
+    record(tmp_path, few.model_copy(update={"seeds": few.seeds[:3]}))
+    with pytest.raises(ManifestMismatch, match="has 3 pairs of seeds, and 8 are demanded"):
+        judge(DEMO, policy(tmp_path))
+    assert judge(DEMO, policy(tmp_path, canary_seeds=3)).canary.pairs == 3
+    assert judge(DEMO, policy(tmp_path, canary_seeds=3, canary_baseline=few.id)).canary is not None
+    with pytest.raises(ManifestMismatch, match=f"is beside the baseline {few.id}, demanded is {DIGEST}"):
+        judge(DEMO, policy(tmp_path, canary_seeds=3, canary_baseline=DIGEST))
+
+
+def test_what_the_gate_writes_names_the_record(tmp_path):
+    """Its id, verdict, pairs and day, wherever the verdict goes; nothing where none is demanded."""
+    record(tmp_path, side(), days=1)
+    made = read_canary(tmp_path / "canary.json")
+    verdict = judge(DEMO, policy(tmp_path))
+    day = made.run.at.date().isoformat()
+    pinned = {"id": made.id, "verdict": "pass", "pairs": 8, "on": day}
+    document = json.loads(gate_json(verdict))
+    jsonschema.validate(document, gate_schema())
+    assert document["verdict"]["canary"] == pinned
+    (tmp_path / "gate.json").write_bytes(gate_json(verdict))
+    assert read_verdict(tmp_path / "gate.json").canary == verdict.canary
+    assert f"{made.id}, pass, 8 pairs, {day}" in " ".join(terminal_text(verdict, width=300).split())
+    assert f"Canary: `{made.id}`, pass, 8 pairs, `{day}`." in comment(verdict)
+    without = judge(DEMO, policy_of({"policy": "p", "rules": [RULE]}))
+    assert without.canary is None
+    assert "anary" not in terminal_text(without) + comment(without)
+
+
 def test_an_absent_record_and_days_without_a_record_are_errors(tmp_path):
     """Exit code 2."""
     with pytest.raises(ManifestError, match="cannot be read"):
         judge(DEMO, policy(tmp_path))
-    with pytest.raises(ConfigError, match="canary_days without canary"):
-        policy_of({"policy": "p", "rules": [RULE], "canary_days": 7})
+    for key, value in (("canary_days", 7), ("canary_seeds", 3), ("canary_baseline", DIGEST)):
+        with pytest.raises(ConfigError, match=f"{key} without canary"):
+            policy_of({"policy": "p", "rules": [RULE], key: value})
+    for key, value in (("canary_seeds", 2), ("canary_baseline", "baseline.json")):
+        with pytest.raises(ConfigError, match=key):
+            policy(tmp_path, **{key: value})
 
 
 def test_a_loader_asks_for_it_too(tmp_path):

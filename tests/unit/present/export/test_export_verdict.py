@@ -4,7 +4,7 @@ import datetime as dt
 import hashlib
 import json
 import subprocess
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from click.testing import CliRunner
@@ -21,7 +21,7 @@ from dataaudit.base.errors import ConfigError, ManifestError
 from dataaudit.cli import main
 from dataaudit.decide.gate.policy import load_policy
 from dataaudit.decide.gate.run import judge
-from dataaudit.decide.gate.verdict import State
+from dataaudit.decide.gate.verdict import CanarySeen, State
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.trust import EXTENSION, BadStatement, Trust, TrustedPolicy, check_trust, summary
 from dataaudit.present.export.verdict import About, Signing, export_verdict, judge_and_export, statement
@@ -95,6 +95,15 @@ def test_a_statement_is_what_in_toto_and_slsa_ask_for(manifest):
         "verifiedLevels": ["DATAAUDIT_POLICY_PASSED"],
         "slsaVersion": "1.2",
     }
+
+
+def test_a_statement_names_the_canary(manifest):
+    """That the policy demanded; null where it demands none."""
+    seen = CanarySeen(id="sha256:" + "1" * 64, verdict="pass", pairs=8, on="2026-11-28")
+    for canary, said in ((seen, asdict(seen)), (None, None)):
+        verdict = replace(verdict_of(manifest), canary=canary)
+        made = json.loads(statement(verdict, manifest, None, About(time=TIME)))
+        assert made["predicate"][EXTENSION]["canary"] == said
 
 
 def test_the_library_of_in_toto_reads_a_statement_and_its_predicate(manifest):
