@@ -50,9 +50,11 @@ def data_step(run: Data, baseline: Data | None, folders: tuple[Path, Path | None
     sides = [("run", run, trained)]
     if baseline is not None and before is not None:
         sides.append(("baseline", baseline, before))
-    checks = [absent("run log", say("{}: {}", who, why)) for who, *own in sides if (why := _lost(*own))]
-    if checks:
-        return Step("data", tuple(checks))
+    lost = [
+        absent("run log", say("{}: {}", who, words)) for who, data, counts in sides if (words := _lost(data, counts))
+    ]
+    if lost:
+        return Step("data", tuple(lost))
     checks = [_shares(trained, before), _tokens(trained, before), _lengths(trained, before)]
     if other:
         why = say("the baseline was trained on another manifest, {}, which was not named", Name(other))
