@@ -90,7 +90,7 @@ def probe(
     A probe that was killed goes on where it was. Reports hold no text of documents or outputs.
 
     With --cross, CHECKPOINT is the old one. The other options are the old harness, and --new names what differs in the
-    new one. The table of all four says whether a change follows the checkpoint or the harness.
+    new. The table of all four says whether a change follows the checkpoint or the harness.
     """
     from dataaudit.base import text as t
     from dataaudit.probes.command import ProbeOptions, exit_code, report_text, run_probes

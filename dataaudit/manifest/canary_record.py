@@ -298,7 +298,7 @@ def _state(name: str, apart: np.ndarray, limit: float, sd: float) -> State:
 
 
 def judge_speed(baseline: RunFacts, canary: RunFacts) -> Speed | None:
-    """Compare seconds of a step on one machine, by logarithms; None where fewer than three seeds have them."""
+    """Compare seconds of a step on a machine, by logarithms; None where fewer than three seeds have them."""
     pairs = sorted(set(baseline.step_seconds) & set(canary.step_seconds))
     if len(pairs) < LEAST_PAIRS:
         return None
@@ -339,12 +339,12 @@ def read_canary(path: Path) -> CanaryRecord:
     Raises:
         ManifestError: It is absent or damaged, of another version, or its verdict is not what its runs say.
     """
-    return _read(CanaryRecord, path, "`dataaudit canary run` writes one.")
+    return _read(CanaryRecord, path, "`dataaudit canary run` writes it.")
 
 
 def read_baseline(path: Path) -> BaselineRecord:
     """Read the record of healthy runs; errors are as of :func:`read_canary`."""
-    return _read(BaselineRecord, path, "`dataaudit canary baseline` writes one.")
+    return _read(BaselineRecord, path, "`dataaudit canary baseline` writes it.")
 
 
 def _read(kind: type[_Record], path: Path, hint: str) -> _Record:

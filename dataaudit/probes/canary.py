@@ -6,8 +6,8 @@
     OUT/baseline.json      the healthy trainings together, or
     OUT/canary.json        those of the changed code beside the baseline's, and the verdict
 
-A training is written whole when it is done, so a command that was stopped goes on with the next seed. One that was made
-by other code, or of other shards, is made again.
+A training is written whole when it is done, so a command that was stopped goes on with the next seed. A training by
+other code, or of other shards, is made again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from dataaudit.manifest.canary_record import (
     sealed,
 )
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.probes.canary_task import CanaryTask
 from dataaudit.training.replay.replaying import called, load_function
 
@@ -138,11 +138,11 @@ class _Trainings:
     ) -> None:
         self._manifest, self._out, self._steps, self._report = manifest, out, steps, report
         self._last = max(1, steps // SHARE_LAST)
-        self._id = load_manifest(manifest).id
-        self._shards = shard_digests(manifest)
+        loaded = load_manifest(manifest)
+        self._id, self._shards = loaded.id, shard_digests(loaded)
         self._config = {path.name: _file_digest(path, "--config") for path in config}
         if len(self._config) < len(config):
-            raise ConfigError("--config: two files have one name", "Rename one of them: digests are recorded by name.")
+            raise ConfigError("--config: two files have the same name", "Rename a file: digests are recorded by name.")
         module, _, own = name.rpartition(":")
         is_file = module.endswith(".py")
         self._folder = Path(module).resolve().parent if is_file else Path.cwd()
@@ -231,9 +231,8 @@ class _Trainings:
         return found
 
 
-def shard_digests(manifest: Path) -> tuple[str, str]:
+def shard_digests(loaded: Manifest) -> tuple[str, str]:
     """Return digests of the shards that are trained on, and of those that are held out: split, name, bytes."""
-    loaded = load_manifest(manifest)
     held_out = {split.name for split in loaded.core.splits if split.held_out}
     rows = loaded.table("shards", ["split", "uri", "sha256", "status"]).to_pylist()
 
@@ -245,7 +244,7 @@ def shard_digests(manifest: Path) -> tuple[str, str]:
 
 
 def _stored(path: Path) -> dict[str, Any] | None:
-    """Return the file of a training; None where there is none, or a damaged one."""
+    """Return the file of a training; None where it is absent or damaged."""
     try:
         made: dict[str, Any] = json.loads(read_safely(path))
         SeedRun(**{name: made[name] for name in SeedRun.model_fields})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataaudit.base.render import terminal
-from dataaudit.base.render.blocks import Cell, Facts, Prose, Table, names, numbers, toned, words
+from dataaudit.base.render.blocks import Cell, Facts, Prose, Table, Tone, names, numbers, toned, words
 from dataaudit.base.render.line import Name
-from dataaudit.manifest.canary_record import LOSSES, BaselineRecord, CanaryRecord, Judged, Side
+from dataaudit.manifest.canary_record import LOSSES, BaselineRecord, CanaryRecord, Judged, Side, State
 
 _HEADLINES = {
     "pass": "PASS: the change trains as healthy seeds do",
@@ -14,6 +14,7 @@ _HEADLINES = {
     "undecidable": "UNDECIDABLE: the runs do not suffice for a verdict",
     "invalid": "INVALID: these runs cannot be compared",
 }
+_TONES: dict[State, Tone] = {"worse": "bad", "moved": "bad", "better": "warn", "not_evaluated": "warn"}
 MOST_VALUES = 20
 """Rows of logged values that a terminal lists; those that moved come first."""
 
@@ -81,7 +82,6 @@ def _row(own: Judged) -> tuple[Cell | str | Name, ...]:
 
     interval = "-" if own.low is None or own.high is None else f"{own.low:+.3g} to {own.high:+.3g}"
     state = own.state.replace("_", " ") + (f": {own.reason}" if own.reason else "")
-    tone = {"worse": "bad", "moved": "bad", "better": "warn", "not_evaluated": "warn"}.get(own.state, "")
     return (
         Name(own.metric),
         str(own.pairs),
@@ -91,7 +91,7 @@ def _row(own: Judged) -> tuple[Cell | str | Name, ...]:
         interval,
         f"±{number(own.limit)}" if own.limit is not None else "-",
         number(own.seed_sd),
-        toned(state, tone, when=tone),  # type: ignore[arg-type]
+        Cell(text=state, tone=_TONES.get(own.state, "")),
     )
 
 

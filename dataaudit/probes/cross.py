@@ -15,6 +15,9 @@ from typing import Any, Final, Literal
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import write_whole
+from dataaudit.base.render.blocks import Facts, Table, names, numbers
+from dataaudit.base.render.line import Name
+from dataaudit.base.render.terminal import render
 from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.command import ProbeOptions, run_probes
 from dataaudit.probes.estimates import Estimate, Units
@@ -81,7 +84,7 @@ class Cross:
     old: str
     new: str
     changed: Mapping[str, str]
-    """Options of the new harness that are not the old one's."""
+    """Options in which the new harness differs."""
     artifacts: Mapping[str, Sequence[str]]
     """By harness, each ``eval_artifact_hash``."""
     differ: Mapping[str, Sequence[str]]
@@ -135,7 +138,7 @@ def parse_changes(given: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: A name is no option of a harness, a value does not fit, or nothing is given.
     """
-    known = f"NAME is one of {', '.join(HARNESS)}.".replace("function", "model")
+    known = f"NAME is {', '.join(HARNESS[:-1])} or {HARNESS[-1]}.".replace("function", "model")
     if not given:
         raise ConfigError("--cross: expected the new harness, --new NAME=VALUE", known)
     kinds = {field.name: str(field.type) for field in fields(ProbeOptions)}
@@ -232,26 +235,31 @@ _WORDS: Final[dict[Follows, str]] = {
 def cross_text(cross: Cross) -> str:
     """Return the table as people read it."""
     decided = cross.decided_by
-    changed = ", ".join(f"{name}={t.clean(value)}" for name, value in cross.changed.items())
-    differ = "; ".join(f"{probe}: {', '.join(names)}" for probe, names in sorted(cross.differ.items()))
-    lines = [
-        "No number is in all four cells." if decided is None else f"{_WORDS[cross.follows]} ({decided.metric}).",
-        f"old checkpoint {t.clean(cross.old)}, new checkpoint {t.clean(cross.new)}",
-        f"new harness: {changed}; artifacts that differ: {differ or 'none'}",
+    title = "No number is in all four cells." if decided is None else f"{_WORDS[cross.follows]} ({decided.metric})."
+    pairs = {
+        "old checkpoint": cross.old,
+        "new checkpoint": cross.new,
+        "new harness": ", ".join(f"{name}={value}" for name, value in cross.changed.items()),
+        "artifacts that differ": "; ".join(f"{probe}: {', '.join(own)}" for probe, own in sorted(cross.differ.items())),
+        **{f"{name}, not evaluated": why for name, why in cross.not_evaluated.items()},
+    }
+    facts = Facts(pairs=tuple((name, Name(value or "none", 400)) for name, value in pairs.items()))
+    return render(title, [facts, *map(_table, cross.numbers)])
+
+
+def _table(own: Crossed) -> Table:
+    def bounds(estimate: Estimate) -> str:
+        interval = "" if estimate.low is None else f" ({estimate.low:+.2g} to {estimate.high:+.2g})"
+        return f"{estimate.value:+.3g}{interval}"
+
+    rows = [
+        (f"{name} checkpoint", *(f"{own.values[f'{name} x {harness}']:.4g}" for harness in SIDES), bounds(effect))
+        for name, effect in zip(SIDES, own.harness, strict=True)
     ]
-    for own in cross.numbers:
-        rows = [["", "old harness", "new harness", "harness effect"]]
-        for at, name in enumerate(SIDES):
-            values = [f"{own.values[f'{name} x {harness}']:.4g}" for harness in SIDES]
-            rows.append([f"{name} checkpoint", *values, _bounds(own.harness[at])])
-        rows.append(["checkpoint effect", *map(_bounds, own.checkpoint), ""])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += ["", f"{own.metric}, {own.unit}: {own.follows}"]
-        lines += ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    lines += [f"not evaluated: {name} ({t.clean(why)})" for name, why in cross.not_evaluated.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _bounds(estimate: Estimate) -> str:
-    bounds = "" if estimate.low is None else f" ({estimate.low:+.2g} to {estimate.high:+.2g})"
-    return f"{estimate.value:+.3g}{bounds}"
+    return Table(
+        title=f"{own.metric}, {own.unit}: {own.follows}",
+        columns=(*names(""), *numbers(*(f"{name} harness" for name in SIDES), "harness effect")),
+        rows=(*rows, ("checkpoint effect", *map(bounds, own.checkpoint), "")),
+        whole=True,
+        noun="checkpoint",
+    )

@@ -114,7 +114,7 @@ class EndpointModel:
         why = ""
         for attempt in range(_TRIES):
             try:
-                with urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310
+                with urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - http(s), checked
                     made: dict[str, Any] = json.loads(answer.read())
                     return made
             except HTTPError as error:

@@ -65,7 +65,11 @@ class Tokenizer:
         file = resolve_tokenizer(str(spec), base_dir=Path(), cache_dir=cache)
         reference = load_reference(file)
         if not isinstance(end, int):
-            names = (end,) if end else ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<｜end▁of▁sentence｜>")  # noqa: RUF001
+            names = (
+                (end,)
+                if end
+                else ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<\uff5cend\u2581of\u2581sentence\uff5c>")
+            )
             pieces = {piece: token for token, piece in vocabulary_pieces(file, file.special_ids).items()}
             end = next((pieces[name] for name in names if name in pieces), None)
         encoder = Encoder(

@@ -259,7 +259,7 @@ def _no_attention(layer: str) -> str:
     where = layer.rpartition(".")[0] or layer
     return (
         "no module in it calls softmax or an attention function of torch in a class with `attn` or `atten` in its "
-        "name, or one of transformers, so there are no weights to look at;"
+        "name, or a function of transformers, so there are no weights to look at;"
         f' if a module does: Mapping(layers="{where}", attention="...", heads=...)'
     )
 

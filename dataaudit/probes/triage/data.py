@@ -184,9 +184,9 @@ def _shards(run: Data, mine: Attribution, theirs: Attribution | None) -> Check:
         onset = min((own.first_step for own in mine.episodes if own.found is not None), default=None)
         words = say("{}; {}", shown, spikes)
         return Check(name, "found", words, feed, numbers={"shards": list(named)}, part="shards", onset=onset)
-    stretches, sums = run.log.table("stretches")["loss"], run.log.table("sums")["scored"]
-    scored = len(stretches) > stretches.null_count or bool(pc.any(pc.greater(sums, 0)).as_py())
-    if not scored or (not mine.judged and all(own.outcome == "not_evaluated" for own in mine.residual_tests)):
+    if not pc.sum(run.log.table("steps")["scored"]).as_py() or (
+        not mine.judged and all(own.outcome == "not_evaluated" for own in mine.residual_tests)
+    ):
         return absent(name, "too few steps, or the loop handed over no losses of segments", _BATCH)
     rest = f"; {plural(len(every), 'shard')} as in the baseline" if every else "; no block or shard has odd losses"
     return Check(name, "clean", spikes + rest)

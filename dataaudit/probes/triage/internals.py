@@ -45,11 +45,11 @@ class Number:
     metric: str
     stat: str
     over: str
-    """How heads of a layer become one number: max, min or median."""
+    """How heads of a layer become a number: max, min or median."""
     harm: int
-    """1: a large value is harmful; -1: a small one; 0: both."""
+    """1: large values are harmful; -1: small ones are; 0: both."""
     amount: bool = True
-    """Whether it is an amount, compared by its ratio where models are of one shape; else by its difference."""
+    """Whether it is an amount, compared by its ratio where models have the same shape; else by its difference."""
 
 
 NUMBERS: Final = (
@@ -109,7 +109,7 @@ class Vital:
         return table.filter(pc.is_in(table["metric"], pa.array(sorted(_PART_OF))))
 
     def series(self, number: Number, *, whole: bool = False) -> dict[int, tuple[Ints, Floats]]:
-        """Return measured steps and values of a number by layer, heads as one value; -1: the mean over layers."""
+        """Return measured steps and values of a number by layer, heads reduced to a value; -1: the mean over layers."""
         table = self._values
         table = table.filter(pc.and_(pc.equal(table["metric"], number.metric), pc.equal(table["stat"], number.stat)))
         step, layer, value = (table[name].to_numpy() for name in ("step", "layer", "value"))

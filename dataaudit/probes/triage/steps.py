@@ -1,4 +1,4 @@
-"""What triage looks at: checks of a step with their evidence, steps in a strict order, and the one verdict of them.
+"""What triage looks at: checks of a step with their evidence, steps in a strict order, and their verdict.
 
 A check that could not be made is ``not_evaluated``, and a step that lacks a check is not clean. So a cause is named
 only where every step before it is clean, and ``none`` only where every step is.

@@ -101,8 +101,8 @@ def run(
             losses[:3] += 5.0
         stretches.append((np.full(ROWS, step), shard_, source, losses, draw.integers(0, 40, ROWS), np.arange(ROWS)))
         row = {"step": step, "time": float(step), "micro_batches": 1, "targets": ROWS * TARGETS, "merged": 0}
-        row |= {"scored": ROWS * TARGETS, "loss_sum": float(losses.sum()) * TARGETS}
-        log.add_step(step, {name: [value] for name, value in row.items()} | {"user_loss": None})
+        row |= {"scored": ROWS * TARGETS * scored, "loss_sum": float(losses.sum()) * TARGETS}
+        log.add_step(step, {name: [value] for name, value in row.items()} | {"user_loss": None if scored else [loss]})
         rows.append((step, "step_time", -1, "value", 0.5))
         if vitals and step % every == 0:
             rows += _vitals(step, off or {}, since, draw, found["layers"])

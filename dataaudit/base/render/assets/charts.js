@@ -78,9 +78,9 @@
 
   // The parts of a chart lie in shadow roots of Bokeh's elements: canvases, and the words of legends.
   function leaves(node, found = []) {
-    for (const one of [...(node.shadowRoot ? node.shadowRoot.children : []), ...node.children]) {
-      if (!one.children.length && !one.shadowRoot && one.getBoundingClientRect().width) found.push(one);
-      leaves(one, found);
+    for (const part of [...(node.shadowRoot ? node.shadowRoot.children : []), ...node.children]) {
+      if (!part.children.length && !part.shadowRoot && part.getBoundingClientRect().width) found.push(part);
+      leaves(part, found);
     }
     return found;
   }
@@ -89,7 +89,7 @@
   function copied(place) {
     const outer = place.getBoundingClientRect();
     const all = leaves(place);
-    const parts = all.filter((one) => one.tagName === "CANVAS" && one.width);
+    const parts = all.filter((part) => part.tagName === "CANVAS" && part.width);
     if (!parts.length || !outer.width) return;
     const ratio = parts[0].width / parts[0].getBoundingClientRect().width;
     const copy = document.createElement("canvas");
@@ -102,7 +102,7 @@
       context.drawImage(part, (box.left - outer.left) * ratio, (box.top - outer.top) * ratio, box.width * ratio, box.height * ratio);
     }
     context.scale(ratio, ratio);
-    for (const part of all.filter((one) => one.tagName !== "CANVAS" && one.textContent.trim())) {
+    for (const part of all.filter((part) => part.tagName !== "CANVAS" && part.textContent.trim())) {
       const box = part.getBoundingClientRect();
       const style = getComputedStyle(part);
       [context.font, context.fillStyle, context.textBaseline] = [style.font, style.color, "middle"];

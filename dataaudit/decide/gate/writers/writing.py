@@ -45,6 +45,11 @@ class Outputs:
     """Whether the runner's commands are printed."""
     environ: Mapping[str, str] = field(default_factory=dict)
 
+    def is_runners(self, path: Path) -> bool:
+        """Return whether a file is the runner's own of the step, which others write to."""
+        own = self.environ.get(SUMMARY)
+        return bool(own) and same_place(path, Path(str(own)))
+
     @property
     def files(self) -> dict[str, Path | None]:
         """The files by option."""
@@ -70,8 +75,7 @@ def check_outputs(outputs: Outputs, given: Mapping[str, Path | None], manifests:
             require(option, "ci")
     check_files(outputs.files, given, manifests)
     for path in outputs.files.values():
-        own = outputs.environ.get(SUMMARY)
-        if path is not None and path.is_file() and not path.is_symlink() and not (own and same_place(path, Path(own))):
+        if path is not None and path.is_file() and not path.is_symlink() and not outputs.is_runners(path):
             path.unlink()
 
 
@@ -91,8 +95,7 @@ def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
     if outputs.comment is not None:
         write_file(outputs.comment, comment(verdict).encode("utf-8"))
     if outputs.summary is not None:
-        own = outputs.environ.get(SUMMARY)
-        if own and same_place(outputs.summary, Path(own)):
+        if outputs.is_runners(outputs.summary):
             page = step_summary(verdict, used=size_of(outputs.summary))
             append_file(outputs.summary, page.encode("utf-8"))
         else:
