@@ -63,6 +63,13 @@ class Hour:
         return int(lengths[int(np.searchsorted(below, part * below[-1]))])
 
 
+def _groups(keys: Ints) -> list[tuple[int, Ints]]:
+    """Return each key, ascending, with the rows that have it."""
+    order = np.argsort(keys, kind="stable")
+    known, first = np.unique(keys[order], return_index=True)
+    return list(zip(known.tolist(), np.split(order, first[1:]), strict=True))
+
+
 class Hours:
     """Adds rows of the tables ``lengths`` and ``tokens`` to the hours of their steps.
 
@@ -78,13 +85,12 @@ class Hours:
 
     def add_steps(self, steps: Ints, times: Ints, targets: Ints) -> None:
         """Take when steps ended, and their targets, [rows] of a rank."""
-        for begins in np.unique(times // HOUR).tolist():
-            own = times // HOUR == begins
-            hour = self._hour(int(begins) * HOUR)
+        for begins, own in _groups((times // HOUR).astype(np.int64)):
+            hour = self._hour(begins * HOUR)
             hour.first_step = min(hour.first_step, int(steps[own].min()))
             hour.last_step = max(hour.last_step, int(steps[own].max()))
             hour.targets += float(targets[own].sum())
-            hour.rows += int(own.sum())
+            hour.rows += len(own)
 
     def add_positions(self, steps: Ints, positions: Ints) -> None:
         """Take the positions of the batches of steps, filled or padded."""
@@ -118,7 +124,7 @@ class Hours:
             return []
         ends = np.array([end for end, _ in known])
         at = np.minimum(np.searchsorted(ends, steps), len(known) - 1)
-        return [(known[place][1], np.flatnonzero(at == place)) for place in np.unique(at).tolist()]
+        return [(known[place][1], own) for place, own in _groups(at)]
 
     def _hour(self, begins: int) -> Hour:
         return self.by_time.setdefault(begins, Hour(begins, sources=np.zeros(len(self.sources), np.int64)))

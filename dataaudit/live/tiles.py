@@ -315,11 +315,10 @@ class Tiles:
             first = self._starts.get(header.attempt, header.first_step)
             self._starts[header.attempt] = min(first, header.first_step)
             limit = min((step for attempt, step in self._starts.items() if attempt > header.attempt), default=None)
-            for batch in batches:
-                steps = batch.column(batch.schema.get_field_index("step"))
-                kept = batch if limit is None else batch.filter(pc.less(steps, limit))
-                if kept.num_rows:
-                    yield kept
+            if batches:  # many are of a few steps: together they are taken at once
+                rows = pa.Table.from_batches(batches)
+                kept = rows if limit is None else rows.filter(pc.less(rows["step"], limit))
+                yield from kept.combine_chunks().to_batches()
 
     def _take(self, part: _Part, batch: pa.RecordBatch) -> None:
         columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
@@ -357,16 +356,17 @@ class Tiles:
     def _values(self, steps: Ints, columns: dict[str, pa.Array]) -> None:
         metrics, stats = (columns[name].dictionary_encode() for name in ("metric", "stat"))
         size = len(stats.dictionary)
-        known, codes = np.unique(
-            metrics.indices.to_numpy().astype(np.int64) * size + stats.indices.to_numpy(), return_inverse=True
-        )
-        pairs = (divmod(pair, size) for pair in known.tolist())
-        names = [(metrics.dictionary[at].as_py(), stats.dictionary[of].as_py()) for at, of in pairs]
+        codes = metrics.indices.to_numpy().astype(np.int64) * size + stats.indices.to_numpy()
         layer, head, value = (columns[name].to_numpy() for name in ("layer", "head", "value"))
-        order = np.argsort(codes, kind="stable")
+        pairs = [divmod(code, size) for code in range(len(metrics.dictionary) * size)]
+        names = [(metrics.dictionary[at].as_py(), stats.dictionary[of].as_py()) for at, of in pairs]
+        # NumPy sorts whole numbers of 16 bits by counting
+        order = np.argsort(codes.astype(np.uint16) if len(names) <= 1 << 16 else codes, kind="stable")
         edges = np.searchsorted(codes[order], np.arange(len(names) + 1))
         for code, (metric, stat) in enumerate(names):
             own = order[edges[code] : edges[code + 1]]
+            if not len(own):
+                continue
             whole = own[(layer[own] < 0) & (head[own] < 0)]
             self._add(metric, stat, steps[whole], value[whole])
             if metric == "positions":

@@ -23,7 +23,9 @@ from dataaudit.base.files import replacing
 from dataaudit.runlog.format import RANKS_FOLDER, SUFFIX, TABLES
 
 _CHUNK_ROWS = 1 << 16
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+_MANY_BATCHES = frozenset({"steps", "values"})
+"""Tables of many small batches: LZ4 reads them in a fifth of the time of zstd, which makes them 10 to 40 % smaller."""
+_ALONE = pa.ipc.IpcReadOptions(use_threads=False)
 _CHECKED, _MARK, _DIGITS = b"checked", b"crc32:", 8
 _BEGIN, _END = b"\xff" * 4, b"\xff" * 4 + bytes(4)
 """How Arrow begins a message, and ends a stream."""
@@ -104,7 +106,7 @@ class PartWriter:
         self.header = header
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._size = 0
-        self._encoder = _Encoder(self.schema)
+        self._encoder = _Encoder(self.schema, table)
         self._append(self._encoder.encode(_empty(self.schema)))
 
     def append(self, batch: pa.RecordBatch) -> int:
@@ -160,9 +162,10 @@ class _Encoded(RawIOBase):
 class _Encoder:
     """Encodes record batches as an Arrow stream, each with a checksum of its bytes."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, table: str) -> None:
         self._schema, self._pending = schema, _Encoded()
-        self._stream = pa.ipc.new_stream(pa.PythonFile(self._pending, mode="w"), schema, options=_OPTIONS)
+        options = pa.ipc.IpcWriteOptions(compression="lz4" if table in _MANY_BATCHES else "zstd", use_threads=False)
+        self._stream = pa.ipc.new_stream(pa.PythonFile(self._pending, mode="w"), schema, options=options)
 
     def encode(self, batch: pa.RecordBatch) -> memoryview:
         """Return the bytes of a batch; before the first those of the schema, which its checksum covers, too."""
@@ -183,13 +186,12 @@ class _Encoder:
         return data
 
 
-def _intact(data: memoryview) -> bool:
-    """Return whether the bytes of a batch have the checksum that stands in them."""
-    blank = bytearray(data)
-    at = blank.find(_MARK) + len(_MARK)
-    stored = bytes(blank[at : at + _DIGITS])
-    blank[at : at + _DIGITS] = b"0" * _DIGITS
-    return stored == b"%08x" % zlib.crc32(blank)
+def _intact(data: bytes, begin: int, end: int) -> bool:
+    """Return whether the bytes of a batch, a part of ``data``, have the checksum that stands in them."""
+    at = data.find(_MARK, begin, end) + len(_MARK)
+    view = memoryview(data)
+    before = zlib.crc32(b"0" * _DIGITS, zlib.crc32(view[begin:at]))
+    return data[at : at + _DIGITS] == b"%08x" % zlib.crc32(view[at + _DIGITS : end], before)
 
 
 def numbers(values: np.ndarray, column: pa.Field) -> pa.Array:
@@ -202,7 +204,7 @@ def numbers(values: np.ndarray, column: pa.Field) -> pa.Array:
 
 def write_part(path: Path, table: str, header: PartHeader, rows: pa.Table) -> None:
     """Write a whole part in place of what has its name."""
-    encoder = _Encoder(TABLES[table].schema.with_metadata(header.metadata()))
+    encoder = _Encoder(TABLES[table].schema.with_metadata(header.metadata()), table)
     with replacing(path) as file:
         for batch in (_empty(TABLES[table].schema), *rows.to_batches(max_chunksize=_CHUNK_ROWS)):
             file.write(encoder.encode(batch))
@@ -246,27 +248,34 @@ class _Read:
         self.end = 0
         """Bytes of what was read."""
         self._data, self._wrong = data, False
-        source = pa.BufferReader(data)
-        with suppress(pa.ArrowException, OSError, EOFError):
-            self._read(source, pa.ipc.MessageReader.open_stream(source))
+        begin = b"" if schema is None else schema.serialize().to_pybytes()
+        ends = self._intact_ends()
+        with suppress(pa.ArrowException, OSError, EOFError, IndexError):
+            source = pa.BufferReader(begin + data[: ends[-1]])
+            # a stream reads small batches in a tenth of the time that single messages take
+            for batch, end in zip(pa.ipc.open_stream(source, options=_ALONE), ends, strict=False):
+                self.batches.append(batch)
+                self.end = end
+        if self.schema is not None and self.end == (ends or [0])[-1] and data[self.end :].startswith(_END):
+            self._wrong = len(data) - self.end != len(_END)
+            self.end += 0 if self._wrong else len(_END)
 
-    def _read(self, source: pa.BufferReader, messages: pa.ipc.MessageReader) -> None:
-        while True:
-            try:
-                message = messages.read_next_message()
-            except StopIteration:
-                ended = self._data[self.end :]
-                self.end += len(_END) if ended == _END else 0
-                self._wrong = self.schema is not None and ended != _END and ended.startswith(_END)
-                return
+    def _intact_ends(self) -> list[int]:
+        """Return where each batch ends, up to what is cut off or has another checksum."""
+        source = pa.BufferReader(self._data)
+        ends: list[int] = []
+        with suppress(pa.ArrowException, OSError, EOFError, StopIteration):
+            messages = pa.ipc.MessageReader.open_stream(source)
             if self.schema is None:
-                self.schema = pa.ipc.read_schema(message)
-                continue
-            if not _intact(memoryview(self._data)[self.end : source.tell()]):
-                self._wrong = True
-                return
-            self.batches.append(pa.ipc.read_record_batch(message, self.schema))
-            self.end = source.tell()
+                self.schema = pa.ipc.read_schema(messages.read_next_message())
+            while True:
+                messages.read_next_message()
+                begin, end = ends[-1] if ends else 0, source.tell()
+                if not _intact(self._data, begin, end):
+                    self._wrong = True
+                    break
+                ends.append(end)
+        return ends
 
     @property
     def wrong(self) -> bool:
@@ -304,7 +313,7 @@ class _Read:
             with suppress(pa.ArrowException, OSError, EOFError, StopIteration):
                 source = pa.BufferReader(memoryview(self._data)[at:])
                 pa.ipc.MessageReader.open_stream(source).read_next_message()
-                if _intact(memoryview(self._data)[at : at + source.tell()]):
+                if _intact(self._data, at, at + source.tell()):
                     return True
             at = self._data.find(_BEGIN, at + 1)
         return False
