@@ -7,8 +7,9 @@ MANIFEST is that of `make demo-train`; steps are of 8 rows of 256 tokens, model 
 of all loops of a loader alternate, and which goes first does, too. All read the same records by the same library; the
 bare loop has no columns of tags, no collator of ours and no monitor. `plain` has three loops beside it: tags and log;
 these and the losses of segments, from the loop's own per-token losses; these and all that is recorded besides, with
-labels and the optimizer handed over, and the loader timed. `live` has all of `watch_run`, but for vitals' hooks. The
-other loaders have the second of these.
+labels and the optimizer handed over, and the loader timed. `live` has all of `watch_run`, but for vitals' hooks, and
+the same with every tracker that is installed (run it with the interpreter that `make test-frameworks` makes). The other
+loaders have the second of these.
 
 CPU seconds are those of all threads, the log's with them; `live` counts the loop's own thread. Loaders run in the
 process. The table has medians of the
@@ -21,6 +22,7 @@ by themselves too, with the losses of no model.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import statistics
 import sys
@@ -39,7 +41,16 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
 from demo_train import CONTEXT, ROWS, Model
 
-from dataaudit.live import Actions, SkipBatches
+from dataaudit.live import (
+    Actions,
+    JSONLinesSink,
+    MLflowSink,
+    PrometheusSink,
+    SkipBatches,
+    TensorBoardSink,
+    TrackerSink,
+    WandbSink,
+)
 from dataaudit.training import (
     Corpus,
     Documents,
@@ -196,19 +207,35 @@ def live(corpus: Corpus, folder: Path, steps: int, stack: contextlib.ExitStack) 
 
         return block
 
+    sinks = [stack.enter_context(sink) for sink in trackers(folder)]
     loops: Loops = {}
-    for kind in ("bare", "watch_run"):
+    for kind in ("bare", "watch_run", f"watch_run, {len(sinks)} sinks"):
         model = Model()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         run, rows = None, Untagged(documents, CONTEXT)
         if kind != "bare":
             actions, rows = Actions(folder / kind, SkipBatches(1)), PackedDocuments(documents, CONTEXT)
+            given: dict[str, Any] = {"sinks": sinks} if "sinks" in kind else {}
             watched = watch_run(
-                model, optimizer, corpus, "medium", folder=folder / kind, actions=actions, vitals=vitals
+                model, optimizer, corpus, "medium", folder=folder / kind, actions=actions, vitals=vitals, **given
             )
             run = stack.enter_context(watched)
         loops[kind] = follow(rows, run, model, optimizer)
     return loops
+
+
+def trackers(folder: Path) -> Iterator[TrackerSink]:
+    """Yield a sink of each tracker that is installed, with the files in a folder."""
+    makes: dict[str, Callable[[], TrackerSink]] = {
+        "json": lambda: JSONLinesSink(folder / "run.jsonl"),
+        "tensorboard": lambda: TensorBoardSink(folder / "tensorboard"),
+        "wandb": lambda: WandbSink(init={"mode": "offline", "dir": str(folder)}),
+        "mlflow": lambda: MLflowSink(f"sqlite:///{folder}/runs.db"),
+        "prometheus_client": lambda: PrometheusSink(file=folder / "run.prom"),
+    }
+    for library, make in makes.items():
+        if importlib.util.find_spec(library) is not None:
+            yield make()
 
 
 def streamed(corpus: Corpus, folder: Path, steps: int, stack: contextlib.ExitStack) -> Loops:
