@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from dataaudit.base.errors import CatchErrors
 from dataaudit.runlog.parts import PartFollower, part_numbers, part_path, rank_folder, ranks_of, read_part
 from dataaudit.runlog.writer import Columns
 
-_READ_BYTES = 32 << 20
+_READ_BYTES = 2 << 20
 _ORDER = {"values": 0, "lengths": 1, "events": 2, "steps": 3}
 """Tables that are followed. Of a step its row comes last, so that what belongs to it is there."""
 _READ = ("steps", "events", "values", "lengths")
@@ -35,16 +34,41 @@ class Rows(NamedTuple):
 
 
 @dataclass
+class _Piece:
+    """Rows of a part that were read at once: groups of neighbouring rows of a step, each handed over by itself."""
+
+    columns: Columns
+    steps: np.ndarray
+    """int64[groups]"""
+    bounds: np.ndarray
+    """int64[groups + 1], in the rows"""
+    attempt: int
+    heard: float
+    waits: np.ndarray
+    """bool[groups]: which are not handed over yet."""
+
+    def rows(self, group: int, part: _Part) -> Rows:
+        """Return a group as rows of a part."""
+        own = slice(int(self.bounds[group]), int(self.bounds[group + 1]))
+        columns = {name: column[own] for name, column in self.columns.items()}
+        return Rows(part.table, part.rank, int(self.steps[group]), columns, self.attempt, self.heard)
+
+
+@dataclass
 class _Part:
     follower: PartFollower
     rank: int
     table: str
     more: bool = False
     last: int = 0
+    pieces: list[_Piece] = field(default_factory=list)
 
 
 class Follower:
-    """Reads a run log of all ranks, or of some, as it grows, and hands each row over once."""
+    """Reads a run log of all ranks, or of some, as it grows, and hands each row over once.
+
+    Of a log that is long already it holds what was read of each part, a few megabytes, and not the whole.
+    """
 
     def __init__(self, folder: Path, ranks: Collection[int] | None = None) -> None:
         self.most = _READ_BYTES
@@ -53,19 +77,37 @@ class Follower:
         """Parts that are not what was written, from some batch on."""
         self._folder, self._chosen = folder, ranks
         self._parts: dict[Path, _Part] = {}
-        self._waiting: list[Rows] = []
 
     def read(self) -> Iterator[Rows]:
         """Yield what came, step by step, the oldest attempt first, until nothing more is there."""
-        more = True
-        while more:
+        reached: int | None = None
+        while True:
             for path, part in self._known():
-                self._read_part(path, part)
+                if reached is None or not part.more or part.last <= reached:  # the others are ahead
+                    self._read_part(path, part)
             ends = [part.last for part in self._parts.values() if part.more]
-            more = bool(ends)
-            due = [rows for rows in self._waiting if not more or rows.last_step <= min(ends)]
-            self._waiting = [rows for rows in self._waiting if more and rows.last_step > min(ends)]
-            yield from sorted(due, key=lambda rows: (rows.attempt, rows.last_step, _ORDER[rows.table], rows.rank))
+            reached = min(ends) if ends else None
+            yield from self._due(reached)
+            if reached is None:
+                return
+
+    def _due(self, reached: int | None) -> Iterator[Rows]:
+        """Yield the rows up to a step, or all."""
+        keys: list[np.ndarray] = []
+        places: list[tuple[_Part, _Piece]] = []
+        for part in self._parts.values():
+            for piece in part.pieces:
+                due = np.flatnonzero(piece.waits if reached is None else piece.waits & (piece.steps <= reached))
+                piece.waits[due] = False
+                order = [[number] * len(due) for number in (piece.attempt, _ORDER[part.table], part.rank, len(places))]
+                keys.append(np.array([*order, piece.steps[due], due], np.int64))
+                places.append((part, piece))
+            part.pieces = [piece for piece in part.pieces if piece.waits.any()]
+        if keys:
+            attempt, table, rank, place, step, group = np.concatenate(keys, axis=1)
+            for at in np.lexsort((group, place, rank, table, step, attempt)).tolist():
+                part, piece = places[place[at]]
+                yield piece.rows(int(group[at]), part)
 
     def _known(self) -> Iterator[tuple[Path, _Part]]:
         for table in _READ:
@@ -86,18 +128,20 @@ class Follower:
             self.damaged.append(str(path))
         if (header := part.follower.header) is None:
             return
-        for batch in batches:
-            for step, rows in _by_step(batch):
-                self._waiting.append(Rows(part.table, part.rank, step, columns_of(rows), header.attempt, heard))
-                part.last = max(part.last, step)
-
-
-def _by_step(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each step, of rows that lie together."""
-    steps = batch.column("step").to_numpy()
-    bounds = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
-    for begin, end in itertools.pairwise(bounds if len(steps) else ()):
-        yield int(steps[begin]), batch.slice(begin, end - begin)
+        for batch in pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else ():
+            steps = batch.column("step").to_numpy()
+            begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
+            part.pieces.append(
+                _Piece(
+                    columns=columns_of(batch),
+                    steps=steps[begins].astype(np.int64),
+                    bounds=np.append(begins, len(steps)),
+                    attempt=header.attempt,
+                    heard=heard,
+                    waits=np.ones(len(begins), bool),
+                )
+            )
+            part.last = max(part.last, int(steps.max()))
 
 
 def columns_of(rows: pa.RecordBatch | pa.Table) -> Columns:
@@ -105,7 +149,9 @@ def columns_of(rows: pa.RecordBatch | pa.Table) -> Columns:
     columns: dict[str, Any] = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if pa.types.is_string(column.type):
-            columns[name] = column.to_pylist()
+            coded = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).dictionary_encode()
+            texts = coded.dictionary.to_pylist()  # an object for each text, not for each row
+            columns[name] = [texts[code] for code in coded.indices.to_pylist()]
         elif column.null_count:
             missing = column.is_null().to_numpy(zero_copy_only=False)
             columns[name] = np.ma.masked_array(column.to_numpy(zero_copy_only=False).astype(np.float64), mask=missing)
