@@ -226,14 +226,18 @@ class Tail:
     kept: Floats
     """[shapes, scales] share of the excesses that is not cut off."""
 
-    def rate(self, k: float) -> AlarmRate:
-        """Return how often the distance exceeds k robust standard deviations, at least the threshold."""
+    def _rates(self, k: float) -> tuple[Floats, Floats]:
+        """Return how often the distance exceeds k, at each point of the posterior, and the points' weights."""
         shares = _grid_survival(np.array([max(0.0, k - self.threshold)]), self.scales)[..., 0] / self.kept
         count = self.clusters + 0.5
         spread = _NORMAL / (3 * math.sqrt(count))
         numbers = count * np.maximum(1e-3, 1 - 1 / (9 * count) + spread) ** 3 / self.steps  # Wilson and Hilferty
         rates = shares[..., None] * numbers
-        weights = np.broadcast_to(self.weights[..., None] / _POINTS, rates.shape)
+        return rates, np.broadcast_to(self.weights[..., None] / _POINTS, rates.shape)
+
+    def rate(self, k: float) -> AlarmRate:
+        """Return how often the distance exceeds k robust standard deviations, at least the threshold."""
+        rates, weights = self._rates(k)
         order = np.argsort(rates, axis=None, kind="stable")
         summed = np.cumsum(weights.ravel()[order])
         at = np.searchsorted(summed, np.array([0.5, 0.025, 0.975]) * summed[-1])
@@ -243,8 +247,12 @@ class Tail:
     def limit(self, rate: float, *, least: float, most: float) -> float:
         """Return the least k, in steps of an eighth, whose rate is at most a given one; ``most`` where none is."""
         first, last = math.ceil(8 * max(least, self.threshold)), math.floor(8 * most)
-        found = bisect_left(range(first, last), True, key=lambda eighths: self.rate(eighths / 8).value <= rate)
-        return (first + found) / 8
+        return (first + bisect_left(range(first, last), True, key=lambda at: self._is_rarer(at / 8, rate))) / 8
+
+    def _is_rarer(self, k: float, rate: float) -> bool:
+        """Return whether the median of the rates is at most a given one: as :meth:`rate`, without sorting them."""
+        rates, weights = self._rates(k)
+        return bool(weights[rates <= rate].sum() >= 0.5 * weights.sum())
 
 
 def tail_of(

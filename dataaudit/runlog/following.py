@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 class _Piece:
     """Rows of a part that were read at once: groups of neighbouring rows of a step, each handed over by itself."""
 
-    columns: Columns
+    columns: dict[str, Any]
     steps: np.ndarray
     """int64[groups]"""
     bounds: np.ndarray
