@@ -133,7 +133,7 @@ class Follower:
             begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
             part.pieces.append(
                 _Piece(
-                    columns=columns_of(batch),
+                    columns=dict(columns_of(batch)),
                     steps=steps[begins].astype(np.int64),
                     bounds=np.append(begins, len(steps)),
                     attempt=header.attempt,
