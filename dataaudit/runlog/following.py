@@ -92,12 +92,12 @@ class Follower:
                 return
 
     def _due(self, reached: int | None) -> Iterator[Rows]:
-        """Yield the rows up to a step, or all."""
+        """Yield the rows before a step, or all."""
         keys: list[np.ndarray] = []
         places: list[tuple[_Part, _Piece]] = []
         for part in self._parts.values():
             for piece in part.pieces:
-                due = np.flatnonzero(piece.waits if reached is None else piece.waits & (piece.steps <= reached))
+                due = np.flatnonzero(piece.waits if reached is None else piece.waits & (piece.steps < reached))
                 piece.waits[due] = False
                 order = [[number] * len(due) for number in (piece.attempt, _ORDER[part.table], part.rank, len(places))]
                 keys.append(np.array([*order, piece.steps[due], due], np.int64))
