@@ -35,7 +35,9 @@ def told():
 
 
 def each(words):
-    """Spell `all, split, each with entity` out."""
+    """Spell `everywhere`, `by entity` and `each with entity` out."""
+    by_entity = "entity, split and entity, source and entity, split and source and entity"
+    words = words.replace("by entity", by_entity).replace("everywhere", "all, split, source, split and source")
     if not words.endswith(", each with entity"):
         return words
     plain = words.removesuffix(", each with entity").split(", ")
