@@ -20,35 +20,15 @@ from dataaudit.decide.gate.verdict import (
 from dataaudit.manifest.metric import Scope
 
 HOSTILE = (
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "\x1b[31mred\x1b[0m",
-    "\u202egpj.exe\u2066",
-    "::error::forged",
-    "##[error]forged",
-    "##vso[task.complete result=Succeeded]",
-    "x\n::set-output name=a::b\r\n::error::c",
-    '=cmd|" /C calc"!A1',
-    "a|b|c",
-    "`code` ``more`` ```",
+    "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\x1b[31mred\x1b[0m", "\u202egpj.exe\u2066",
+    "::error::forged", "##[error]forged", "##vso[task.complete result=Succeeded]",
+    "x\n::set-output name=a::b\r\n::error::c", '=cmd|" /C calc"!A1', "a|b|c", "`code` ``more`` ```",
     "[click](http://evil.example) ![x](http://evil.example/x.png)",
     "<http://evil.example> https://evil.example www.evil.example me@evil.example",
-    "@everyone #1 owner/repo#2 GH-3 deadbeefdeadbeef :smile: $x^2$",
-    "\n\n# Title\n\n- [ ] a\n\n| a | b |\n|---|---|\n",
-    "--> <!-- ]]> &lt; &#x41; %0A %25",
-    "../../etc/passwd",
-    "\\",
-    "\\|",
-    "ends with \\",
-    "   ",
-    "",
-    "\x00",
-    "\ufffe\uffff\ud800",
-    "\u2028\u2029\u0085",
-    "x" * 10_000,
-    "\U0001f4a9" * 300,
-    "|" * 3000,
-)
+    "@everyone #1 owner/repo#2 GH-3 deadbeefdeadbeef :smile: $x^2$", "\n\n# Title\n\n- [ ] a\n\n| a | b |\n|---|---|\n",
+    "--> <!-- ]]> &lt; &#x41; %0A %25", "../../etc/passwd", "\\", "\\|", "ends with \\", "   ", "", "\x00",
+    "\ufffe\uffff\ud800", "\u2028\u2029\u0085", "x" * 10_000, "\U0001f4a9" * 300, "|" * 3000,
+)  # fmt: skip
 """Names that try to be markup, commands or formulas."""
 _BAD = (State.FAILED, State.NOT_EVALUATED, State.WARNED)
 

@@ -179,16 +179,12 @@ class TestInferencePage:
     @pytest.mark.parametrize(
         ("name", "split"),
         [
-            ("data/train/a.jsonl", "train"),
-            ("data/a.valid.jsonl", "val"),
-            ("data/TEST-00001-of-00002.parquet", "test"),
-            ("holdout/a.jsonl", "heldout"),
-            ("train/run/dev.jsonl", "val"),
-            ("latest/a.jsonl", "train"),
-            ("values.jsonl", "train"),
+            ("data/train/a.jsonl", "train"), ("data/a.valid.jsonl", "val"),
+            ("data/TEST-00001-of-00002.parquet", "test"), ("holdout/a.jsonl", "heldout"),
+            ("train/run/dev.jsonl", "val"), ("latest/a.jsonl", "train"), ("values.jsonl", "train"),
             ("shard_000.parquet", "train"),
         ],
-    )
+    )  # fmt: skip
     def test_splits(self, tmp_path, name, split):
         """Each example of the page is in the split that it says, and all but train are held out."""
         assert f"`{name}`" in page("docs/reference/inputs.md")
@@ -410,18 +406,13 @@ PYTHON = (
     }
     | dict.fromkeys(
         (
-            "docs/howto/reconstruct.md",
-            "docs/howto/replay.md",
-            "docs/howto/token-files.md",
-            "docs/howto/training-loaders.md",
-            "docs/reference/training-open.md",
-            "docs/training.md",
-            "docs/vitals.md",
+            "docs/howto/reconstruct.md", "docs/howto/replay.md", "docs/howto/token-files.md",
+            "docs/howto/training-loaders.md", "docs/reference/training-open.md", "docs/training.md", "docs/vitals.md",
         ),
         "tests/unit/training/test_examples.py",
     )
     | {str(path.relative_to(ROOT)): "tests/unit/training/test_framework_pages.py" for path in FRAMEWORKS}
-)
+)  # fmt: skip
 """By page: the test that runs its blocks of Python, or why none does."""
 
 

@@ -126,14 +126,10 @@ def test_a_name_without_a_value_of_its_own_takes_none_from_the_next_line(registr
 @pytest.mark.parametrize(
     "name",
     [
-        "NEXTAUTH_SECRET",
-        "hashicorp_token",
-        "HOMEPAGE_TOKEN_2",
-        "algolia_api_key",
-        "syncthing_token",
+        "NEXTAUTH_SECRET", "hashicorp_token", "HOMEPAGE_TOKEN_2", "algolia_api_key", "syncthing_token",
         "verification_token",
     ],
-)
+)  # fmt: skip
 def test_names_that_only_look_like_those_of_digests_and_pages_hold_secrets(registry, name):
     rng = random.Random(name)
     assert len(found_in(registry, f"{name}={value(rng, 'base62')}\n")) == 1

@@ -41,22 +41,11 @@ def test_words_numbers_and_repeats_do_not(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "changeme",
-        "<token>",
-        "${TOKEN}",
-        "{{ token }}",
-        "xxxxxxxxxxxx",
-        "AKIAIOSFODNN7" + "EXAMPLE",
-        "your-key-here",
-        "00000000000000000000",
-        "abcdefghijkl",
-        "%s",
-        "$PASSWORD",
-        "REDACTED-1",
-        "secret",
+        "changeme", "<token>", "${TOKEN}", "{{ token }}", "xxxxxxxxxxxx", "AKIAIOSFODNN7" + "EXAMPLE", "your-key-here",
+        "00000000000000000000", "abcdefghijkl", "%s", "$PASSWORD", "REDACTED-1", "secret",
         "aaaa1111aaaa1111aaaa1111aaaa1111",
     ],
-)
+)  # fmt: skip
 def test_a_placeholder_is_told(text):
     assert is_placeholder(text)
 

@@ -118,15 +118,9 @@ def test_a_private_key_of_16384_bits_is_found(registry):
         ("SECRET_ASSIGNMENT", "  - api_key: 76dfZTPtLLKjAyS96HBqcbCtx3GIobuiF9Pl\n"),
     ],
     ids=[
-        "windows line ends",
-        "password of 65 letters",
-        "user of 60 letters",
-        "YAML",
-        "properties",
-        "INI",
-        "key in YAML",
+        "windows line ends", "password of 65 letters", "user of 60 letters", "YAML", "properties", "INI", "key in YAML",
     ],
-)
+)  # fmt: skip
 def test_a_setting_is_found_however_long_and_whatever_ends_its_line(entity, text):
     registry = load_secrets()
     found, _ = find_in(registry, memoryview(text.encode()))
