@@ -101,6 +101,37 @@ def verdict(*results, **more):
     return Verdict(**(given | more))
 
 
+def rule_result(name, state, *, severity="fail", metric="exact_dup_rate", stat="rate", scope=None, judged=0.25):
+    """Return the result of a rule with a budget of 0.1 and one case in that state."""
+    of = rule(name, metric=metric, stat=stat, budget=0.1, severity=severity, reason=f"why {name}")
+    value, reason = (None, "metric_missing") if state == State.NOT_EVALUATED else (judged, "")
+    own = {"of": name, "stat": stat, "scope": scope or Scope(), "value": value, "reason": reason, "denominator": 0}
+    return result(of, case(state, **own))
+
+
+def verdict_of(manifest, *results, baseline=None, waivers=()):
+    """Return a verdict of a manifest; without results one rule passes."""
+
+    def subject_of(judged):
+        dataset, totals = judged.core.dataset, judged.core.totals
+        return subject(id=judged.id, **dataset.model_dump(), documents=totals.documents, shards=totals.shards)
+
+    return verdict(
+        *(results or (rule_result("duplicates", State.PASSED, judged=0.01),)),
+        policy="strict",
+        policy_version="7",
+        policy_digest=f"sha256:{'5a' * 32}",
+        subject=subject_of(manifest),
+        baseline=None if baseline is None else subject_of(baseline),
+        waivers=waivers,
+    )
+
+
+def used_waiver():
+    """Return a waiver that covers a case."""
+    return waiver(rule="duplicates", owner="a@b.c", reason="known", expires=dt.date(2027, 1, 1))
+
+
 def mixed():
     """Return a verdict with a rule of every kind: what a page has to show, with plain names."""
     leak = rule(
