@@ -75,7 +75,6 @@ class TestFormatPage:
         assert names >= {name for spec in TABLES.values() for name in spec.schema.names}
 
     def test_every_column_has_a_meaning(self):
-        """No column is left to guessing."""
         for spec in TABLES.values():
             for field in spec.schema:
                 assert field.metadata[b"meaning"].strip(), (spec.name, field.name)
@@ -143,7 +142,6 @@ class TestConfigPage:
                 assert told[name] == f"`{default}`", name
 
     def test_every_stage_and_parameter_stands_there(self):
-        """The table of stages is that of the registered stages."""
         told = [
             (code(row[0]), row[1].strip("`"), row[2].strip("`"))
             for row in rows(page("docs/reference/config.md").partition("## Stages")[2])
@@ -247,7 +245,6 @@ class TestInferencePage:
 
 class TestLossesPage:
     def test_every_code_stands_there_once(self):
-        """The codes are those of the program, each with what it means and what to do."""
         told = rows(page("docs/reference/losses.md").partition("\n## What each bad input gets")[0])
         assert sorted(code(row[0]) for row in told) == sorted(Reason)
         assert [row for row in told if len(row) != 3 or not row[1].strip() or not row[2].strip()] == []
@@ -312,7 +309,6 @@ class TestMetricsPage:
         return found
 
     def test_stats_of_judges_are_those_that_the_families_make(self):
-        """Their names are those of the code, and units those of the sampled values."""
         told = self.told(judged=True)
         both = {"judge_reads", "judged_share", "judge_failed", "judge_partly"}
         toxic = {"rate", *(f"rate_at_{one:g}" for one in THRESHOLDS)}
@@ -361,7 +357,6 @@ class TestMetricsPage:
             assert made[key][2] - {"exact"} <= set(method.split(" or ")), key
 
     def test_the_build_verifies(self, built):
-        """What the program publishes has no problem by its own check."""
         assert verify(built) == []
         assert built.core.ledger.documents.bad == 1
 
