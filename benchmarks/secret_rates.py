@@ -30,7 +30,7 @@ from dataaudit.scan.detectors.secrets.rules import load_secrets
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from issuer_forms import ASSIGNED, NAMED, NOT_LOOKED_FOR, PREFIXED, samples
 from made_assignments import ALPHABETS, FOREIGN_NAMES, SHORT_NAMES, SYNTAXES, Made, assignments
-from secret_kinds import KINDS, documents
+from made_secrets import KINDS, documents
 
 WEAK = {"Secret Keyword", "Base64 High Entropy String", "Hex High Entropy String"}
 SKIPPED = {"Public IP (ipv4)"}

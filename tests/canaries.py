@@ -15,8 +15,7 @@ from re import _parser as parser
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from made_secrets import BASE58, in_base
-from secret_kinds import KINDS
+from made_secrets import BASE58, KINDS, in_base
 
 from dataaudit.scan.detectors.patterns.screen import find_in
 from dataaudit.scan.detectors.pii import load_pii

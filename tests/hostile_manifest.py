@@ -13,28 +13,12 @@ from dataaudit.manifest.tables import TABLES
 
 DEMO = Path(__file__).parents[1] / "manifests/demo"
 PAYLOADS = (
-    "<script>alert(1)</script>",
-    "</script><script>alert(2)</script>",
-    '"><img src=x onerror=alert(3)>',
-    "\x1b[31mred\x1b[0m\x07",
-    "\u202egnp.exe\u2066",
-    "=cmd|'/c calc'!A1",
-    "$$\\alpha$$ \\(x\\)",
-    "::error::x",
-    "|`code`|",
-    "two\nlines",
-    "../../etc/passwd",
-    "{{ 7*7 }}{% raw %}",
-    "@words{safe} @{words} $index",
-    "\u2028\u2029",
-    "<b>@right{safe}</b>",
-    "--><svg onload=alert(4)>",
-    "]]>&lt;&amp;",
-    "x" * 10_000,
-    "#ffffff",
-    "https://example.invalid/pixel.png",
-    "'/><iframe src=//example.invalid>",
-)
+    "<script>alert(1)</script>", "</script><script>alert(2)</script>", '"><img src=x onerror=alert(3)>',
+    "\x1b[31mred\x1b[0m\x07", "\u202egnp.exe\u2066", "=cmd|'/c calc'!A1", "$$\\alpha$$ \\(x\\)", "::error::x",
+    "|`code`|", "two\nlines", "../../etc/passwd", "{{ 7*7 }}{% raw %}", "@words{safe} @{words} $index", "\u2028\u2029",
+    "<b>@right{safe}</b>", "--><svg onload=alert(4)>", "]]>&lt;&amp;", "x" * 10_000, "#ffffff",
+    "https://example.invalid/pixel.png", "'/><iframe src=//example.invalid>",
+)  # fmt: skip
 _NAMES = {
     "uri", "split", "source", "language", "set", "class", "reason", "place", "earlier_split", "earlier_source",
     "piece",

@@ -9,19 +9,26 @@ from __future__ import annotations
 import random
 import string
 
-from made_secrets import ALNUM, BASE58, HEX, LOWER_ALNUM, UPPER_ALNUM, URL64, Maker, b64, b64url, form, pick
+from made_secrets import (
+    ALNUM,
+    BASE58,
+    HEX,
+    LOWER_ALNUM,
+    UPPER_ALNUM,
+    URL64,
+    Maker,
+    b64,
+    b64url,
+    form,
+    parts,
+    pick,
+    some,
+    uuid,
+)  # fmt: skip
 
 LOWER64 = LOWER_ALNUM + "_-"
 PADDED64 = LOWER64 + "="
 """As gitleaks writes the alphabet of many services: with the sign that pads base64 anywhere."""
-
-
-def parts(*made: Maker | str) -> Maker:
-    return lambda rng: "".join(one if isinstance(one, str) else one(rng) for one in made)
-
-
-def some(alphabet: str, size: int) -> Maker:
-    return form("", alphabet, size)
 
 
 def sentry_org(rng: random.Random) -> str:
@@ -37,10 +44,6 @@ def authress(rng: random.Random) -> str:
 def one_password(rng: random.Random) -> str:
     groups = [pick(rng, UPPER_ALNUM, size) for size in (6, 6, 5, 5, 5, 5)]
     return "A3" + "-" + "-".join(groups)
-
-
-def uuid(rng: random.Random) -> str:
-    return "-".join(pick(rng, HEX, size) for size in (8, 4, 4, 4, 12))
 
 
 NAMED: dict[str, tuple[str, Maker]] = {

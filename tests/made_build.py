@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from made_content import made_findings, made_screen
+from strategies import make_batch
 
 from dataaudit.config import AuditConfig
 from dataaudit.engine.collect import CollectedShard, merge_parts, survey
@@ -17,16 +17,12 @@ from dataaudit.engine.runner import READING, Probe, finish
 from dataaudit.engine.sums import NOTHING_BESIDE, Sums, shard_row
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import STAGES
-from dataaudit.scan.annotators import MATCHES, NAMES, WORDS, Names, Words
-from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.annotators import MATCHES
 from dataaudit.scan.corpus.readers import Part
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.storage.files import FileStat
-from dataaudit.scan.corpus.texts import text_digests
-from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.scan.cross_shard.keyed import write_keyed
 from dataaudit.scan.cross_shard.step import Survey
-from dataaudit.scan.detectors.base import LanguageBatch
 from dataaudit.scan.stages.base import merge
 
 STAGE_LIST = tuple(kind() for kind in STAGES if MATCHES not in kind.needs)
@@ -127,46 +123,9 @@ def write_reading(
     store.write(READING, planned_part.reading_key, meta, {})
 
 
-def batch(documents):
-    """Return a batch of (text, source); a token is a run of up to three characters."""
-    texts = pa.array([text for text, _ in documents], pa.large_string())
-    names = tuple(dict.fromkeys(source for _, source in documents))
-    counts = np.array([-(-len(text) // 3) for text, _ in documents], dtype=np.int64)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    tokens = TokenBatch(
-        offsets=offsets,
-        ids=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)).astype(np.uint32),
-        sampled=0,
-        differing=0,
-        by_reference=np.zeros(len(documents), dtype=bool),
-    )
-    none = np.zeros(len(documents), dtype=bool)
-    languages = LanguageBatch(
-        names=("und", "en"),
-        codes=np.ones(len(documents), dtype=np.int32),
-        sampled=none,
-        agreeing=none,
-        confidence=np.ones(len(documents), dtype=np.float32),
-    )
-    made = DocBatch(
-        texts=texts,
-        rows=np.arange(len(documents), dtype=np.int64),
-        digests=text_digests(texts),
-        annotations={
-            "tokens": tokens,
-            "languages": languages,
-            "toxicity": made_screen([text for text, _ in documents]),
-            "findings": made_findings([text for text, _ in documents]),
-        },
-        source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
-        source_names=names,
-    )
-    return made.annotated(WORDS, Words().load()(made)).annotated(NAMES, Names().load()(made))
-
-
 def write_partials(store, planned_part, documents, *, stages=STAGE_LIST):
     """Store every stage's partial of these documents, and their keyed rows."""
-    made = batch(documents)
+    made = make_batch(documents)
     for stage in (one for one in stages if one.name in planned_part.stage_keys):
         key = planned_part.stage_keys[stage.name]
         emitted = stage.emit(made)
@@ -178,7 +137,7 @@ def write_partials(store, planned_part, documents, *, stages=STAGE_LIST):
 def gathered(ordinal, documents, *, split="train", uri=None, stages=STAGE_LIST, **more):
     """Return a shard that was read, with the partials of these documents."""
     one = shard(ordinal, uri=uri or f"{ordinal}.jsonl", split=split)
-    made = batch(documents)
+    made = make_batch(documents)
     partials = {stage.name: merge(stage, [stage.map(made)]) for stage in stages}
     columns = {"records": len(documents), "first_rows": (0,), "partials": partials, "documents": len(documents)}
     columns["text_bytes"] = sum(len(text.encode()) for text, _ in documents)

@@ -20,35 +20,15 @@ from dataaudit.decide.gate.verdict import (
 from dataaudit.manifest.metric import Scope
 
 HOSTILE = (
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "\x1b[31mred\x1b[0m",
-    "\u202egpj.exe\u2066",
-    "::error::forged",
-    "##[error]forged",
-    "##vso[task.complete result=Succeeded]",
-    "x\n::set-output name=a::b\r\n::error::c",
-    '=cmd|" /C calc"!A1',
-    "a|b|c",
-    "`code` ``more`` ```",
+    "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\x1b[31mred\x1b[0m", "\u202egpj.exe\u2066",
+    "::error::forged", "##[error]forged", "##vso[task.complete result=Succeeded]",
+    "x\n::set-output name=a::b\r\n::error::c", '=cmd|" /C calc"!A1', "a|b|c", "`code` ``more`` ```",
     "[click](http://evil.example) ![x](http://evil.example/x.png)",
     "<http://evil.example> https://evil.example www.evil.example me@evil.example",
-    "@everyone #1 owner/repo#2 GH-3 deadbeefdeadbeef :smile: $x^2$",
-    "\n\n# Title\n\n- [ ] a\n\n| a | b |\n|---|---|\n",
-    "--> <!-- ]]> &lt; &#x41; %0A %25",
-    "../../etc/passwd",
-    "\\",
-    "\\|",
-    "ends with \\",
-    "   ",
-    "",
-    "\x00",
-    "\ufffe\uffff\ud800",
-    "\u2028\u2029\u0085",
-    "x" * 10_000,
-    "\U0001f4a9" * 300,
-    "|" * 3000,
-)
+    "@everyone #1 owner/repo#2 GH-3 deadbeefdeadbeef :smile: $x^2$", "\n\n# Title\n\n- [ ] a\n\n| a | b |\n|---|---|\n",
+    "--> <!-- ]]> &lt; &#x41; %0A %25", "../../etc/passwd", "\\", "\\|", "ends with \\", "   ", "", "\x00",
+    "\ufffe\uffff\ud800", "\u2028\u2029\u0085", "x" * 10_000, "\U0001f4a9" * 300, "|" * 3000,
+)  # fmt: skip
 """Names that try to be markup, commands or formulas."""
 _BAD = (State.FAILED, State.NOT_EVALUATED, State.WARNED)
 
@@ -119,6 +99,37 @@ def verdict(*results, **more):
         "waivers": (),
     }
     return Verdict(**(given | more))
+
+
+def rule_result(name, state, *, severity="fail", metric="exact_dup_rate", stat="rate", scope=None, judged=0.25):
+    """Return the result of a rule with a budget of 0.1 and one case in that state."""
+    of = rule(name, metric=metric, stat=stat, budget=0.1, severity=severity, reason=f"why {name}")
+    value, reason = (None, "metric_missing") if state == State.NOT_EVALUATED else (judged, "")
+    own = {"of": name, "stat": stat, "scope": scope or Scope(), "value": value, "reason": reason, "denominator": 0}
+    return result(of, case(state, **own))
+
+
+def verdict_of(manifest, *results, baseline=None, waivers=()):
+    """Return a verdict of a manifest; without results one rule passes."""
+
+    def subject_of(judged):
+        dataset, totals = judged.core.dataset, judged.core.totals
+        return subject(id=judged.id, **dataset.model_dump(), documents=totals.documents, shards=totals.shards)
+
+    return verdict(
+        *(results or (rule_result("duplicates", State.PASSED, judged=0.01),)),
+        policy="strict",
+        policy_version="7",
+        policy_digest=f"sha256:{'5a' * 32}",
+        subject=subject_of(manifest),
+        baseline=None if baseline is None else subject_of(baseline),
+        waivers=waivers,
+    )
+
+
+def used_waiver():
+    """Return a waiver that covers a case."""
+    return waiver(rule="duplicates", owner="a@b.c", reason="known", expires=dt.date(2027, 1, 1))
 
 
 def mixed():

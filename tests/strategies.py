@@ -81,7 +81,7 @@ def make_batch(documents, first_row=0):
         offsets=offsets,
         ids=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)).astype(np.uint32) % 97,
         by_reference=np.array([not text.isascii() for text, _ in documents], dtype=bool),
-        sampled=len(documents) // 2,
+        sampled=sum(len(text) % 2 for text, _ in documents),
         differing=0,
     )
     batch = DocBatch(

@@ -90,7 +90,6 @@ def signature(name, function):
 
 
 def test_every_function_has_an_example():
-    """No function and no method of ours without one in its docstring."""
     names = {test.name.rpartition("dataaudit.api.")[2].split(".", 1)[1] for test in EXAMPLES}
     functions = {name for name in api.__all__ if inspect.isfunction(getattr(api, name))}
     methods = {f"QuarantineList.{name}" for name in public(api.QuarantineList)}
@@ -98,7 +97,6 @@ def test_every_function_has_an_example():
 
 
 def test_the_page_names_all_there_is():
-    """The list at its end has every function, method and parameter, as they are."""
     told = [" ".join(line.split()) for line in re.split(r"\n(?! )", _NAMES.search(PAGE)[1].strip())]
     functions = {name: getattr(api, name) for name in api.__all__ if inspect.isfunction(getattr(api, name))}
     functions |= {f"QuarantineList.{name}": one for name, one in public(api.QuarantineList).items()}

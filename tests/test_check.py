@@ -46,7 +46,6 @@ def test_a_change_touches_tests_that_name_it_by_a_front_a_path_in_text_or_a_page
 
 
 def test_a_front_is_no_reason_to_run_the_tests_of_everything_behind_it():
-    """Who takes one name of a package is touched by that name's module alone."""
     assert len(touched("dataaudit/training/opening.py")) < 20
     assert "test_packing.py" not in touched("dataaudit/training/proposing.py")
 

@@ -81,7 +81,6 @@ class TestFormatPage:
         assert names >= {name for spec in TABLES.values() for name in spec.schema.names}
 
     def test_every_column_has_a_meaning(self):
-        """No column is left to guessing."""
         for spec in TABLES.values():
             for field in spec.schema:
                 assert field.metadata[b"meaning"].strip(), (spec.name, field.name)
@@ -149,7 +148,6 @@ class TestConfigPage:
                 assert told[name] == f"`{default}`", name
 
     def test_every_stage_and_parameter_stands_there(self):
-        """The table of stages is that of the registered stages."""
         told = [
             (code(row[0]), row[1].strip("`"), row[2].strip("`"))
             for row in rows(page("docs/reference/config.md").partition("## Stages")[2])
@@ -185,16 +183,12 @@ class TestInferencePage:
     @pytest.mark.parametrize(
         ("name", "split"),
         [
-            ("data/train/a.jsonl", "train"),
-            ("data/a.valid.jsonl", "val"),
-            ("data/TEST-00001-of-00002.parquet", "test"),
-            ("holdout/a.jsonl", "heldout"),
-            ("train/run/dev.jsonl", "val"),
-            ("latest/a.jsonl", "train"),
-            ("values.jsonl", "train"),
+            ("data/train/a.jsonl", "train"), ("data/a.valid.jsonl", "val"),
+            ("data/TEST-00001-of-00002.parquet", "test"), ("holdout/a.jsonl", "heldout"),
+            ("train/run/dev.jsonl", "val"), ("latest/a.jsonl", "train"), ("values.jsonl", "train"),
             ("shard_000.parquet", "train"),
         ],
-    )
+    )  # fmt: skip
     def test_splits(self, tmp_path, name, split):
         """Each example of the page is in the split that it says, and all but train are held out."""
         assert f"`{name}`" in page("docs/reference/inputs.md")
@@ -257,7 +251,6 @@ class TestInferencePage:
 
 class TestLossesPage:
     def test_every_code_stands_there_once(self):
-        """The codes are those of the program, each with what it means and what to do."""
         told = rows(page("docs/reference/losses.md").partition("\n## What each bad input gets")[0])
         assert sorted(code(row[0]) for row in told) == sorted(Reason)
         assert [row for row in told if len(row) != 3 or not row[1].strip() or not row[2].strip()] == []
@@ -322,7 +315,6 @@ class TestMetricsPage:
         return found
 
     def test_stats_of_judges_are_those_that_the_families_make(self):
-        """Their names are those of the code, and units those of the sampled values."""
         told = self.told(judged=True)
         both = {"judge_reads", "judged_share", "judge_failed", "judge_partly"}
         toxic = {"rate", *(f"rate_at_{one:g}" for one in THRESHOLDS)}
@@ -371,7 +363,6 @@ class TestMetricsPage:
             assert made[key][2] - {"exact"} <= set(method.split(" or ")), key
 
     def test_the_build_verifies(self, built):
-        """What the program publishes has no problem by its own check."""
         assert verify(built) == []
         assert built.core.ledger.documents.bad == 1
 
@@ -416,18 +407,13 @@ PYTHON = (
     }
     | dict.fromkeys(
         (
-            "docs/howto/reconstruct.md",
-            "docs/howto/replay.md",
-            "docs/howto/token-files.md",
-            "docs/howto/training-loaders.md",
-            "docs/reference/training-open.md",
-            "docs/training.md",
-            "docs/vitals.md",
+            "docs/howto/reconstruct.md", "docs/howto/replay.md", "docs/howto/token-files.md",
+            "docs/howto/training-loaders.md", "docs/reference/training-open.md", "docs/training.md", "docs/vitals.md",
         ),
         "tests/unit/training/test_examples.py",
     )
     | {str(path.relative_to(ROOT)): "tests/unit/training/test_framework_pages.py" for path in FRAMEWORKS}
-)
+)  # fmt: skip
 """By page: the test that runs its blocks of Python, or why none does."""
 
 

@@ -42,7 +42,6 @@ def place(tmp_path_factory):
 
 
 def test_every_command_of_the_page_works(place):
-    """The last ones are the card's."""
     assert place[1].stdout.endswith("README.md: nothing has changed\n")
     assert "warning" not in place[1].stderr.lower()
 

@@ -13,7 +13,6 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*
 
 
 def test_every_make_target_exists():
-    """`make x` in any page is a target of the Makefile."""
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     targets |= {f"test-{name}" for name in re.search(r"^FRAMEWORKS := (.*)$", makefile, re.MULTILINE)[1].split()}
@@ -24,7 +23,6 @@ def test_every_make_target_exists():
 
 
 def test_every_command_and_option_exists():
-    """`dataaudit x --option` in any page is a command with that option."""
     from dataaudit.cli import main
 
     for page in PAGES:
@@ -46,19 +44,16 @@ def code_of(text):
 
 
 def test_every_link_leads_somewhere():
-    """Relative links in the pages point to files that exist."""
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_ci_runs_the_readmes_test_command():
-    """CI calls the very command that the README names."""
     assert re.search(r"^(?:step )?make test$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
 
 
 def test_versions_have_one_source():
-    """The version stands in the package and nowhere else."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -67,7 +62,6 @@ def test_versions_have_one_source():
 
 
 def test_base_install_carries_no_torch():
-    """Neither the base lock file nor the base requirements bring torch."""
     assert not re.search(r"^torch\b", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()
 
@@ -92,7 +86,6 @@ def test_lock_files_agree_and_are_complete():
 
 
 def test_the_demos_manifest_is_sound():
-    """The manifest in `manifests/demo` verifies, and names no path of a machine."""
     from dataaudit.manifest.load import load_manifest
     from dataaudit.manifest.verify import verify
 
@@ -108,5 +101,4 @@ def test_the_readme_shows_what_the_program_prints():
 
 
 def test_the_readme_is_short():
-    """A newcomer reads it whole; everything else has a page."""
     assert len(README.splitlines()) <= 100

@@ -90,13 +90,11 @@ def _about(block):
 @pytest.mark.torch
 @pytest.mark.timeout(1_200)
 def test_the_commands_print_what_the_page_shows(tmp_path):
-    """From the first file to the report: exit codes and output."""
     assert _settled(followed(tmp_path)) == _settled(PAGE.read_text("utf-8"))
     assert (tmp_path / "report.html").stat().st_size > 100_000
 
 
 def test_no_block_of_the_page_is_left_out():
-    """But for the install, whose extras there are."""
     rest = _BLOCK.sub("", PAGE.read_text("utf-8"))
     (install,) = re.findall(r"^```\n(.*?)^```$", rest, re.MULTILINE | re.DOTALL)
     assert rest.count("```") == 2

@@ -45,7 +45,6 @@ def test_follows_the_protocol(stage):
 
 
 def test_names_are_unique():
-    """No two stages share a name, and every one is registered once."""
     assert len({kind.name for kind in STAGES}) == len(STAGES)
 
 
@@ -53,7 +52,6 @@ def test_names_are_unique():
 @EVERY
 @given(a=DOCUMENTS, b=DOCUMENTS, c=DOCUMENTS)
 def test_merge_is_associative_and_commutative(stage, a, b, c):
-    """Partials merge to the same bytes in any grouping and any order."""
     x, y, z = (partial_of(stage, documents) for documents in (a, b, c))
     left = merge(stage, [merge(stage, [x, y]), z])
     right = merge(stage, [z, merge(stage, [y, x])])
@@ -64,7 +62,6 @@ def test_merge_is_associative_and_commutative(stage, a, b, c):
 @EVERY
 @given(documents=DOCUMENTS)
 def test_nothing_is_the_identity(stage, documents):
-    """Merging with nothing, or with the partial of no documents, changes nothing."""
     partial = partial_of(stage, documents)
     assert same(merge(stage, [partial, nothing(stage)]), partial)
     assert same(merge(stage, [stage.map(make_batch([])), partial]), partial)
@@ -77,11 +74,8 @@ def test_any_cut_gives_the_same_partial(stage, documents, cuts):
     """One batch or many, one part or many: the merged partial and the metrics are the same."""
     bounds = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
     pieces = [documents[start:stop] for start, stop in pairwise(bounds)]
-    whole = partial_of(stage, documents)
-    assert same(
-        _without_sample(merge(stage, [nothing(stage), *(partial_of(stage, piece) for piece in pieces)])),
-        _without_sample(whole),
-    )
+    merged = merge(stage, [nothing(stage), *(partial_of(stage, piece) for piece in pieces)])
+    assert same(_without_sample(merged), _without_sample(partial_of(stage, documents)))
 
 
 def _without_sample(partial):
@@ -95,7 +89,6 @@ def _without_sample(partial):
 @EVERY
 @given(documents=DOCUMENTS)
 def test_partials_survive_the_store(stage, documents, tmp_path_factory):
-    """A partial that is written and read again is the same, schema included."""
     partial = partial_of(stage, documents)
     store = PartialStore(tmp_path_factory.getbasetemp() / "store")
     store.write(stage.name, "ab" * 32, {"n": len(documents)}, partial)
@@ -177,13 +170,11 @@ def test_emitted_rows_match_the_documents(stage, documents):
 @EVERY
 @given(documents=DOCUMENTS)
 def test_map_is_a_function(stage, documents):
-    """The same documents give the same partial, whatever their rows are."""
     assert same(stage.map(make_batch(documents)), replace(stage).map(make_batch(documents, first_row=99)))
 
 
 @pytest.mark.parametrize("stage", INSTANCES, ids=lambda stage: stage.name)
 def test_a_stage_looks_at_what_it_says_that_it_needs(stage):
-    """Where no other stage asks for it, nothing else is there."""
     batch = make_batch([("some words of a text", "a"), ("", "b")])
     needed = {annotation.name for annotation in stage.needs} | ({"findings"} if stage.detector else set())
     only = replace(batch, annotations={name: one for name, one in batch.annotations.items() if name in needed})

@@ -183,14 +183,9 @@ def test_the_page_says_what_the_cases_are():
 def test_the_cases_cover_the_codes_that_a_file_can_have():
     """A new reason code needs a broken file, unless only a machine can bring it about."""
     of_machines = {
-        "permission_denied",
-        "io_error",
-        "changed_while_read",
-        "worker_died",
-        "out_of_memory",
-        "timed_out",
+        "permission_denied", "io_error", "changed_while_read", "worker_died", "out_of_memory", "timed_out",
         "internal_error",
-    }
+    }  # fmt: skip
     of_datasets = {"unreadable_dataset"}  # streamed, no file: test_hub_rows.py
     of_sets = {"wrong_number_of_fields"}  # evaluation sets, no shards: test_leaks.py
     of_lists = {"quarantine_list"}  # of no file, of who holds it back: test_build_quarantine.py

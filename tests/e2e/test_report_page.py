@@ -106,14 +106,9 @@ def test_every_chart_is_drawn_and_says_what_it_shows(shown):
     """Each has ink on its canvas, a name for screen readers, and a table beside it."""
     drawn = dict(shown.execute_script(CANVASES))
     assert {
-        "chart-mixture",
-        "chart-languages",
-        "chart-lengths",
-        "chart-drift",
-        "chart-matrix",
-        "chart-leaks",
+        "chart-mixture", "chart-languages", "chart-lengths", "chart-drift", "chart-matrix", "chart-leaks",
         "chart-shards",
-    } <= drawn.keys()
+    } <= drawn.keys()  # fmt: skip
     assert all(ink > 500 for ink in drawn.values()), drawn
     for chart in shown.find_elements("css selector", ".chart"):
         assert chart.get_attribute("role") == "img"

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_build import (
     STAGE_LIST,
-    batch,
     config,
     keys_of,
     partials_of,
@@ -18,6 +17,7 @@ from made_build import (
     write_partials,
     write_reading,
 )
+from strategies import make_batch
 
 from dataaudit.engine import collect as gathering
 from dataaudit.engine.runner import READING
@@ -202,7 +202,7 @@ def test_partials_of_parts_merge_to_the_partial_of_the_whole(store):
         write_partials(store, part, held)
     unread = plan(shard(1, skip=Reason.NOT_A_FILE), None)
     shards = read_shards([planned, unread], store)
-    whole = {stage.name: merge(stage, [stage.map(batch(documents))]) for stage in STAGE_LIST}
+    whole = {stage.name: merge(stage, [stage.map(make_batch(documents))]) for stage in STAGE_LIST}
     assert partials_of(shards[0], store) == whole
     assert not shards[1].partials
 
@@ -257,4 +257,4 @@ def test_the_partial_of_one_part_is_as_the_worker_merged_it(store):
     write_partials(store, made.parts[0], documents)
     shards = read_shards([made], store, max_bad=0.0)
     for stage in STAGE_LIST:
-        assert partials_of(shards[0], store)[stage.name] == merge(stage, [stage.map(batch(documents))])
+        assert partials_of(shards[0], store)[stage.name] == merge(stage, [stage.map(make_batch(documents))])

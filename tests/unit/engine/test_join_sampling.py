@@ -4,6 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+import strategies
 from made_build import HereRunner, Notes, config, gathered, read_shards, surveyed, write_partials, write_reading
 
 from dataaudit.engine import join as joins
@@ -24,8 +25,9 @@ def question(*, most=60, languages=("en",)):
 
 
 @pytest.fixture
-def context(tmp_path):
-    """Return a maker of linkings over shards of (text, source)."""
+def context(tmp_path, monkeypatch):
+    """Return a maker of linkings over shards of (text, source), all in English."""
+    monkeypatch.setattr(strategies, "LANGUAGES", ("en",))
 
     def made(*shards, **more):
         (tmp_path / "state").mkdir(exist_ok=True)

@@ -6,7 +6,6 @@ from made_build import (
     STAGE_LIST,
     HereRunner,
     Notes,
-    batch,
     gathered,
     plan,
     probe,
@@ -18,6 +17,7 @@ from made_build import (
     write_reading,
 )
 from packed import flip
+from strategies import make_batch
 
 from dataaudit.engine import sums as module
 from dataaudit.engine.store import PartialStore
@@ -81,7 +81,7 @@ def test_any_cut_into_tasks_gives_the_sums_of_the_documents(
         texts = [text for number in numbers for text in documents_of(number)]
         for stage in STAGE_LIST:
             if stage.name in merged[split]:
-                assert merged[split][stage.name] == merge(stage, [stage.map(batch(texts))]), stage.name
+                assert merged[split][stage.name] == merge(stage, [stage.map(make_batch(texts))]), stage.name
     assert table == summed(shards, store=store)[0]
     assert table["shard"].to_pylist() == list(range(12))
     assert table["status"].to_pylist()[-1] == "quarantined"

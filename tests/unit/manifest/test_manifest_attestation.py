@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.serialization import (
 from forged import forge
 from google.protobuf.json_format import ParseDict
 from in_toto_attestation.v1.statement import Statement
-from judged_manifest import verdict_of
 from made_manifest import make, shard
+from made_verdict import verdict_of
 
 from dataaudit import api
 from dataaudit.base.errors import ConfigError, ManifestMismatch, SignatureRefused

@@ -12,8 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from judged_manifest import verdict_of
 from made_manifest import make, shard
+from made_verdict import verdict_of
 from sigstore import dsse, models, oidc, sign, verify
 
 from dataaudit.base.errors import ConfigError, StoreError

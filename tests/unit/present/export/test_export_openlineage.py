@@ -10,9 +10,8 @@ from pathlib import Path
 import attr
 import pytest
 from click.testing import CliRunner
-from judged_manifest import rule_result, verdict_of
 from made_manifest import make, shard
-from made_verdict import HOSTILE
+from made_verdict import HOSTILE, rule_result, verdict_of
 from openlineage.client import generated
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_toto_attestation.predicates.vsa.v1.vsa_pb2 import VerificationSummary
 from in_toto_attestation.v1.statement import Statement
-from judged_manifest import rule_result, used_waiver, verdict_of
 from made_manifest import make, shard
+from made_verdict import rule_result, used_waiver, verdict_of
 
 from dataaudit import __version__
 from dataaudit.base.errors import ConfigError, ManifestError

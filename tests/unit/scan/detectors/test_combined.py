@@ -26,7 +26,6 @@ def ask(detector, *texts):
 
 @pytest.mark.parametrize("name", sorted(SHORT))
 def test_short_sentences_that_cld2_takes_for_another_language(loaded, name):
-    """They have their language, and confidence enough that a build reports it."""
     found, confidence = ask(loaded["combined"], SHORT[name])[0]
     assert ask(loaded["pycld2"], SHORT[name])[0][0] != name
     assert found == name
@@ -45,7 +44,6 @@ def test_short_sentences_that_cld2_takes_for_another_language(loaded, name):
     ],
 )
 def test_what_cld2_knows_better_stays(loaded, text, name):
-    """A language that lid.176 does not know, or mistakes, is CLD2's."""
     assert ask(loaded["combined"], text)[0][0] == name
 
 
@@ -76,21 +74,18 @@ def test_lid176_is_not_asked_where_cld2_is_sure(models, monkeypatch, text):
 
 
 def test_without_any_claim_it_is_undetermined(models, monkeypatch):
-    """Neither model names a language: no language and no confidence."""
     detector = CombinedDetector(models.chosen)
     monkeypatch.setattr(detector.second, "candidates", lambda *_: [])
     assert ask(detector, "\ua4d0 \ua4d1 \ua4d2") == [("und", 0.0)]
 
 
 def test_confidence_is_below_a_half_where_nothing_fits(loaded):
-    """Keys of a keyboard are no language."""
     assert all(
         confidence < 0.5 for _, confidence in ask(loaded["combined"], "asdf qwer zxcv hjkl uiop", "a b c d e f g")
     )
 
 
 def test_the_digest_is_of_both_models_and_the_weights(models, monkeypatch):
-    """Another model or other weights are another detector."""
     first, second = models.chosen.parts
     assert combine(first, second) == models.chosen
     digests = {models.chosen.sha256, combine(first, first).sha256}

@@ -40,7 +40,6 @@ def test_sentences_of_every_script_are_known(detector, language):
     ],
 )  # fmt: skip
 def test_a_text_without_letters_is_undetermined(detector, text):
-    """No letter, no language, no confidence."""
     assert ask(detector, [text, f"{text} " * 500]) == [("und", 0.0)] * 2
 
 
@@ -82,7 +81,6 @@ def test_languages_that_one_does_not_know_are_said(loaded):
 
 
 def test_every_code_point_that_cld2_refuses_is_replaced():
-    """After the replacement no character makes CLD2 raise."""
     for start in range(0, 0x110000, 0x400):
         block = "".join(chr(point) for point in range(start, start + 0x400) if not 0xD800 <= point < 0xE000)
         pycld2.detect(block.translate(language_detectors._REFUSED), isPlainText=True)
@@ -107,12 +105,10 @@ def test_a_text_that_cld2_refuses_all_the_same_is_undetermined(loaded, monkeypat
     ],
 )  # fmt: skip
 def test_codes_are_of_one_scheme(label, code):
-    """Labels of both detectors become BCP 47 primary subtags."""
     assert language_code(label) == code
 
 
 def test_known_languages_are_sorted_behind_und():
-    """Two labels of one language are one code."""
     assert known_languages(["zh-Hant", "zh", "un", "iw"]) == ("und", "he", "zh")
 
 
@@ -132,7 +128,6 @@ def look(texts, answers):
 
 
 def test_a_first_look_that_is_sure_is_enough():
-    """Two short windows, and that is all."""
     found, seen = look(["word " * 1000], lambda _: (3, 0.9))
     assert found == [(3, 0.9)]
     assert len(seen) == 1
@@ -147,7 +142,6 @@ def test_a_doubt_asks_for_more_text_and_the_second_answer_counts():
 
 
 def test_a_document_that_was_seen_as_a_whole_is_not_looked_at_again():
-    """There is no more of it."""
     found, seen = look(["a short one", "word " * 1000], lambda _: (1, 0.1))
     assert found == [(1, 0.1)] * 2
     assert len(seen) == 3

@@ -34,7 +34,6 @@ def test_a_model_is_named_by_its_content(models, tmp_path):
 
 
 def test_the_same_model_under_another_name_decides_the_same(models, tmp_path):
-    """A path enters no key: a model of one's own is known by its digest."""
     shutil.copy(language_detectors.packaged_model(), tmp_path / "mine.bin")
     given = resolve_languages(LanguageConfig(model="mine.bin"), base_dir=tmp_path, cache_dir=tmp_path / "state")
     assert given.key_value(seed=1) == models.key_value(seed=1)
@@ -98,7 +97,6 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    """The copy for the workers has to go somewhere."""
     (tmp_path / "file").write_text("")
     with pytest.raises(DetectorError, match="cannot be copied"):
         resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path / "file" / "x")
@@ -162,7 +160,6 @@ class TestIdentifier:
         assert not found.agreeing.any()
 
     def test_nothing_gives_nothing(self, models):
-        """A batch without documents is a batch."""
         none = np.zeros(0, dtype=np.uint64)
         found = load_languages(models, seed=0).identify(pa.array([], pa.large_string()), none, none.view(np.int64))
         assert len(found.codes) == len(found.languages()) == len(found.sampled) == 0
@@ -180,7 +177,6 @@ def made(*, labels=("__label__en",), rows=3, magic=793_712_314, pruned=-1):
 
 
 def test_the_packaged_model_has_its_labels():
-    """176 of them, in the file's order."""
     labels = model_labels(DATA)
     assert len(labels) == 176
     assert labels[:2] == ["__label__en", "__label__ru"]
@@ -188,7 +184,6 @@ def test_the_packaged_model_has_its_labels():
 
 @given(st.integers(0, len(DATA) - 1))
 def test_no_cut_passes(size):
-    """Wherever it was cut short, it is seen."""
     with pytest.raises(ValueError, match=r"ends too early|own lengths|no fastText model"):
         model_labels(DATA[:size])
 
@@ -213,6 +208,5 @@ def test_a_plain_model_is_read_too():
     ],
 )
 def test_lengths_that_lie_are_refused(data, says):
-    """Nothing is read or allocated by a length that the file does not hold."""
     with pytest.raises(ValueError, match=says):
         model_labels(data)

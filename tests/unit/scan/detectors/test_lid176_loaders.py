@@ -131,7 +131,6 @@ def test_a_cache_does_not_stand_in_for_the_packaged_file(tmp_path, monkeypatch, 
     ],
 )
 def test_a_module_that_is_missing_is_named(tmp_path, monkeypatch, absent, package):
-    """The error says which package brings it."""
     monkeypatch.setattr(language_detectors, "_ANSWERED", set())
     for name in [name for name in sys.modules if name.partition(".")[0] in {"ftlangdetect", absent}]:
         monkeypatch.delitem(sys.modules, name)
@@ -151,6 +150,5 @@ def test_a_copy_that_changed_is_refused(tmp_path):
 
 
 def test_a_file_of_that_name_is_reached_by_its_folder(tmp_path):
-    """``./fasttext-langdetect`` is a path."""
     with pytest.raises(DetectorError, match="cannot be read"):
         resolve_languages(LanguageConfig(model="./fasttext-langdetect"), base_dir=tmp_path, cache_dir=tmp_path)

@@ -26,7 +26,6 @@ def test_what_libraries_print_warn_and_log_is_dropped(capfd, caplog):
 
 
 def test_both_streams_come_back_after_an_error(capfd):
-    """Also when a library raises."""
     try:
         with quiet():
             raise ValueError("a line of the document")

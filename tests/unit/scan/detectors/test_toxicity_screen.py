@@ -7,6 +7,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
+from buffers import buffers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
@@ -39,9 +40,7 @@ def screen():
 
 def score(screen, texts, language="en", languages=True):
     """Score texts that are all of one language."""
-    encoded = [text.encode() for text in texts]
-    values = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    values, offsets = buffers(texts)
     count = len(texts)
     batch = LanguageBatch(
         names=NAMES,

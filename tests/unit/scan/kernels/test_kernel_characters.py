@@ -1,8 +1,8 @@
 """Code points of a set, and capitalised words within sentences: compiled against plain Python."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
+from buffers import buffers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
@@ -43,9 +43,7 @@ TEXT = st.one_of(st.text(alphabet="aB ,.\u00e9", max_size=30), st.text(max_size=
 
 
 def counted(texts):
-    data = [text.encode(errors="replace") for text in texts]
-    offsets = np.cumsum([0, *map(len, data)], dtype=np.int64)
-    return count_names(np.frombuffer(b"".join(data), dtype=np.uint8), offsets).tolist()
+    return count_names(*buffers([text.encode(errors="replace") for text in texts])).tolist()
 
 
 @given(texts=st.lists(TEXT, max_size=6))

@@ -31,7 +31,6 @@ def test_ids_are_counted_as_a_loop_counts_them(ids_per_place, documents):
 
 
 def test_keys_that_need_more_than_32_bits_are_counted():
-    """Many groups of a large vocabulary use wider keys."""
     ids = np.array([7, 7, 2**20 - 1], dtype=np.uint32)
     marks = np.array([2 * 9_999 + 1, 2 * 9_999, 0], dtype=np.int64)
     groups, tokens, counts, marked = count_ids(ids, np.ones(3, dtype=np.int64), marks, 2**20, 10_000)

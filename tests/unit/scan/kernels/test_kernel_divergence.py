@@ -31,7 +31,6 @@ def arrays(pair):
 
 @given(PAIRS)
 def test_divergences_are_those_of_exact_arithmetic(pair):
-    """Both agree with 50-digit decimals."""
     kl, js = divergences(*arrays(pair))
     expected = slow.divergences(*pair)
     assert kl == pytest.approx(float(expected[0]), rel=1e-10, abs=1e-15)
@@ -61,7 +60,6 @@ def test_terms_add_up_and_those_of_js_are_never_negative(pair):
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50))
 def test_equal_counts_are_exactly_0_apart(counts):
-    """No rounding is left."""
     both = np.array(counts, dtype=np.int64)
     assert divergences(both, both.copy()) == (0.0, 0.0)
 
@@ -140,7 +138,6 @@ def test_without_drift_kl_stays_in_the_interval_in_95_of_100():
 
 
 def test_independent_tokens_have_clumps_of_about_one():
-    """Nothing is added where documents do not matter."""
     rng = np.random.default_rng(5)
     share = 1 / np.arange(1, 3001)
     first, second = (rng.multinomial(50_000, share / share.sum()) for _ in range(2))

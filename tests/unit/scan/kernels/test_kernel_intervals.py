@@ -45,7 +45,6 @@ def test_value_and_bounds_are_those_of_the_twin(strata):
 @given(STRATA, st.randoms(use_true_random=False))
 @settings(max_examples=examples(40), deadline=None)
 def test_the_order_of_documents_does_not_matter(strata, random):
-    """To the last bit."""
     sizes, judged = judged_of(strata)
     order = list(range(len(judged.hits)))
     random.shuffle(order)
@@ -54,14 +53,12 @@ def test_the_order_of_documents_does_not_matter(strata, random):
 
 
 def test_a_census_has_no_interval():
-    """Who counted all of them knows."""
     sizes, judged = judged_of([(0, [(1, 100), (0, 200)]), (0, [(3, 700)])])
     found = estimate_ratio(sizes, judged, per=1000)
     assert (found.low, found.value, found.high) == pytest.approx((4, 4, 4))
 
 
 def test_no_hits_are_no_proof_of_none():
-    """About three hits over all units that were judged."""
     sizes, judged = judged_of([(10**9, [(0, 1000)] * 500)])
     found = estimate_ratio(sizes, judged, per=1)
     assert (found.value, found.low) == (0, 0)
@@ -69,7 +66,6 @@ def test_no_hits_are_no_proof_of_none():
 
 
 def test_no_judged_document_bounds_nothing():
-    """There is no estimate."""
     empty = np.zeros(0, dtype=np.int64)
     found = estimate_ratio(np.array([10]), Judged(stratum=empty, hits=empty, units=empty))
     assert (found.value, found.low, found.high, found.uncovered) == (None, 0, float("inf"), 10)
@@ -115,7 +111,6 @@ def test_a_part_that_is_all_or_nothing_in_few_documents_is_not_sure(each):
 
 
 def test_units_that_hits_are_in_proportion_to_leave_no_doubt():
-    """Long documents with many hits do not blur the ratio."""
     sizes, judged = judged_of([(10_000, [(number, 100 * number) for number in range(1, 50)])])
     found = estimate_ratio(sizes, judged, per=100)
     assert found.value == pytest.approx(1)
@@ -167,7 +162,6 @@ def test_a_bound_leaves_its_tail(counts, confidence):
 @given(trials=st.sampled_from([1_000, 10**6, 10**9]), share=st.floats(0.001, 0.999))
 @settings(max_examples=examples(50))
 def test_many_trials(trials, share):
-    """The same where terms cannot be summed one by one."""
     successes = round(share * trials)
     low, high = clopper_pearson(successes, trials, 0.95)
     assert binom.sf(successes - 1, trials, low) == pytest.approx(0.025)

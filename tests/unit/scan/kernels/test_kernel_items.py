@@ -1,6 +1,7 @@
 """Items inside documents, against lists of words."""
 
 import numpy as np
+from buffers import words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
@@ -8,20 +9,12 @@ from reference import overlap as slow
 
 from dataaudit.scan.corpus.protected.eval_items import SEED_TEXTS, index_items
 from dataaudit.scan.kernels.items import Finder, nearest_segment
-from dataaudit.scan.kernels.words import split_words
 
 FEW = st.lists(st.sampled_from(["a", "b", "c", "7", "8"]), max_size=9)
 WORDS = [
     "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
     "xi", "omikron",
 ]  # fmt: skip
-
-
-def words_of(documents):
-    """Return the words of some documents."""
-    encoded = [" ".join(words).encode() for words in documents]
-    bounds = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
-    return split_words(np.frombuffer(b"".join(encoded) or b" ", dtype=np.uint8)[: bounds[-1]], bounds)
 
 
 @given(document=FEW, text=FEW.filter(bool))
@@ -83,7 +76,6 @@ def test_hits_beyond_the_room_for_them_are_found(monkeypatch):
 
 
 def test_any_cut_into_batches_finds_the_same():
-    """What a finder keeps from batch to batch changes nothing."""
     items = index_items([[(" ".join(WORDS), [" ".join(reversed(WORDS))])]])
     documents = [["x", *WORDS], WORDS[:9], [*WORDS[::-1], "7"], [], WORDS]
     batch = words_of(documents)

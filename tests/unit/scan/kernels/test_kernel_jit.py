@@ -82,7 +82,6 @@ def test_a_place_that_others_can_write_is_passed_over(places):
 
 
 def test_without_any_place_kernels_still_run(places, monkeypatch):
-    """Then every process compiles for itself."""
     monkeypatch.setattr(jit, "private_folder", lambda *places, within: None)
     jit.cache_folder.cache_clear()
     assert jit.cache_folder() is None
@@ -90,7 +89,6 @@ def test_without_any_place_kernels_still_run(places, monkeypatch):
 
 
 def test_a_damaged_cache_is_not_fatal(places):
-    """An index that was cut short counts as no cache."""
     jit.Kernel(_fold.function, _fold.signature).load()
     for index in (places / "given").rglob("*.nbi"):
         index.write_bytes(index.read_bytes()[:-20])

@@ -51,14 +51,12 @@ def test_buckets_are_in_order_and_do_not_overlap(one, other):
 
 
 def test_buckets_follow_on_each_other():
-    """There is no gap from 0 to beyond where buckets begin to widen."""
     low, high = bucket_bounds(np.arange(5_000))
     starts, ends = np.unique(low), np.unique(high)
     assert (starts[1:] == ends[:-1] + 1).all()
 
 
 def test_no_values_have_no_buckets():
-    """An empty array is no special case."""
     low, high = bucket_bounds(np.zeros(0, dtype=np.int64))
     assert (len(low), len(high)) == (0, 0)
 
@@ -84,7 +82,6 @@ def test_quantiles_are_those_of_the_slow_twin_and_of_numpy(found, asked):
 @given(st.lists(values, min_size=1, max_size=40), percents)
 @settings(max_examples=examples(200), deadline=None)
 def test_a_quantile_of_buckets_holds_the_exact_one(found, percent):
-    """Bucketing values first gives the bucket in which the exact quantile lies."""
     low, high = bucket_bounds(np.array(sorted(found)))
     starts, index, counts = np.unique(low, return_index=True, return_counts=True)
     ((bottom, top),) = quantile_bounds(starts, high[index], counts, [Fraction(percent, 100)])
@@ -117,7 +114,6 @@ def test_packing_by_length_is_packing_piece_by_piece(drawn):
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=200))
 def test_packing_never_beats_the_tokens(lengths):
-    """Bins hold every token, and never more bins than pieces are needed."""
     bins = packed_bins(*counted(lengths), 4096)
     assert -(-sum(lengths) // 4096) <= bins <= len(lengths)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from buffers import buffers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
@@ -34,9 +35,7 @@ def slow_normal(text):
 
 def normal_of(texts):
     """Return the words of some texts in normal form."""
-    encoded = [text.encode() for text in texts]
-    bounds = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
-    values = np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8)[: bounds[-1]]
+    values, bounds = buffers(texts)
     return normal_words(split_words(values, bounds), values, bounds)
 
 
@@ -75,19 +74,16 @@ def test_places_are_inside_the_document_and_ascend(texts):
     [("1.5", "15"), ("1.5", "1,5"), ("1.25", "12.5"), ("1.5kg", "15kg"), ("1.2.3", "123"), ("10,00", "1000")],
 )
 def test_points_tell_numbers_apart(left, right):
-    """1.5 is not 15."""
     assert len(set(normal_of([left, right]).hashes.tolist())) == 2
 
 
 def test_what_looks_like_markup_stays():
-    """Comparisons, generics, calls, pointers and paths are words."""
     for text in ("if a < b and c > d", "vector<int> v", "f(x)[i](y)", "p = &x; q = 1;", "C:\\data\\file", "<stdio.h>"):
-        plain = split_words(np.frombuffer(text.encode(), dtype=np.uint8), np.array([0, len(text)], dtype=np.int64))
+        plain = split_words(*buffers([text]))
         assert np.array_equal(normal_of([text]).hashes & ~np.uint64(1), plain.hashes & ~np.uint64(1)), text
 
 
 def test_a_batch_without_a_word():
-    """Nothing becomes nothing."""
     assert len(normal_of(["", " <!> ", ""]).hashes) == 0
 
 

@@ -1,6 +1,7 @@
 """Looking n-grams up, against sets of words."""
 
 import numpy as np
+from buffers import words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
@@ -8,17 +9,9 @@ from reference import overlap as slow
 
 from dataaudit.scan.kernels.ngrams import gram_hashes, make_table
 from dataaudit.scan.kernels.overlap import count_own, find_grams, find_long_grams
-from dataaudit.scan.kernels.words import split_words
 
 DOCUMENTS = st.lists(st.lists(st.sampled_from(["a", "b", "7"]), max_size=30), max_size=6)
 EMPTY = np.zeros(0, dtype=np.uint64)
-
-
-def words_of(documents):
-    """Return the words of some documents."""
-    encoded = [" ".join(words).encode() for words in documents]
-    bounds = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
-    return split_words(np.frombuffer(b"".join(encoded) or b" ", dtype=np.uint8)[: bounds[-1]], bounds)
 
 
 def by_document(batch, places, entries):
@@ -50,7 +43,6 @@ def test_grams_are_found_where_they_stand(protected, training, length):
 @given(protected=DOCUMENTS, training=DOCUMENTS)
 @settings(max_examples=examples(50))
 def test_long_grams_are_found_through_short_ones(protected, training):
-    """Looking only where runs of short grams are finds every long gram."""
     batch, other = words_of(protected), words_of(training)
     short = make_table(np.unique(gram_hashes(batch.hashes, batch.offsets, 3)[0]))
     long = make_table(np.unique(gram_hashes(batch.hashes, batch.offsets, 8)[0]))
@@ -98,7 +90,6 @@ def test_a_table_holds_exactly_its_keys(keys, others):
 
 
 def test_an_empty_table_finds_nothing():
-    """No protected gram is no special case."""
     table = make_table(EMPTY)
     words = np.arange(2, 40, 2).astype(np.uint64)
     assert len(find_grams(words, np.array([0, len(words)]), 3, table)[0]) == 0

@@ -95,7 +95,6 @@ def test_duplicates_are_those_of_the_slow_twin(places, data):
 
 @pytest.mark.parametrize("num_documents", [0, 1, 5])
 def test_all_equal_documents_have_one_first(num_documents):
-    """Among equal documents, all but the first are seen, and all name the first."""
     found = run([KEYS[0]] * num_documents, [(0, row) for row in range(num_documents)], [0] * num_documents)
     assert found == [(row > 0, row > 0, 0) for row in range(num_documents)]
 
@@ -107,7 +106,6 @@ def test_equal_documents_of_two_splits_are_told_apart():
 
 
 def test_keys_that_are_not_contiguous_are_read_right():
-    """A view of a larger table gives the same answers as a copy."""
     matrix = np.zeros((4, 32), dtype=np.uint8)
     matrix[1, 3] = 7
     numbers = np.arange(4)

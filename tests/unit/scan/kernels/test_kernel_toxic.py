@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from buffers import buffers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
@@ -27,11 +28,6 @@ PIECES = st.one_of(
     st.sampled_from([*KNOWN, "d*mn", "d4mn!", "d**n", "daaaamn", "d a m n", "d.a.m.n", "bug", "ger", "d***", "x" * 40]),
 )
 TEXTS = st.lists(PIECES, max_size=12).map(" ".join)
-
-
-def arrays(texts):
-    encoded = [text.encode() for text in texts]
-    return np.frombuffer(b"".join(encoded), dtype=np.uint8), np.cumsum([0, *map(len, encoded)], dtype=np.int64)
 
 
 def hidden_keys():
@@ -69,7 +65,7 @@ def only_disguises():
 
 def expected(text, weights):
     """Score a document by the definitions."""
-    values, offsets = arrays([text])
+    values, offsets = buffers([text])
     words = split_words(values, offsets)
     places = list(zip(words.hashes.tolist(), words.starts.tolist(), words.ends.tolist(), strict=True))
     scores = []
@@ -85,14 +81,13 @@ def expected(text, weights):
 
 
 def scores_of(texts, weights):
-    values, offsets = arrays(texts)
+    values, offsets = buffers(texts)
     return toxic_scores(values, offsets, split_words(values, offsets), np.ones(len(texts), dtype=bool), weights)
 
 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.lists(TEXTS, max_size=5))
 def test_scores_are_those_of_the_slow_twin(texts):
-    """Any text, disguised words among them, alone or beside other documents."""
     weights = model()
     assert scores_of(texts, weights).tolist() == [expected(text, weights) for text in texts]
 
@@ -101,7 +96,7 @@ def test_scores_are_those_of_the_slow_twin(texts):
 @given(st.lists(TEXTS, max_size=4))
 def test_listed_slots_are_those_of_the_slow_twin(texts):
     """What a model learns from is what it is scored by."""
-    values, offsets = arrays(texts)
+    values, offsets = buffers(texts)
     words = split_words(values, offsets)
     slots, bounds = feature_slots(values, offsets, words, BITS, 6)
     starts = {"words": 0, "pairs": 1 << BITS[0], "grams": (1 << BITS[0]) + (1 << BITS[1])}
@@ -164,7 +159,7 @@ def test_a_passage_counts_less_its_margin():
 
 
 def test_documents_that_are_not_wanted_score_nothing():
-    values, offsets = arrays(["damn crap", "damn crap"])
+    values, offsets = buffers(["damn crap", "damn crap"])
     found = toxic_scores(values, offsets, split_words(values, offsets), np.array([False, True]), model())
     assert found[0] == 0
     assert found[1] != 0

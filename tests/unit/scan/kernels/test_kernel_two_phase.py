@@ -47,7 +47,6 @@ def made(sizes, judged, positives, guesses=None, pools=None) -> Strata:
 @given(some_strata())
 @settings(max_examples=examples(50), deadline=None)
 def test_the_interval_holds_the_estimate_and_what_is_certain(strata):
-    """Bounds stay within what the judged documents leave possible."""
     found = estimate_share(strata)
     seen = int(strata.judged.sum())
     if not seen:
@@ -61,7 +60,6 @@ def test_the_interval_holds_the_estimate_and_what_is_certain(strata):
 @given(some_strata(), st.randoms(use_true_random=False))
 @settings(max_examples=examples(50), deadline=None)
 def test_the_order_of_strata_does_not_matter(strata, random):
-    """To the last bit."""
     order = list(range(len(strata.sizes)))
     random.shuffle(order)
     other = made(strata.sizes[order], strata.judged[order], strata.positives[order], strata.guesses[order])
@@ -69,7 +67,6 @@ def test_the_order_of_strata_does_not_matter(strata, random):
 
 
 def test_a_census_has_no_interval():
-    """Who saw all of it knows."""
     found = estimate_share(made([10, 90], [10, 90], [3, 1]))
     assert (found.low, found.value, found.high) == pytest.approx((0.04, 0.04, 0.04))
 
@@ -97,7 +94,6 @@ def twin(strata) -> list[slow.Stratum]:
 @given(some_strata(most=3), st.sampled_from([0.9, 0.95]))
 @settings(max_examples=examples(20), deadline=None)
 def test_the_bounds_are_those_of_the_twin(strata, confidence):
-    """Which finds the likeliest rates for every share that it tries, by halving."""
     if not strata.judged.any():
         return
     found, rows = estimate_share(strata, confidence=confidence), twin(strata)
@@ -110,7 +106,6 @@ def test_the_bounds_are_those_of_the_twin(strata, confidence):
 @given(some_strata())
 @settings(max_examples=examples(50), deadline=None)
 def test_the_other_label_has_the_other_interval(strata):
-    """What is not positive is negative."""
     other = made(strata.sizes, strata.judged, strata.judged - strata.positives, strata.guesses)
     one, two = estimate_share(strata), estimate_share(other)
     assert (one.low, one.high) == pytest.approx((1 - two.high, 1 - two.low), abs=1e-9)
@@ -119,7 +114,6 @@ def test_the_other_label_has_the_other_interval(strata):
 @given(st.integers(10, 10**6), st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
 @settings(max_examples=examples(50), deadline=None)
 def test_strata_that_were_sampled_as_one_count_as_one(size, judged, found, cut):
-    """However they are split up."""
     judged = min(size, judged)
     found, cut = min(judged, found), min(judged, cut)
     whole = made([size, 5000], [judged, 200], [found, 3])
@@ -144,7 +138,6 @@ def test_one_positive_more_lowers_a_bound_by_at_most_11_percent_of_the_width(jud
 
 
 def test_a_domain_is_its_strata_alone():
-    """As if the others were not there."""
     strata = made([1000, 500, 800], [50, 50, 50], [1, 20, 9], [0.1, 0.2, 0.3])
     inside = np.array([True, False, True])
     own = made([1000, 800], [50, 50], [1, 9], [0.1, 0.3])
@@ -152,14 +145,12 @@ def test_a_domain_is_its_strata_alone():
 
 
 def test_a_domain_without_a_judged_document_is_not_estimated():
-    """Every share is possible."""
     strata = made([1000, 500], [50, 0], [1, 0])
     found = estimate_share(strata, np.array([False, True]))
     assert (found.value, found.low, found.high, found.uncovered) == (None, 0, 1, 500)
 
 
 def test_no_documents_are_no_estimate():
-    """An empty domain has no share."""
     found = estimate_share(made([1000], [50], [1]), np.array([False]))
     assert (found.value, found.low, found.high, found.documents) == (None, 0, 1, 0)
 
@@ -193,7 +184,6 @@ def test_no_stratum_gives_more_than_it_has_and_no_limit_is_passed(rows, minimum,
 
 
 def test_equal_guesses_give_plain_sampling():
-    """In proportion to sizes."""
     counts = allocate(np.array([100_000, 300_000]), np.array([0.01, 0.01]), minimum=0).counts
     assert abs(3 * counts[0] - counts[1]) <= 3
 
@@ -223,7 +213,6 @@ def test_parts_are_in_proportion(rows, minimum, filled):
 @example([(1024, 0.0), (2828, 0.53369140625), (1000000, 1.0)], Random(2))
 @settings(max_examples=examples(30), deadline=None)
 def test_the_order_of_strata_changes_nothing(rows, random):
-    """As many of each kind, wherever it stands."""
     mixed = list(rows)
     random.shuffle(mixed)
 
@@ -235,7 +224,6 @@ def test_the_order_of_strata_changes_nothing(rows, random):
 
 
 def test_a_narrower_interval_takes_more_calls():
-    """About four times as many for half the width."""
     sizes, guesses = np.array([10**7, 10**6]), np.array([0.001, 0.3])
     wide, narrow = (allocate(sizes, guesses, half_width=half, most=10**6) for half in (0.004, 0.002))
     assert 3 < narrow.counts.sum() / wide.counts.sum() < 5

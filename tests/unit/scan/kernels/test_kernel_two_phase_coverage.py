@@ -91,7 +91,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say(base, square, calls):
 
 
 def test_a_screen_that_knows_nothing_costs_a_few_percent():
-    """It tells sure guesses, and they mean nothing."""
     rng = np.random.default_rng(4)
     guess = np.array([0.003, 0.02, 0.1, 0.4])
     sizes = np.array([200_000, 80_000, 15_000, 5_000])
@@ -106,7 +105,6 @@ def test_a_screen_that_knows_nothing_costs_a_few_percent():
 
 
 def test_strata_that_are_nearly_all_judged_hold_the_truth():
-    """Half to nine tenths of each."""
     rng = np.random.default_rng(5)
     sizes, judged = np.array([400, 200, 100]), np.array([200, 140, 90])
     truth = rng.binomial(sizes, [0.02, 0.1, 0.5], size=(CORPORA, 3))

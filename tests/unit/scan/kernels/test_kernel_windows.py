@@ -11,38 +11,11 @@ from dataaudit.scan.kernels.windows import gather_windows
 
 PIECES = st.sampled_from(
     [
-        " ",
-        "\n",
-        "\x00",
-        "\x7f",
-        "\x80",
-        "<",
-        ">",
-        "</b>",
-        '<a href="x">',
-        "<3",
-        "ab<c",
-        "a",
-        "bc",
-        "word",
-        "123",
-        "--",
-        "http://",
-        "https://x.example/y?z=1",
-        "://",
-        "caf\u00e9",
-        "\u4e2d\u6587",
-        "\u0e44\u0e17\u0e22",
-        "\U0001f600",
-        "x" * 40,
-        "x" * 41,
-        "\u4e2d" * 60,
-        " " * 40,
-        f"<{'q' * 253}>",
-        f"<{'q' * 254}>",
-        f"<{'q' * 255}>",
+        " ", "\n", "\x00", "\x7f", "\x80", "<", ">", "</b>", '<a href="x">', "<3", "ab<c", "a", "bc", "word", "123",
+        "--", "http://", "https://x.example/y?z=1", "://", "caf\u00e9", "\u4e2d\u6587", "\u0e44\u0e17\u0e22",
+        "\U0001f600", "x" * 40, "x" * 41, "\u4e2d" * 60, " " * 40, f"<{'q' * 253}>", f"<{'q' * 254}>", f"<{'q' * 255}>",
     ]
-)
+)  # fmt: skip
 TEXTS = st.one_of(st.lists(PIECES, max_size=60).map("".join), st.text(max_size=60))
 
 
@@ -67,7 +40,6 @@ def test_words_are_those_of_the_slow_twin(texts, windows, kept):
 
 @given(texts=st.lists(TEXTS, min_size=2, max_size=5), order=st.randoms(use_true_random=False))
 def test_a_document_never_changes_another(texts, order):
-    """Alone, in another order, or beside others, a document gives the same words."""
     rows = list(range(len(texts)))
     order.shuffle(rows)
     together = gather(texts, 3, 16)
@@ -109,5 +81,4 @@ def test_a_window_in_noise_gives_up():
 
 
 def test_no_document_is_no_window():
-    """Nothing in, nothing out."""
     assert gather([], 2, 8) == []

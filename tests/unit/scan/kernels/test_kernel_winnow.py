@@ -69,7 +69,6 @@ def test_fifty_equal_words_select_an_equal_fingerprint(shared, before, after, le
 
 @pytest.mark.parametrize(("words", "found"), [(0, 0), (SPAN - 1, 0), (SPAN, 1)])
 def test_a_document_needs_fifty_words(words, found):
-    """One word fewer has no fingerprint."""
     (rows,) = winnowed([list(range(words))])
     assert len(rows) == found
 

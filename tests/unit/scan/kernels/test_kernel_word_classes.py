@@ -27,7 +27,6 @@ def same(left: WordClasses, right: WordClasses) -> bool:
 
 
 def test_what_is_kept_is_what_is_built(folder):
-    """The second process reads the table of the first."""
     built = word_classes.word_classes()
     word_classes.word_classes.cache_clear()
     assert same(word_classes.word_classes(), built)
@@ -36,7 +35,6 @@ def test_what_is_kept_is_what_is_built(folder):
 
 
 def test_another_version_of_unicode_has_a_table_of_its_own(folder, monkeypatch):
-    """What it was built from names the file."""
     word_classes.word_classes()
     word_classes.word_classes.cache_clear()
     monkeypatch.setattr(unicodedata, "unidata_version", "99")
@@ -47,7 +45,6 @@ def test_another_version_of_unicode_has_a_table_of_its_own(folder, monkeypatch):
 @pytest.mark.tables
 @pytest.mark.parametrize("harm", ["cut", "flip", "empty", "other"])
 def test_a_damaged_table_is_built_again(folder, harm):
-    """A cut file, a flipped byte, or something else in its place."""
     built = word_classes.word_classes()
     (path,) = folder.iterdir()
     data = path.read_bytes()
@@ -64,7 +61,6 @@ def test_a_damaged_table_is_built_again(folder, harm):
 
 
 def test_without_a_folder_it_is_built(monkeypatch):
-    """Nothing is written then."""
     monkeypatch.setattr("dataaudit.base.cache.kept_folder", lambda: None)
     word_classes.word_classes.cache_clear()
     assert len(word_classes.word_classes().pages) == 0x1100

@@ -6,6 +6,7 @@ from unicodedata import combining, normalize
 
 import numpy as np
 import pytest
+from buffers import buffers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
@@ -25,15 +26,8 @@ _SCRIPTS = st.one_of(
 )
 
 
-def _buffers(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    encoded = [text.encode() for text in texts]
-    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    return np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets
-
-
 def _split(texts: list[str]) -> WordBatch:
-    return split_words(*_buffers(texts))
+    return split_words(*buffers(texts))
 
 
 def _rows(batch: WordBatch, document: int) -> list[tuple[int, int, int]]:
@@ -62,11 +56,11 @@ def test_words_and_places_are_those_of_the_slow_twin(texts: list[str]) -> None:
 def test_words_without_marks_are_those_of_the_slow_twin_without_them(texts: list[str]) -> None:
     """Vowel signs, which keep their place, are no marks; a word that was made of others stays."""
     batch = _split(texts)
-    bare = without_marks(batch, batch, *_buffers(texts))
+    bare = without_marks(batch, batch, *buffers(texts))
     bases = ["".join(char for char in word.text if not combining(char)) for text in texts for word in words_of(text)]
     assert bare.hashes.tolist() == [word_hash(base) for base in bases]
     made = WordBatch(batch.hashes ^ np.uint64(2), batch.offsets, batch.starts, batch.ends)
-    assert np.array_equal(without_marks(made, batch, *_buffers(texts)).hashes, made.hashes)
+    assert np.array_equal(without_marks(made, batch, *buffers(texts)).hashes, made.hashes)
 
 
 @settings(max_examples=examples(200))
@@ -112,18 +106,11 @@ def test_case_punctuation_space_and_form_do_not_matter(one: str, other: str) -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", 0),
-        (" \n.,'", 0),
-        ("one two", 2),
-        ("1, 2", 2),
-        ("'quoted'", 1),
-        ("\u4e2d\u6587abc\u5b57", 4),
-        ("\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35", 4),
-        ("\u0939\u093f\u0928\u094d\u0926\u0940 \u092e\u0947\u0902", 2),
-        ("\ud55c\uad6d\uc5b4 \ud14d\uc2a4\ud2b8", 2),
-        ("a" * 100_000, 1),
+        ("", 0), (" \n.,'", 0), ("one two", 2), ("1, 2", 2), ("'quoted'", 1), ("\u4e2d\u6587abc\u5b57", 4),
+        ("\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35", 4), ("\u0939\u093f\u0928\u094d\u0926\u0940 \u092e\u0947\u0902", 2),
+        ("\ud55c\uad6d\uc5b4 \ud14d\uc2a4\ud2b8", 2), ("a" * 100_000, 1),
     ],
-)
+)  # fmt: skip
 def test_texts_have_so_many_words(text: str, words: int) -> None:
     assert len(_hashes(text)) == words
 

@@ -111,7 +111,6 @@ def test_helpers_end_with_a_build_that_fails_before_it_needs_kernels(loaded, mon
 
 
 def test_a_helper_function_that_python_calls_is_plain_python():
-    """It is compiled without what Python needs to call it."""
     assert jit.helper(lambda number: number + 1)(3) == 4
 
 
@@ -139,7 +138,6 @@ def test_where_nothing_can_be_kept_nothing_is_compiled_ahead(monkeypatch):
 
 
 def test_every_kernel_that_python_calls_is_listed():
-    """Functions under @compiled, found in the sources, are those of the list."""
     found = set()
     for path in Path(jit.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -21,7 +21,6 @@ def partial(rng, rows):
 
 @given(st.lists(st.integers(0, 200), max_size=20), st.integers(1, 500))
 def test_whenever_it_merges_the_result_is_the_same(sizes, min_rows):
-    """Any limit gives what one merge of everything gives."""
     rng = np.random.default_rng(1)
     partials = [partial(rng, size) for size in sizes]
     collected = Accumulator(STAGE, min_rows=min_rows)
@@ -45,7 +44,6 @@ def test_rows_that_wait_are_bounded_whatever_their_number(number, monkeypatch):
 
 
 def test_many_tiny_partials_do_not_pile_up():
-    """Their number is bounded too."""
     collected = Accumulator(STAGE)
     for _ in range(1000):
         collected.add(nothing(STAGE))

@@ -48,7 +48,6 @@ def test_group_is_a_loop_over_a_dict(rows, times):
 
 @given(rows=ROWS, cut=st.integers(0, 30), order=st.randoms(), times=st.sampled_from([1, 1 + partial._FEW_ROWS]))
 def test_merging_pieces_is_grouping_all(rows, cut, order, times):
-    """Any cut and any order merge to the same table, and nothing is its identity."""
     rows = rows * times
     shapes = {"t": SHAPE}
     pieces = [{"t": group(SHAPE, table_of(SHAPE, piece))} for piece in (rows[:cut], rows[cut:])] + [empty(shapes)]

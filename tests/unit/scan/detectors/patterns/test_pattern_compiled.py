@@ -101,8 +101,6 @@ def test_a_refused_pattern_keeps_nothing(folder):
 
 
 def test_kept_rules_are_those_of_the_files(monkeypatch):
-    """What was read back equals, field by field, what parsing the files gives."""
-
     def parsed(folder, file, make, *_versions):
         return make((folder / file).read_text(encoding="utf-8"))
 

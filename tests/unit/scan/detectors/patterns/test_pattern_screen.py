@@ -19,37 +19,11 @@ REGISTRY = registry_of()
 SCREEN = PatternScreen(registry=REGISTRY)
 PIECES = st.sampled_from(
     [
-        "1234-5678",
-        "1234-5678-9012",
-        "3333-1114",
-        "0000-0002",
-        "#1234",
-        "##77",
-        "a.b@cc.de",
-        "x@y.zz@q.rst",
-        "ticket ",
-        "Fall",
-        "Fallnummer ",
-        "tickets ",
-        "票号",
-        "Numéro de billet: ",
-        "numero_de_billet",
-        "code: Ab12",
-        "CODE=xyz",
-        "example ",
-        " ",
-        "\n",
-        "é",
-        "-",
-        "1",
-        "9",
-        "a",
-        "語",
-        "\U0001f600",
-        "." * 30,
-        "word " * 14,
+        "1234-5678", "1234-5678-9012", "3333-1114", "0000-0002", "#1234", "##77", "a.b@cc.de", "x@y.zz@q.rst",
+        "ticket ", "Fall", "Fallnummer ", "tickets ", "票号", "Numéro de billet: ", "numero_de_billet", "code: Ab12",
+        "CODE=xyz", "example ", " ", "\n", "é", "-", "1", "9", "a", "語", "\U0001f600", "." * 30, "word " * 14,
     ]
-)
+)  # fmt: skip
 TEXTS = st.lists(st.lists(PIECES, max_size=12).map("".join), min_size=1, max_size=4)
 
 

@@ -75,20 +75,11 @@ def test_mod11_10_accepts_one_last_digit(digits):
 @pytest.mark.parametrize(
     ("check", "length", "accepted"),
     [
-        ("uk_nhs", 9, {0, 1}),
-        ("nl_bsn", 8, {0, 1}),
-        ("au_tfn", 8, {0, 1}),
-        ("hr_oib", 10, {1}),
-        ("tr_kimlik", 10, {0, 1}),
-        ("th_tnin", 12, {0, 1}),
-        ("pt_nif", 8, {0, 1}),
-        ("ch_ahv", 12, {0, 1}),
-        ("br_cpf", 10, {0, 1}),
-        ("au_medicare", 8, {0, 1}),
-        ("ca_sin", 8, {0, 1}),
-        ("in_aadhaar", 11, {0, 1}),
+        ("uk_nhs", 9, {0, 1}), ("nl_bsn", 8, {0, 1}), ("au_tfn", 8, {0, 1}), ("hr_oib", 10, {1}),
+        ("tr_kimlik", 10, {0, 1}), ("th_tnin", 12, {0, 1}), ("pt_nif", 8, {0, 1}), ("ch_ahv", 12, {0, 1}),
+        ("br_cpf", 10, {0, 1}), ("au_medicare", 8, {0, 1}), ("ca_sin", 8, {0, 1}), ("in_aadhaar", 11, {0, 1}),
     ],
-)
+)  # fmt: skip
 @settings(max_examples=examples(40))
 @given(data=st.data())
 def test_of_all_last_digits_at_most_one_is_right(check, length, accepted, data):

@@ -99,7 +99,6 @@ def test_belgian_numbers_are_stdnums(born, serial):
 @example(dt.date(2000, 2, 29), 1)
 @settings(max_examples=examples(25))
 def test_swedish_and_south_african_numbers_are_stdnums(born, serial):
-    """The same last digit is right."""
     for name, peer, head in (
         ("se_personnummer", "stdnum.se.personnummer", f"{born:%Y%m%d}{serial:03d}"),
         ("za_id", "stdnum.za.idnr", f"{born:%y%m%d}5{serial:03d}08"),
@@ -141,7 +140,6 @@ def test_swedish_and_south_african_numbers_are_stdnums(born, serial):
     ],
 )
 def test_what_the_definition_leaves_open_and_closed(name, head, ends, right):
-    """So many endings make a number."""
     assert completed(name, head, ends) == right
 
 

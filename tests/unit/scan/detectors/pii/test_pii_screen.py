@@ -2,6 +2,7 @@ import re
 
 import numpy as np
 import pytest
+from buffers import buffers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples, sample, thinned
@@ -31,7 +32,7 @@ To mend it would change the digest of the detectors, and so the id of every buil
 
 
 def found_in(text):
-    batch = SCREEN.find(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)], dtype=np.int64))
+    batch = SCREEN.find(*buffers([text]))
     return [
         PlainFinding(
             start=int(batch.starts[place]),
@@ -127,22 +128,15 @@ def test_the_first_pass_and_the_regex_of_addresses_agree_on_labels_and_lengths(t
     "piece",
     sample(
         [
-            "1234567890",
-            "4111 1111 ",
-            "a@a.aa ",
-            "+1 650 253 0000\n",
-            "1.2.3.4:",
-            "phone 0301234567 ",
-            "passport C01X00T47 ",
-            "a:b::c:",
-            "0" * 64,
+            "1234567890", "4111 1111 ", "a@a.aa ", "+1 650 253 0000\n", "1.2.3.4:", "phone 0301234567 ",
+            "passport C01X00T47 ", "a:b::c:", "0" * 64,
         ],
         3,
     ),
-)
+)  # fmt: skip
 def test_hostile_repetitions_are_bounded_and_said(piece):
     text = (piece * (3_000_000 // len(piece))).encode()
-    batch = SCREEN.find(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)], dtype=np.int64))
+    batch = SCREEN.find(*buffers([text]))
     assert batch.documents.size <= 2 * MAX_CANDIDATES  # of two entities
     assert batch.truncated[0] or batch.documents.size < MAX_CANDIDATES
 
@@ -162,7 +156,7 @@ def test_places_inside_text_beyond_ascii_are_bytes():
 
 def test_equal_values_in_other_spellings_have_one_keyed_digest():
     text = b"card 4929 7226 5379 7141 card 4929-7226-5379-7141 ROE@mailhaus.de roe@MAILHAUS.de"
-    batch = SCREEN.find(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)], dtype=np.int64), key=b"k" * 16)
+    batch = SCREEN.find(*buffers([text]), key=b"k" * 16)
     assert batch.keyed is not None
     rows = [bytes(row) for row in batch.keyed]
     assert len(rows) == 4
@@ -171,5 +165,5 @@ def test_equal_values_in_other_spellings_have_one_keyed_digest():
 
 def test_a_list_of_numbers_is_looked_at_wholly():
     lines = "".join(f"+1 415 867 {number:04}\n" for number in range(5000))
-    batch = SCREEN.find(np.frombuffer(lines.encode(), dtype=np.uint8), np.array([0, len(lines)], dtype=np.int64))
+    batch = SCREEN.find(*buffers([lines]))
     assert (batch.documents.size, batch.truncated.tolist()) == (5000, [False])

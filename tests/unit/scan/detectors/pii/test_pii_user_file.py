@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
+from buffers import buffers
 from pii_cases import FOUND, MISSED
 
 from dataaudit.base.errors import ConfigError
@@ -18,10 +18,7 @@ MINE = OWN.partition("```yaml\n")[2].partition("```")[0]
 
 
 def entities_in(registry, text):
-    encoded = text.encode()
-    batch = PatternScreen(registry=registry).find(
-        np.frombuffer(encoded, dtype=np.uint8), np.array([0, len(encoded)], dtype=np.int64)
-    )
+    batch = PatternScreen(registry=registry).find(*buffers([text]))
     return [(batch.entities[code], int(tier)) for code, tier in zip(batch.codes, batch.tiers, strict=True)]
 
 
@@ -66,7 +63,7 @@ def test_a_check_that_a_rule_gives_other_text_rejects_it(tmp_path):
     path.write_text(f"entities:\n  THING:\n    reserved: mac\n    rules:\n{rules}\n", encoding="utf-8")
     screen = PatternScreen(registry=load_pii([path]))
     text = b"A 9 9x9 1234567890123456 AB12CDEFGH12 GB" + b"9" * 26
-    screen.find(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)], dtype=np.int64))
+    screen.find(*buffers([text]))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +88,7 @@ SCREEN = PatternScreen(registry=load_pii())
 
 def find(text):
     encoded = text.encode()
-    batch = SCREEN.find(np.frombuffer(encoded, dtype=np.uint8), np.array([0, len(encoded)], dtype=np.int64))
+    batch = SCREEN.find(*buffers([text]))
     return [
         (batch.entities[code], int(tier), bool(reserved), encoded[start:end].decode())
         for code, tier, reserved, start, end in zip(

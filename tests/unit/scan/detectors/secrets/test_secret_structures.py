@@ -1,5 +1,6 @@
-"""Checksums and structures: what issuers make is taken, what chance makes is not; hostile bytes only give False."""
+"""Checksums, structures and looks of secrets: what issuers make is taken; hostile bytes only give False."""
 
+import math
 import random
 
 import made_secrets as made
@@ -11,9 +12,11 @@ from lanes import examples
 from dataaudit.scan.detectors.patterns.encodings import decode_base58_checked, decode_base64, read_bech32
 from dataaudit.scan.detectors.patterns.entity import Candidate, Evidence
 from dataaudit.scan.detectors.secrets import issuers, pem
+from dataaudit.scan.detectors.secrets.assigned import bits_per_letter, is_random, is_varied
 from dataaudit.scan.detectors.secrets.issuers import is_json_web_token
 from dataaudit.scan.detectors.secrets.pem import is_private_key, read_fields
-from dataaudit.scan.detectors.secrets.validators import RESERVED, VALIDATORS
+from dataaudit.scan.detectors.secrets.rules import Allowed
+from dataaudit.scan.detectors.secrets.validators import RESERVED, VALIDATORS, is_password, is_placeholder
 
 CHECKS = {
     "github": (issuers.is_github_token, made.with_crc62("gh" + "o_", 30)),
@@ -22,7 +25,7 @@ CHECKS = {
     "grafana": (issuers.is_grafana_token, made.grafana),
     "aws": (issuers.is_aws_access_key, made.aws_id),
     "sas": (issuers.is_azure_signature, made.sas),
-    "slack": (lambda text: issuers.STRUCTURES["slack_lengths"](text) is not None, made.slack_bot),
+    "slack": (lambda text: issuers.STRUCTURES["slack_lengths"](text) is not None, made.KINDS["slack bot"][1]),
     "discord": (issuers.is_discord_token, made.discord),
     "pypi": (issuers.is_pypi_token, made.pypi),
     "age": (issuers.is_age_key, made.age),
@@ -34,7 +37,8 @@ CHECKS = {
     "encrypted": (pem.is_private_block, made.encrypted_rsa),
 }
 KEYS = (made.rsa_numbers, made.pkcs8, made.ed25519_pkcs8, made.ec_key)
-ANY_TEXT = st.text(st.characters(max_codepoint=255), max_size=200)
+ODD = (".", "a.b.c", "SG.", ":", "=" * 9, "\xe4" * 40, "-----BEGIN", "PuTTY-User-Key-File-2: x\n", "1" * 90)
+ANY_TEXT = st.text(st.characters(max_codepoint=255), max_size=200) | st.sampled_from(ODD)
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -153,3 +157,61 @@ def test_a_token_without_an_algorithm_or_claims_is_no_json_web_token():
 
 def test_an_aws_key_without_a_digit_may_be_a_peptide():
     assert not issuers.is_aws_access_key("AKIA" + "QEGRLYWADTVEFGHK")
+
+
+def test_entropy_is_shannon_s():
+    assert bits_per_letter("aabb") == 1.0
+    assert bits_per_letter("") == 0.0
+    assert math.isclose(bits_per_letter("abcd" * 5), 2.0)
+
+
+@pytest.mark.parametrize("alphabet", [made.ALNUM, made.HEX, made.LOWER_ALNUM, made.URL64])
+@pytest.mark.parametrize("size", [20, 32, 64])
+def test_99_of_100_random_strings_look_random(alphabet, size):
+    rng = random.Random(f"{alphabet}{size}")
+    texts = [made.pick(rng, alphabet, size) for _ in range(500)]
+    assert sum(map(is_random, texts)) >= 495
+    assert sum(map(is_varied, texts)) >= 495
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "get_password_for_user", "internationalization", "aaaaaaaabbbbbbbb1", "2016090821474612345", "CONFIG_CRYPTO",
+        "lbm_base_align_mask_v4x2", "dlist-entry-of-channel-0", "short1",
+    ],
+)  # fmt: skip
+def test_words_numbers_and_repeats_do_not(text):
+    assert not is_random(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "changeme", "<token>", "${TOKEN}", "{{ token }}", "xxxxxxxxxxxx", "AKIAIOSFODNN7" + "EXAMPLE", "your-key-here",
+        "00000000000000000000", "abcdefghijkl", "%s", "$PASSWORD", "REDACTED-1", "secret",
+        "aaaa1111aaaa1111aaaa1111aaaa1111",
+    ],
+)  # fmt: skip
+def test_a_placeholder_is_told(text):
+    assert is_placeholder(text)
+
+
+def test_random_values_are_no_placeholders():
+    rng = random.Random(8)
+    assert not any(is_placeholder(made.pick(rng, made.ALNUM, 40)) for _ in range(2000))
+    assert not any(is_placeholder(made.pick(rng, made.HEX, 32)) for _ in range(2000))
+
+
+def test_passwords_are_told_from_program_text():
+    rng = random.Random(9)
+    assert sum(is_password(made.password(rng)) for _ in range(500)) >= 495
+    words = "user_name /etc/pass.d/x1 get(1) config.password1 scram-sha-x --flag2 main.c monkey"
+    assert not any(map(is_password, words.split()))
+
+
+def test_nothing_that_holds_a_text_shows_it():
+    canary = "canary" + "Kq7Zp2"
+    candidate = Candidate(text=canary, before=canary, after=canary, context=False)
+    allowed = Allowed(entity="X", placeholder=RESERVED["allowed_only"], fingerprints=frozenset())
+    assert canary not in repr(candidate) + repr(allowed) + str(candidate)

@@ -1,19 +1,18 @@
-"""Rules of detect-secrets: read from the library, searched for by their leading part, and none is lost by that."""
+"""Rules of detect-secrets, searched for by their leading part; a user's own rules; the list of allowed values."""
 
+import hashlib
 import pickle
 import re
 
 import hyperscan
 import pytest
-from secret_kinds import KINDS, documents
+from made_secrets import KINDS, documents
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.scan.detectors.patterns import screen
-from dataaudit.scan.detectors.patterns.entity import Evidence
 from dataaudit.scan.detectors.patterns.screen import find_in
 from dataaudit.scan.detectors.patterns.written import Names
 from dataaudit.scan.detectors.secrets import rules
-from dataaudit.scan.detectors.secrets import rules as upstream
-from dataaudit.scan.detectors.secrets.rules import leading_part
 from dataaudit.scan.detectors.secrets.validators import RESERVED, VALIDATORS
 
 
@@ -49,20 +48,20 @@ def searched(prefilter, text, ignore_case):
     ],
 )
 def test_the_leading_part_of_a_regex_is_what_hyperscan_takes(regex, leading, before):
-    assert leading_part(re.compile(regex)) == (leading, before)
+    assert rules.leading_part(re.compile(regex)) == (leading, before)
 
 
 def test_a_back_reference_is_refused():
     with pytest.raises(ValueError, match="cannot be searched for"):
-        leading_part(re.compile(r"(a|b)\1"))
+        rules.leading_part(re.compile(r"(a|b)\1"))
 
 
 def test_every_match_of_the_library_s_regexes_is_found_by_its_leading_part():
     texts = [text for kind in KINDS for text, _, _ in documents(kind, 4, seed=11)]
     num_matches = 0
-    for _, regexes in upstream._plugins():
+    for _, regexes in rules._plugins():
         for regex in regexes:
-            prefilter, before = leading_part(regex)
+            prefilter, before = rules.leading_part(regex)
             for text in texts:
                 for match in regex.finditer(text):
                     num_matches += 1
@@ -73,7 +72,7 @@ def test_every_match_of_the_library_s_regexes_is_found_by_its_leading_part():
 
 def test_the_library_s_rules_are_read_from_the_library(monkeypatch):
     newer = [("GitHubTokenDetector", [re.compile(r"ghx_[A-Za-z0-9]{40}(?!\w)")])]
-    monkeypatch.setattr(upstream, "_plugins", lambda: newer)
+    monkeypatch.setattr(rules, "_plugins", lambda: newer)
     registry = rules.load_secrets()
     token = "ghx_" + "aB3dE5fG7h" * 3 + "Zq9Yw8Xv7U"
     (found,) = find_in(registry, memoryview(f"x = '{token}'".encode()))[0]
@@ -81,7 +80,7 @@ def test_the_library_s_rules_are_read_from_the_library(monkeypatch):
 
 
 def test_a_plugin_that_is_new_has_an_entity_of_its_own(monkeypatch):
-    monkeypatch.setattr(upstream, "_plugins", lambda: [("AcmeTokenDetector", [re.compile(r"acme-[a-z0-9]{32}")])])
+    monkeypatch.setattr(rules, "_plugins", lambda: [("AcmeTokenDetector", [re.compile(r"acme-[a-z0-9]{32}")])])
     registry = rules.load_secrets()
     (found,) = find_in(registry, memoryview(b"acme-" + b"k3j2h4g5f6d7s8a9" * 2))[0]
     assert registry.entities[found.code].name == "OTHER_ACME_TOKEN"
@@ -94,8 +93,8 @@ def test_the_library_s_version_is_part_of_the_digest(monkeypatch):
 
 
 def test_every_plugin_of_the_installed_version_is_used_or_skipped_with_a_reason():
-    uses = upstream._read_uses()
-    named = {plugin for plugin, _ in upstream._plugins()}
+    uses = rules._read_uses()
+    named = {plugin for plugin, _ in rules._plugins()}
     assert named == set(uses)
     assert all(use.skip or use.entity for use in uses.values())
 
@@ -128,28 +127,8 @@ def test_a_user_adds_an_entity_changes_one_and_switches_one_off(tmp_path):
 
 
 def test_at_least_thirty_rules_come_from_the_library():
-    entities = upstream.add_upstream((), NAMES)
+    entities = rules.add_upstream((), NAMES)
     assert sum(rule.name.startswith("detect-secrets ") for entity in entities for rule in entity.rules) >= 30
-
-
-def test_validators_answer_with_evidence_for_any_text():
-    from dataaudit.scan.detectors.patterns.entity import Candidate
-
-    for text in (
-        "",
-        ".",
-        "a.b.c",
-        "SG.",
-        ":",
-        "=" * 9,
-        "\xe4" * 40,
-        "-----BEGIN",
-        "PuTTY-User-Key-File-2: x\n",
-        "1" * 90,
-    ):
-        candidate = Candidate(text=text, before="", after="", context=False)
-        assert all(isinstance(check(candidate), Evidence) for check in VALIDATORS.values())
-        assert all(isinstance(check(candidate), bool) for check in RESERVED.values())
 
 
 def test_our_own_rules_have_no_unbounded_repeat_which_would_cost_places():
@@ -157,3 +136,50 @@ def test_our_own_rules_have_no_unbounded_repeat_which_would_cost_places():
     assert [
         each.rule.regex for each in ready if each.unbounded and not each.rule.name.startswith("detect-secrets ")
     ] == []
+
+
+def test_a_fingerprint_is_the_sha256_of_entity_zero_byte_and_value():
+    assert rules.fingerprint("NPM_TOKEN", "abc") == hashlib.sha256(b"NPM_TOKEN\0abc").hexdigest()
+
+
+def test_a_listed_value_is_reserved_and_others_are_not(tmp_path):
+    (text, start, end), (other, _, _) = documents("npm token", 2)
+    listed = tmp_path / "allowed"
+    listed.write_text(f"# fixtures of the tests\n{rules.fingerprint('NPM_TOKEN', text[start:end])}  # rotated 2024\n\n")
+    registry = rules.load_secrets(allow=listed)
+    assert [hit.reserved for hit in find_in(registry, memoryview(text.encode()))[0]] == [True]
+    assert [hit.reserved for hit in find_in(registry, memoryview(other.encode()))[0]] == [False]
+
+
+def test_a_listed_private_key_is_known_however_it_is_wrapped(tmp_path):
+    text, start, end = documents("pkcs8 key", 1)[0]
+    key = text[start:end]
+    listed = tmp_path / "allowed"
+    listed.write_text(rules.fingerprint("PRIVATE_KEY", key) + "\n")
+    wrapped = '{"private_key": "' + key.replace("\n", "\\n") + '\\n"}'
+    found, _ = find_in(rules.load_secrets(allow=listed), memoryview(wrapped.encode()))
+    assert [hit.reserved for hit in found] == [True]
+
+
+def test_an_allow_list_changes_the_digest_of_the_rules(tmp_path):
+    listed = tmp_path / "allowed"
+    listed.write_text("0" * 64 + "\n")
+    assert rules.load_secrets(allow=listed).digest != rules.load_secrets().digest
+
+
+def test_a_line_that_is_no_fingerprint_is_an_error_that_does_not_show_it(tmp_path):
+    listed = tmp_path / "allowed"
+    listed.write_text("# list\nthe-secret-itself\n")
+    with pytest.raises(ConfigError, match="line 2 is no fingerprint") as raised:
+        rules.read_allow_list(listed)
+    assert "the-secret" not in str(raised.value) + repr(raised.value)
+
+
+def test_a_list_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read the allow-list"):
+        rules.read_allow_list(tmp_path / "none")
+
+
+def test_the_package_lists_documented_values():
+    assert len(rules.documented_values()) >= 7
+    assert rules.parse_allow_list("", where="x") == frozenset()
