@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import explain, load_yaml, read_named
+from dataaudit.manifest.core import Model
 from dataaudit.manifest.formats import FORMATS
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
@@ -79,11 +80,7 @@ Texts = Annotated[tuple[NonEmpty, ...], BeforeValidator(_listed)]
 Url = Annotated[str, AfterValidator(_url)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class Agent(_Model):
+class Agent(Model):
     """A person or an organisation."""
 
     name: NonEmpty
@@ -99,7 +96,7 @@ Agents = Annotated[
 ]
 
 
-class Rai(_Model):
+class Rai(Model):
     """Fields of the vocabulary for responsible AI, as people know them; those that the manifest fills come after."""
 
     data_collection: NonEmpty | None = None
@@ -124,7 +121,7 @@ class Rai(_Model):
     data_release_maintenance_plan: NonEmpty | None = None
 
 
-class About(_Model):
+class About(Model):
     """The file of --metadata."""
 
     license: Annotated[tuple[Annotated[str, AfterValidator(_licence)], ...], BeforeValidator(_listed)] = Field(
