@@ -397,27 +397,23 @@ def _record_set(identity: str, group: Group, fields: Sequence[tuple[str, str, st
         "@id": identity,
         "name": t.clean(group.split, _SPLIT_LIMIT),
         "description": f"{t.plural(group.documents, 'document')} in {group.format}.",
-        "annotation": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{identity}/documents",
-                "name": "documents",
-                "dataType": _COUNT,
-                "value": group.documents,
-            }
-        ],
+        "annotation": [_field(identity, "documents", dataType=_COUNT, value=group.documents)],
         "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{identity}/{name}",
-                "name": name,
-                "description": meaning,
-                "dataType": "sc:Text",
-                "source": {"fileSet": {"@id": group.id}, "extract": {"column": column}},
-            }
+            _field(
+                identity,
+                name,
+                description=meaning,
+                dataType="sc:Text",
+                source={"fileSet": {"@id": group.id}, "extract": {"column": column}},
+            )
             for name, column, meaning in fields
         ],
     }
+
+
+def _field(identity: str, name: str, **more: Any) -> dict[str, Any]:
+    """Return a field of a record set."""
+    return {"@type": "cr:Field", "@id": f"{identity}/{name}", "name": name, **more}
 
 
 def _fields(split: Any) -> list[tuple[str, str, str]]:
@@ -440,10 +436,7 @@ def _splits(manifest: Manifest) -> dict[str, Any]:
         "description": "What each split is for.",
         "dataType": "cr:Split",
         "key": {"@id": "splits/name"},
-        "field": [
-            {"@type": "cr:Field", "@id": "splits/name", "name": "name", "dataType": "sc:Text"},
-            {"@type": "cr:Field", "@id": "splits/url", "name": "url", "dataType": "sc:URL"},
-        ],
+        "field": [_field(_SPLITS, "name", dataType="sc:Text"), _field(_SPLITS, "url", dataType="sc:URL")],
         "data": [
             {
                 "splits/name": t.clean(split.name, _SPLIT_LIMIT),

@@ -194,7 +194,7 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> tuple[Page, int]
 
     page = page_of(
         manifest,
-        verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict, given.signer),
+        verdict=_verdict(manifest, given),
         unchecked=given.policy is None and not isinstance(given.verdict, Verdict),
         difference=None if given.baseline is None else load_pair(given.baseline, manifest),
         baseline=None if given.baseline is None else load_manifest(given.baseline),
@@ -219,29 +219,24 @@ def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str
 VERDICT = "gate.json"
 
 
-def verdict_of(
-    manifest: Manifest,
-    policy: Path | None,
-    baseline: Path | None,
-    given: Path | Verdict | None = None,
-    signer: Signer | None = None,
-) -> Verdict | None:
+def _verdict(manifest: Manifest, given: Given) -> Verdict | None:
     """Return the verdict of a policy, or of a file that the gate wrote; None without either."""
-    if policy is not None and given is not None:
+    if given.policy is not None and given.verdict is not None:
         raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
-    if policy is not None:
-        older = None if baseline is None else load_manifest(baseline)
-        if older is not None and signer is not None:
+    if given.policy is not None:
+        older = None if given.baseline is None else load_manifest(given.baseline)
+        if older is not None and given.signer is not None:
             from dataaudit.manifest.trust import attested
 
-            older = attested(older, signer)
-        rules = policy_of(policy)
+            older = attested(older, given.signer)
+        rules = policy_of(given.policy)
         return judge(manifest, rules, baseline=older, lists=compared_lists(manifest, rules, baseline=older))
-    if given is None and not (manifest.folder / VERDICT).exists():
-        return None
-    path = manifest.folder / VERDICT if given is None else given
-    if given is None and not (manifest.folder / VERDICT).is_file():  # a pipe would be waited for
-        raise ManifestError(f"{path} is no file", "Take it away, or give --policy.")
+    path = given.verdict or manifest.folder / VERDICT
+    if isinstance(path, Path) and given.verdict is None:
+        if not path.exists():
+            return None
+        if not path.is_file():  # a pipe would be waited for
+            raise ManifestError(f"{path} is no file", "Take it away, or give --policy.")
     verdict = path if isinstance(path, Verdict) else read_verdict(path)
     if verdict.subject.id != manifest.id:
         name = "the verdict" if isinstance(path, Verdict) else path
