@@ -120,12 +120,12 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
     "diff": ("JSON Schema of what `diff --json` prints", difference.diff_schema, difference.SCHEMA_VERSION),
     "token-proof": (
         "JSON Schema of the record of `map`, what token files hold",
-        token_proof.proof_schema,
+        token_proof.TokenProof.model_json_schema,
         token_proof.SCHEMA_VERSION,
     ),
     "canary": (
         "JSON Schema of the record of `canary run`, a short training beside healthy seeds",
-        canary_record.canary_schema,
+        canary_record.CanaryRecord.model_json_schema,
         canary_record.SCHEMA_VERSION,
     ),
     "run": (

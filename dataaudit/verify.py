@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError, ExitCode, ManifestMismatch
 from dataaudit.base.extras import require
-from dataaudit.base.render.terminal import facts, page, prose, section, terminal_width
+from dataaudit.base.render.blocks import Block, Facts, Point, Points
+from dataaudit.base.render.terminal import render
 from dataaudit.decide.quarantine.released import check_pinned
 from dataaudit.engine.progress import Progress
 from dataaudit.manifest.load import Manifest, load_manifest
@@ -208,9 +210,7 @@ def _json(verdict: _Verdict, code: ExitCode) -> str:
 
 
 def _text(verdict: _Verdict, code: ExitCode) -> str:
-    width = terminal_width()
-    number = len(verdict.problems)
-    state = "all is well" if code == ExitCode.PASS else t.plural(number, "problem")
+    state = "all is well" if code == ExitCode.PASS else t.plural(len(verdict.problems), "problem")
     pairs = [("id", verdict.id or "does not match the contents")]
     if verdict.id is not None:
         checked = f"{t.plural(verdict.tables, 'table')}, {t.plural(verdict.rows, 'row')}"
@@ -233,23 +233,21 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
         pairs.append(("shards", "not read; --data hashes them again"))
     if verdict.problems:
         pairs.append(("what to do", f"dataaudit explain {verdict.problems[0].code}"))
-    problems = [(problem.code, t.clean(problem.text)) for problem in verdict.problems]
-    return page(
-        f"{t.clean(shown(verdict.folder))}: {state}",
-        facts(pairs, width),
-        section("Signed verdict", [] if verdict.signed is None else facts(_verdict_pairs(verdict.signed), width)),
-        section("Problems", facts(problems, width)),
-        _not_checkable(data, width),
-    )
+    blocks: list[Block] = [
+        Facts(pairs=tuple(pairs)),
+        Facts(title="Signed verdict", pairs=() if verdict.signed is None else _verdict_pairs(verdict.signed)),
+        Facts(title="Problems", pairs=tuple((problem.code, t.clean(problem.text)) for problem in verdict.problems)),
+        _not_checkable(() if data is None else data.not_checkable),
+    ]
+    return render(f"{t.clean(shown(verdict.folder))}: {state}", blocks)
 
 
-def _not_checkable(data: DataCheck | None, width: int) -> list[str]:
+def _not_checkable(names: Sequence[str]) -> Points:
     """Name the shards that have no digest: no problem of the manifest, but not proven either."""
-    names = data.not_checkable if data is not None else ()
-    lines = [line for name in names[:_LISTED] for line in prose(t.clean(name), width)]
-    if len(names) > _LISTED:
-        lines += prose(f"and {len(names) - _LISTED:,} more; --json lists all", width)
-    return section("Not checkable: unread, or streamed from a dataset, so there is no digest of their bytes", lines)
+    lines = [t.clean(name) for name in names[:_LISTED]]
+    lines += [f"and {len(names) - _LISTED:,} more; --json lists all"] if len(names) > _LISTED else []
+    title = "Not checkable: unread, or streamed from a dataset, so there is no digest of their bytes"
+    return Points(title=title, items=tuple(Point(text=line) for line in lines))
 
 
 def _verdict_json(found: SignedVerdict) -> dict[str, Any]:
@@ -270,19 +268,19 @@ def _verdict_json(found: SignedVerdict) -> dict[str, Any]:
     }
 
 
-def _verdict_pairs(found: SignedVerdict) -> list[tuple[str, str]]:
+def _verdict_pairs(found: SignedVerdict) -> tuple[tuple[str, str], ...]:
     """Return a signed verdict as lines for a terminal: name and value."""
     said = found.summary
     if said is None:
-        return [("signed by", f"not by {t.clean(found.signer, 200)}")]
+        return (("signed by", f"not by {t.clean(found.signer, 200)}"),)
     versions = ", ".join(f"{name} {version}" for name, version in sorted(said.versions.items()))
     digest = f" (sha256:{said.policy_digest})" if said.policy_digest else ""
-    pairs = [
+    pairs = (
         ("verdict", said.result),
         ("signed by", found.signer),
         ("verified at", said.time or "not said"),
         ("by", f"{said.verifier} ({versions})" if versions else said.verifier),
         ("of", ", ".join(name for name, _ in said.subjects)),
         ("policy", f"{said.policy}{digest}"),
-    ]
-    return [(name, t.clean(value, 300)) for name, value in pairs]
+    )
+    return tuple((name, t.clean(value, 300)) for name, value in pairs)

@@ -204,14 +204,8 @@ def build(
             publish_stored(publication)
         if sample is not None:
             sample(progress=reported, paths=result.paths)
-    published = load(target)
-    if published.id != result.id:
-        raise ManifestMismatch(
-            f"{shown(target)}: this build published {result.id}, found {published.id}",
-            "Another build has replaced it; give each build a folder of its own.",
-        )
     return Build(
-        manifest=published,
+        manifest=_published(target, result.id),
         exit_code=result.exit_code,
         scanned=result.scanned,
         planned=result.planned,
@@ -220,6 +214,17 @@ def build(
         held_back_documents=result.held_back_documents,
         warnings=tuple(reported.warnings),
     )
+
+
+def _published(target: Path, identity: str) -> Manifest:
+    """Return the manifest that a build has published, unless another build took its place."""
+    manifest = load(target)
+    if manifest.id != identity:
+        raise ManifestMismatch(
+            f"{shown(target)}: this build published {identity}, found {manifest.id}",
+            "Another build has replaced it; give each build a folder of its own.",
+        )
+    return manifest
 
 
 def _publication(manifest: PathLike) -> Publication | None:

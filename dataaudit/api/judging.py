@@ -127,14 +127,13 @@ def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Diff
         True
     """
     from dataaudit.decide.diff.compare import load_pair, no_mismatch
-    from dataaudit.metrics.pii.cells import hidden_records
 
     with no_mismatch():
         was, now = (
             manifest if isinstance(manifest, LoadedManifest) else manifest_path(manifest, "manifest")
             for manifest in (old, new)
         )
-    return load_pair(was, now, hidden=hidden_records)
+    return load_pair(was, now)
 
 
 def report(

@@ -11,7 +11,6 @@ import click
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.process import signals_taken
 from dataaudit.cli.shell import (
-    FOLDER,
     IDENTITY,
     JSON,
     KEY,
@@ -26,8 +25,11 @@ from dataaudit.cli.shell import (
     check_workers,
     chosen_samples,
     ending,
+    flag,
     lean_process,
     note,
+    option,
+    path,
     print_text,
     signing_of,
 )
@@ -57,53 +59,39 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="CONFIG.yaml | PATHS...")
-@click.option(
-    "--manifest",
-    "target",
-    type=TARGET,
+@path(
+    "--manifest DIR|s3://...",
+    "Folder or address in S3 to publish; an old manifest there is replaced.",
+    to="target",
+    kind=TARGET,
     required=True,
-    metavar="DIR|s3://...",
-    help="Folder or address in S3 to publish; an old manifest there is replaced.",
 )
-@click.option(
-    "--tokenizer",
-    metavar="FILE|HUB-ID",
-    help="tokenizer.json, .tiktoken, SentencePiece .model, a hub id, or `default`.",
-)
-@click.option("--text", metavar="COLUMN", help="Text column, when building from paths.")
-@click.option("--reference", metavar="DIR", help="Older manifest to compare with.")
+@option("--tokenizer FILE|HUB-ID", "tokenizer.json, .tiktoken, SentencePiece .model, a hub id, or `default`.")
+@option("--text COLUMN", "Text column, when building from paths.")
+@option("--reference DIR", "Older manifest to compare with.")
 @WORKERS
 @SCHEDULER
 @OPEN_SCHEDULER
-@click.option(
-    "--memory-limit", metavar="SIZE", default="auto", show_default=True, help="Memory of a local worker, like 2GiB."
-)
-@click.option(
-    "--state",
-    type=FOLDER,
-    metavar="DIR",
-    help="Folder of partial results; .dataaudit beside the manifest by default, here for a manifest in S3.",
-)
+@option("--memory-limit SIZE", "Memory of a local worker, like 2GiB.", default="auto")
+@path("--state DIR", "Folder of partial results; .dataaudit beside the manifest by default, here for a manifest in S3.")
 @STATE_KEY
-@click.option(
-    "--shard-timeout",
+@option(
+    "--shard-timeout SECONDS",
+    "Seconds a sub-shard may take before it counts as stuck.",
     type=click.FloatRange(min=1),
-    metavar="SECONDS",
     default=1800.0,
-    show_default=True,
-    help="Seconds a sub-shard may take before it counts as stuck.",
 )
-@click.option("--hmac-key", type=FOLDER, metavar="FILE", help="Key of 16 bytes or more; findings get digests under it.")
-@click.option("--quarantine", type=FOLDER, metavar="FILE", help="List whose shards and documents are left out.")
+@path("--hmac-key FILE", "Key of 16 bytes or more; findings get digests under it.")
+@path("--quarantine FILE", "List whose shards and documents are left out.")
 @SAMPLES
 @SAMPLES_DIR
-@click.option("--sign", "sign_it", is_flag=True, help="Sign the manifest once it is published: --key or --identity.")
+@flag("--sign", "Sign the manifest once it is published: --key or --identity.", to="sign_it")
 @KEY
 @IDENTITY
-@click.option("--fresh", is_flag=True, help="Compute everything anew.")
-@click.option("--rehash", is_flag=True, help="Hash every file, also those that look unchanged.")
-@click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@flag("--fresh", "Compute everything anew.")
+@flag("--rehash", "Hash every file, also those that look unchanged.")
+@flag("--quiet", "No progress.")
+@flag("--json", "Print the summary as JSON.", to="as_json")
 @lean_process
 def build(
     inputs: tuple[str, ...],
@@ -142,7 +130,7 @@ def build(
             **options,
         )
     folder = result.manifest.folder
-    print_text(build_summary(result, folder, as_json=as_json))
+    print_text(build_summary(result, as_json=as_json))
     if seal is not None:
         from dataaudit.manifest.trust import sign_manifest
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dataaudit.cli.shell import FOLDER, JSON, ending, note, print_text
+from dataaudit.cli.shell import FOLDER, JSON, choice, ending, note, option, path, print_text
 
-_CONFIG = click.option(
-    "--config", type=FOLDER, multiple=True, metavar="FILE", help="File that decides the training; recorded by digest."
-)
+_CONFIG = path("--config FILE", "File that decides the training; recorded by digest.", multiple=True)
 _VERDICTS = {
     0: "pass: every metric is within what healthy seeds differ by, or better as expected",
     1: "regressed: a loss is worse, a logged value moved, or a loss is not finite; better: a loss fell unexpectedly",
@@ -45,13 +44,11 @@ def canary() -> None:
     ),
 )
 @click.argument("function", metavar="MODULE:FUNCTION")
-@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that it trains on.")
-@click.option("--seeds", type=click.IntRange(8), default=8, show_default=True, metavar="N", help="Seeds 0 to N - 1.")
-@click.option(
-    "--steps", type=click.IntRange(200, 2_000), default=500, show_default=True, metavar="N", help="Steps of each."
-)
+@path("--manifest DIR", "The manifest that it trains on.", required=True)
+@option("--seeds N", "Seeds 0 to N - 1.", type=click.IntRange(8), default=8)
+@option("--steps N", "Steps of each.", type=click.IntRange(200, 2_000), default=500)
 @_CONFIG
-@click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder of runs; a stopped command goes on.")
+@path("--out DIR", "Folder of runs; a stopped command goes on.", required=True)
 @JSON
 def baseline(
     function: str, manifest: Path, seeds: int, steps: int, config: tuple[Path, ...], out: Path, *, as_json: bool
@@ -84,32 +81,17 @@ def baseline(
     ),
 )
 @click.argument("function", metavar="MODULE:FUNCTION")
-@click.option("--baseline", "folder", type=FOLDER, required=True, metavar="DIR", help="Folder of `canary baseline`.")
-@click.option("--manifest", type=FOLDER, metavar="DIR", help="The manifest to train on; the baseline's by default.")
-@click.option("--seeds", type=click.IntRange(1), metavar="N", help="Only the first N seeds; all by default.")
-@click.option(
-    "--changed",
-    type=click.Choice(["code", "data"]),
-    default="code",
-    show_default=True,
-    help="data: training shards may differ, and only held-out losses are compared.",
+@path("--baseline DIR", "Folder of `canary baseline`.", to="folder", required=True)
+@path("--manifest DIR", "The manifest to train on; the baseline's by default.")
+@option("--seeds N", "Only the first N seeds; all by default.", type=click.IntRange(1))
+@choice(
+    "--changed", "code data", "data: training shards may differ, and only held-out losses are compared.", default="code"
 )
-@click.option("--expect", type=click.Choice(["better"]), help="better: the change is meant to lower losses.")
+@choice("--expect", "better", "better: the change is meant to lower losses.")
 @_CONFIG
-@click.option("--out", type=FOLDER, metavar="DIR", help="Folder of this canary; run in the baseline's by default.")
+@path("--out DIR", "Folder of this canary; run in the baseline's by default.")
 @JSON
-def run(
-    function: str,
-    folder: Path,
-    manifest: Path | None,
-    seeds: int | None,
-    changed: str,
-    expect: str | None,
-    config: tuple[Path, ...],
-    out: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def run(function: str, folder: Path, out: Path | None, *, as_json: bool, **options: Any) -> None:
     """Train FUNCTION(task) with the baseline's seeds, shards and order, and write OUT/canary.json: the verdict.
 
     Each metric is compared pair by pair, with Student's prediction interval from the healthy seeds. Seconds of a step
@@ -119,17 +101,7 @@ def run(
     from dataaudit.probes.canary_text import canary_text
 
     target = out or folder / "run"
-    record = run_canary(
-        function,
-        folder,
-        target,
-        manifest=manifest,
-        seeds=seeds,
-        config=config,
-        changed="data" if changed == "data" else "code",
-        expect="better" if expect else None,
-        report=note,
-    )
+    record = run_canary(function, folder, target, report=note, **options)
     print_text((target / CANARY_FILE).read_text("utf-8") if as_json else canary_text(record))
     sys.exit(record.core.exit_code)
 

@@ -7,9 +7,22 @@ from typing import Any
 
 import click
 
-from dataaudit.cli.shell import FOLDER, IDENTITY, JSON, KEY, POLICY, ending, print_text, signing_of
+from dataaudit.cli.shell import (
+    FOLDER,
+    IDENTITY,
+    JSON,
+    KEY,
+    POLICY,
+    choice,
+    ending,
+    flag,
+    option,
+    path,
+    print_text,
+    signing_of,
+)
 
-_OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
+_OUT = path("--out FILE", "Where to write it.", required=True)
 
 
 @click.group(
@@ -63,13 +76,13 @@ def export_lsh(folder: Path, out: Path, *, as_json: bool) -> None:
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
 @_OUT
-@click.option("--metadata", type=FOLDER, metavar="FILE", help="YAML with what only people know; options win over it.")
-@click.option("--license", multiple=True, metavar="SPDX-ID|URL", help="Licence; may be given again.")
-@click.option("--url", metavar="URL", help="Page of the dataset.")
-@click.option("--creator", multiple=True, metavar="NAME", help="Organisation; may be given again.")
-@click.option("--description", metavar="TEXT", help="What the dataset is.")
-@click.option("--date-published", metavar="DATE", help="Such as 2026-11-22.")
-@click.option("--cite-as", metavar="TEXT", help="A citation, BibTeX if possible; recommended.")
+@path("--metadata FILE", "YAML with what only people know; options win over it.")
+@option("--license SPDX-ID|URL", "Licence; may be given again.", multiple=True)
+@option("--url URL", "Page of the dataset.")
+@option("--creator NAME", "Organisation; may be given again.", multiple=True)
+@option("--description TEXT", "What the dataset is.")
+@option("--date-published DATE", "Such as 2026-11-22.")
+@option("--cite-as TEXT", "A citation, BibTeX if possible; recommended.")
 @JSON
 def export_croissant(
     folder: Path,
@@ -102,9 +115,9 @@ def export_croissant(
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
 @_OUT
-@click.option("--verdict", type=FOLDER, metavar="FILE", help="The gate's gate.json: its rules become assertions.")
-@click.option("--namespace", default="dataaudit", show_default=True, help="Of job and datasets.")
-@click.option("--run-id", metavar="UUID", help="Of the run; by default it follows from the manifest's id.")
+@path("--verdict FILE", "The gate's gate.json: its rules become assertions.")
+@option("--namespace", "Of job and datasets.", default="dataaudit")
+@option("--run-id UUID", "Of the run; by default it follows from the manifest's id.")
 @JSON
 def export_openlineage(
     folder: Path, out: Path, verdict: Path | None, namespace: str, run_id: str | None, *, as_json: bool
@@ -132,27 +145,21 @@ def export_openlineage(
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
-@click.option("--policy", type=POLICY, metavar="FILE", required=True, help="Policy to judge by, as of `gate`.")
-@click.option("--baseline", type=FOLDER, metavar="DIR", help="Older manifest that rules of change compare with.")
+@path("--policy FILE", "Policy to judge by, as of `gate`.", kind=POLICY, required=True)
+@path("--baseline DIR", "Older manifest that rules of change compare with.")
 @_OUT
-@click.option(
-    "--fail-on",
-    type=click.Choice(["fail", "warn"]),
-    default="fail",
-    show_default=True,
-    help="Least severity that makes the verdict FAILED.",
-)
-@click.option("--quarantine-list", type=FOLDER, metavar="FILE", help="List of which nothing may be released.")
-@click.option("--time", metavar="TIME", help="When it was verified; SOURCE_DATE_EPOCH or now by default.")
-@click.option("--policy-uri", metavar="URI", help="Where consumers find the policy.")
-@click.option("--resource-uri", metavar="URI", help="Where consumers get the dataset.")
-@click.option("--verifier", metavar="URI", help="Who runs this gate.")
-@click.option("--sign", is_flag=True, help="Sign it: with --key or --identity.")
+@choice("--fail-on", "fail warn", "Least severity that makes the verdict FAILED.", default="fail")
+@path("--quarantine-list FILE", "List of which nothing may be released.")
+@option("--time TIME", "When it was verified; SOURCE_DATE_EPOCH or now by default.")
+@option("--policy-uri URI", "Where consumers find the policy.")
+@option("--resource-uri URI", "Where consumers get the dataset.")
+@option("--verifier URI", "Who runs this gate.")
+@flag("--sign", "Sign it: with --key or --identity.")
 @KEY
 @IDENTITY
-@click.option("--public-key", type=FOLDER, metavar="FILE", help="Key that has to have signed DIR by attestation.json.")
-@click.option("--signed-by", metavar="WHO", help="Or: identity that has to have signed it with sigstore.")
-@click.option("--issuer", metavar="URL", help="Who has to vouch for that identity.")
+@path("--public-key FILE", "Key that has to have signed DIR by attestation.json.")
+@option("--signed-by WHO", "Or: identity that has to have signed it with sigstore.")
+@option("--issuer URL", "Who has to vouch for that identity.")
 @JSON
 def export_verdict(
     folder: Path,
@@ -198,8 +205,8 @@ def export_verdict(
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
-@click.option("--out", type=FOLDER, metavar="FILE", help="Write a card with metadata and section; printed when absent.")
-@click.option("--update", type=FOLDER, metavar="FILE", help="Replace the section between its markers in this card.")
+@path("--out FILE", "Write a card with metadata and section; printed when absent.")
+@path("--update FILE", "Replace the section between its markers in this card.")
 @JSON
 def export_card(folder: Path, out: Path | None, update: Path | None, *, as_json: bool) -> None:
     """Write a dataset card: YAML metadata, and a section of numbers between two markers.

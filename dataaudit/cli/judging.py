@@ -9,19 +9,23 @@ from typing import Any, Literal
 
 import click
 
-from dataaudit.base.errors import ConfigError
 from dataaudit.cli.shell import (
-    FOLDER,
     JSON,
     MANIFEST,
     POLICY,
     REQUIRE_SIGNATURE,
     SIDE,
+    check_new,
+    choice,
     ending,
+    flag,
     lean_process,
     note,
+    option,
+    path,
     print_text,
     print_verdict,
+    print_written,
     signer_options,
 )
 from dataaudit.decide.gate import BUILTIN
@@ -45,54 +49,36 @@ from dataaudit.decide.gate import BUILTIN
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
-@click.option(
-    "--policy",
-    type=POLICY,
+@path(
+    "--policy FILE",
+    "The rules: a file, or a policy that is ready: release-gate, strict, canary.",
+    kind=POLICY,
     required=True,
-    metavar="FILE",
-    help="The rules: a file, or a policy that is ready: release-gate, strict, canary.",
 )
-@click.option("--baseline", type=MANIFEST, metavar="DIR", help="Older manifest that rules of change compare with.")
+@path("--baseline DIR", "Older manifest that rules of change compare with.", kind=MANIFEST)
 @REQUIRE_SIGNATURE
 @signer_options
-@click.option(
-    "--fail-on",
-    type=click.Choice(["fail", "warn"]),
-    default="fail",
-    show_default=True,
-    help="Least severity that ends with code 1.",
-)
-@click.option("--out", "gate_file", type=FOLDER, metavar="FILE", help="gate.json: the whole verdict.")
-@click.option("--junit", type=FOLDER, metavar="FILE", help="JUnit XML, one test a rule.")
-@click.option("--sarif", type=FOLDER, metavar="FILE", help="SARIF 2.1.0, for code scanning.")
-@click.option("--summary", type=FOLDER, metavar="FILE", help="Markdown for a job's summary page.")
-@click.option("--markdown", "comment", type=FOLDER, metavar="FILE", help="Markdown for a comment on a pull request.")
-@click.option(
-    "--failing",
-    type=FOLDER,
-    metavar="FILE",
-    help="JSON lines: shard and row of each document that broke a rule; empty when it passes.",
-)
-@click.option(
+@choice("--fail-on", "fail warn", "Least severity that ends with code 1.", default="fail")
+@path("--out FILE", "gate.json: the whole verdict.", to="gate_file")
+@path("--junit FILE", "JUnit XML, one test a rule.")
+@path("--sarif FILE", "SARIF 2.1.0, for code scanning.")
+@path("--summary FILE", "Markdown for a job's summary page.")
+@path("--markdown FILE", "Markdown for a comment on a pull request.", to="comment")
+@path("--failing FILE", "JSON lines: shard and row of each document that broke a rule; empty when it passes.")
+@option(
     "--annotations/--no-annotations",
+    "Print GitHub's ::error:: commands; by default where a GitHub runner runs it.",
     default=None,
-    help="Print GitHub's ::error:: commands; by default where a GitHub runner runs it.",
 )
-@click.option(
-    "--quarantine", type=FOLDER, metavar="FILE", help="List to which shards that fail rules about shards are proposed."
-)
-@click.option(
-    "--quarantine-list", type=FOLDER, metavar="FILE", help="List of which nothing may be released: else exit code 1."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print gate.json instead of tables.")
+@path("--quarantine FILE", "List to which shards that fail rules about shards are proposed.")
+@path("--quarantine-list FILE", "List of which nothing may be released: else exit code 1.")
+@flag("--json", "Print gate.json instead of tables.", to="as_json")
 @lean_process
 def gate(
     folder: Path,
     policy: Path,
     baseline: Path | None,
-    public_key: Path | None,
-    identity: str | None,
-    issuer: str | None,
+    signer: dict[str, Any],
     fail_on: Literal["fail", "warn"],
     quarantine: Path | None,
     quarantine_list: Path | None,
@@ -116,20 +102,11 @@ def gate(
 
     marks = on_runner(os.environ) and not as_json if annotations is None else annotations
     outputs = Outputs(annotations=marks, environ=os.environ, **files)
-    read = {"--policy": policy, "--public-key": public_key}
+    read = {"--policy": policy, "--public-key": signer["public_key"]}
     read |= {"--quarantine": quarantine, "--quarantine-list": quarantine_list}
     check_outputs(outputs, read, (folder, baseline))
-    signer_of(public_key, identity, issuer, OPTIONS, "--require-signature" if require_signature else None)
-    verdict = api.gate(
-        folder,
-        policy,
-        baseline=baseline,
-        fail_on=fail_on,
-        public_key=public_key,
-        identity=identity,
-        issuer=issuer,
-        quarantine=quarantine_list,
-    )
+    signer_of(**signer, words=OPTIONS, asked="--require-signature" if require_signature else None)
+    verdict = api.gate(folder, policy, baseline=baseline, fail_on=fail_on, quarantine=quarantine_list, **signer)
     if outputs.failing is not None:  # first: it reads further tables, of which one may have been changed
         from dataaudit.decide.gate.evidence import json_lines
         from dataaudit.manifest.outfiles import write_pieces
@@ -193,8 +170,8 @@ def policy() -> None:
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
-@click.option("--out", type=FOLDER, metavar="FILE", help="Where to write it; printed by default.")
-@click.option("--force", is_flag=True, help="Replace the file of --out when it is there already.")
+@path("--out FILE", "Where to write it; printed by default.")
+@flag("--force", "Replace the file of --out when it is there already.")
 @JSON
 @lean_process
 def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None:
@@ -204,26 +181,19 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
     each comment says what was measured. A bound of release-gate that the manifest fails is kept and marked: such a
     draft does not pass. The same manifest gives the same bytes.
     """
-    from dataaudit.base.render.result import Written
     from dataaudit.decide.gate.draft import FAILS
     from dataaudit.decide.gate.draft import draft as drafted
     from dataaudit.decide.gate.policy import parse_policy
     from dataaudit.manifest.load import load_manifest
-    from dataaudit.manifest.outfiles import check_files, write_file
 
-    check_files({"--out": out}, folders=(folder,))
-    if out is not None and out.is_file() and not force:
-        raise ConfigError(f"--out: {out} is there already", "Give another name, or --force to replace it.")
+    check_new(out, folder, force=force)
     manifest = load_manifest(folder)
-    data = drafted(manifest).encode("utf-8")
-    if out is not None:
-        write_file(out, data)
-    facts = {"manifest": manifest.id, "rules": len(parse_policy(data.decode(), where="the draft").rules)}
-    failed = data.count(f"\n\n  # {FAILS}".encode())
+    text = drafted(manifest)
+    facts = {"manifest": manifest.id, "rules": len(parse_policy(text, where="the draft").rules)}
     words = "a draft; read every limit, then gate by it"
-    if failed:
+    if failed := text.count(f"\n\n  # {FAILS}"):
         words = f"a draft that this manifest fails, by {failed} of its rules: mend the data, build, and draft again"
-    print_text(Written(file=out, data=data, words=words, facts=facts).shown(as_json=as_json))
+    print_written(out, text.encode("utf-8"), words, facts, as_json=as_json)
 
 
 @click.command(
@@ -237,16 +207,9 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
 )
 @click.argument("old", type=SIDE, metavar="OLD")
 @click.argument("new", type=SIDE, metavar="NEW")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "md"]),
-    default="text",
-    show_default=True,
-    help="A page of text, JSON, or Markdown for a comment.",
-)
-@click.option("--all", "everything", is_flag=True, help="List every row, not the first of each section; JSON has all.")
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@choice("--format", "text json md", "A page of text, JSON, or Markdown for a comment.", to="form", default="text")
+@flag("--all", "List every row, not the first of each section; JSON has all.", to="everything")
+@flag("--json", "The same as --format json.", to="as_json")
 @lean_process
 def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) -> None:
     """Say what changed from manifest OLD to manifest NEW, and which version bump that means.
@@ -276,27 +239,20 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="[DIR]", required=False)
-@click.option("--run", type=FOLDER, metavar="RUNLOG", help="A run log; DIR is then its manifest.")
-@click.option("--out", type=FOLDER, metavar="FILE.html", required=True, help="Where to write it.")
-@click.option("--baseline", type=MANIFEST, metavar="OLD", help="Older manifest: the report says what changed.")
-@click.option("--policy", type=POLICY, metavar="POLICY.yaml", help="Policy to judge by.")
-@click.option(
-    "--verdict",
-    type=FOLDER,
-    metavar="FILE",
-    help="The gate's gate.json, instead of --policy; DIR/gate.json is shown when it is there.",
-)
-@click.option("--quarantine", type=FOLDER, metavar="FILE", help="Quarantine list whose shards are marked.")
+@path("--run RUNLOG", "A run log; DIR is then its manifest.")
+@path("--out FILE.html", "Where to write it.", required=True)
+@path("--baseline OLD", "Older manifest: the report says what changed.", kind=MANIFEST)
+@path("--policy POLICY.yaml", "Policy to judge by.", kind=POLICY)
+@path("--verdict FILE", "The gate's gate.json, instead of --policy; DIR/gate.json is shown when it is there.")
+@path("--quarantine FILE", "Quarantine list whose shards are marked.")
 @signer_options
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@flag("--json", "Print what was written as JSON.", to="as_json")
 @lean_process
 def report(
     folder: Path | None,
     run: Path | None,
     out: Path,
-    public_key: Path | None,
-    identity: str | None,
-    issuer: str | None,
+    signer: dict[str, Any],
     *,
     as_json: bool,
     **given: Any,
@@ -316,7 +272,7 @@ def report(
     if run is not None:
         check_files({"--out": out})
         named = {name: given[name] for name in ("baseline", "policy", "verdict", "quarantine")}
-        named |= {"public-key": public_key, "identity": identity, "issuer": issuer}
+        named |= {name.replace("_", "-"): value for name, value in signer.items()}
         if wrong := [name for name, value in named.items() if value is not None]:
             raise click.UsageError(
                 f"--{wrong[0]} is of a manifest's report; --run takes a run log, and DIR if you have it"
@@ -329,6 +285,6 @@ def report(
     from dataaudit.present.report.page import Given, write_report
 
     assert folder is not None
-    signer = signer_of(public_key, identity, issuer, OPTIONS)
-    check_files({"--out": out}, {"--public-key": public_key})
-    print_text(write_report(folder, out, Given(signer=signer, **given), as_json=as_json))
+    wanted = signer_of(**signer, words=OPTIONS)
+    check_files({"--out": out}, {"--public-key": signer["public_key"]})
+    print_text(write_report(folder, out, Given(signer=wanted, **given), as_json=as_json))

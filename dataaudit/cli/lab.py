@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from dataaudit.cli.shell import FOLDER, JSON, ending, note, print_text
+from dataaudit.base import text as t
+from dataaudit.cli.shell import FOLDER, JSON, ending, flag, note, option, path, print_text
 
-_TEXT = click.option("--text", type=FOLDER, metavar="FILE", help="Text to train on; Python's help topics by default.")
-_OUT = click.option(
-    "--out", type=FOLDER, metavar="DIR", required=True, help="Folder of runs and receipts; a stopped command goes on."
-)
-_PLAN = click.option("--plan", type=FOLDER, metavar="FILE", help="Plan of `lab pilot`; the shipped plan by default.")
+_TEXT = path("--text FILE", "Text to train on; Python's help topics by default.")
+_OUT = path("--out DIR", "Folder of runs and receipts; a stopped command goes on.", required=True)
+_PLAN = path("--plan FILE", "Plan of `lab pilot`; the shipped plan by default.")
 
 
 @click.group(
@@ -42,13 +41,12 @@ def lab() -> None:
 )
 @_OUT
 @_TEXT
-@click.option("--seeds", metavar="N", type=click.IntRange(4), default=7, show_default=True, help="Seeds of bands.")
-@click.option("--all", "every", is_flag=True, help="Pilot the faults that `lab run --quick` leaves out, too.")
+@option("--seeds N", "Seeds of bands.", type=click.IntRange(4), default=7)
+@flag("--all", "Pilot the faults that `lab run --quick` leaves out, too.", to="every")
 @JSON
 def pilot(out: Path, text: Path | None, seeds: int, *, every: bool, as_json: bool) -> None:
     """Train healthy runs and faults of pilot seeds, and write DIR/plan.json: commit it before anything is scored."""
     _require_torch("lab pilot")
-    from dataaudit.base import text as t
     from dataaudit.lab.piloting import BAND_SEEDS, write_plan
     from dataaudit.lab.text import Text
 
@@ -75,11 +73,11 @@ def pilot(out: Path, text: Path | None, seeds: int, *, every: bool, as_json: boo
     ),
 )
 @_OUT
-@click.option("--quick", is_flag=True, help="3 seeds of the scenarios healthy, attention, rate, router and data.")
-@click.option("--full", is_flag=True, help="30 seeds of all scenarios.")
-@click.option("--seeds", metavar="N-M", help="Other seeds, such as 0-9 or 0,3.")
-@click.option("--scenarios", metavar="NAMES", default="", help="Some scenarios, with commas.")
-@click.option("--stored", is_flag=True, help="Score the runs that are in DIR, and make none.")
+@flag("--quick", "3 seeds of the scenarios healthy, attention, rate, router and data.")
+@flag("--full", "30 seeds of all scenarios.")
+@option("--seeds N-M", "Other seeds, such as 0-9 or 0,3.")
+@option("--scenarios NAMES", "Some scenarios, with commas.", default="", show_default=False)
+@flag("--stored", "Score the runs that are in DIR, and make none.")
 @_TEXT
 @_PLAN
 @JSON
@@ -124,7 +122,7 @@ def run(
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="RECEIPTS")
-@click.option("--page", type=FOLDER, metavar="FILE", help="Write a page with each signal, its band and the loss.")
+@path("--page FILE", "Write a page with each signal, its band and the loss.")
 @_PLAN
 @JSON
 def show(folder: Path, page: Path | None, plan: Path | None, *, as_json: bool) -> None:
@@ -151,13 +149,12 @@ def show(folder: Path, page: Path | None, plan: Path | None, *, as_json: bool) -
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
-@click.option("--healthy", required=True, metavar="N-M", help="First and last step of a span that was healthy.")
-@click.option("--fault", default="", metavar="TEXT", help="What went wrong afterwards; without it nothing did.")
-@click.option("--out", type=FOLDER, metavar="FILE", help="Where to; RUNLOG/receipts.json by default.")
+@option("--healthy N-M", "First and last step of a span that was healthy.", required=True)
+@option("--fault TEXT", "What went wrong afterwards; without it nothing did.", default="", show_default=False)
+@path("--out FILE", "Where to; RUNLOG/receipts.json by default.")
 @JSON
 def ingest(runlog: Path, healthy: str, fault: str, out: Path | None, *, as_json: bool) -> None:
     """Judge what followed a healthy span of a run by limits from that span, and write the receipt."""
-    from dataaudit.base import text as t
     from dataaudit.lab import ingest as own
     from dataaudit.lab.receipts import FILE
     from dataaudit.manifest.outfiles import check_files, write_file
@@ -185,7 +182,6 @@ def ingest(runlog: Path, healthy: str, fault: str, out: Path | None, *, as_json:
 @JSON
 def compare(first: Path, second: Path, *, as_json: bool) -> None:
     """Say which settings, runs and monitors of two files of receipts differ."""
-    from dataaudit.base import text as t
     from dataaudit.lab.receipts import compare as compared
     from dataaudit.lab.receipts import compared_text, load_receipts
 
@@ -207,12 +203,11 @@ def compare(first: Path, second: Path, *, as_json: bool) -> None:
     ),
 )
 @click.argument("rules", type=FOLDER, metavar="[ALERTS]", required=False)
-@click.option("--receipts", type=FOLDER, metavar="FILE", multiple=True, help="Receipts; may be given several times.")
-@click.option("--all", "every", is_flag=True, help="Demand a receipt for every rule of a metric, whatever it cites.")
+@path("--receipts FILE", "Receipts; may be given several times.", multiple=True)
+@flag("--all", "Demand a receipt for every rule of a metric, whatever it cites.", to="every")
 @JSON
 def check(rules: Path | None, receipts: tuple[Path, ...], *, every: bool, as_json: bool) -> None:
     """Say of each rule of an alerts.yaml where its limit comes from, and whether its monitor has a receipt."""
-    from dataaudit.base import text as t
     from dataaudit.lab.demands import check_rules, demands_text
     from dataaudit.lab.receipts import load_receipts
     from dataaudit.live.rules import load_alerts
@@ -223,7 +218,6 @@ def check(rules: Path | None, receipts: tuple[Path, ...], *, every: bool, as_jso
 
 
 def _print(made: dict[str, Any], *, as_json: bool) -> None:
-    from dataaudit.base import text as t
     from dataaudit.lab.page import terminal_text
 
     print_text(t.as_json(made) if as_json else terminal_text(made))

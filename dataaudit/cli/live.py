@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from dataaudit.base.errors import ConfigError
-from dataaudit.cli.shell import FOLDER, JSON, ending, print_text
+from dataaudit.base import text as t
+from dataaudit.cli.shell import FOLDER, JSON, check_new, ending, flag, option, path, print_text, print_written
 
 _SHIPPED = "default"
 
@@ -32,30 +32,29 @@ _SHIPPED = "default"
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
-@click.option(
-    "--alert",
-    "rules",
+@option(
+    "--alert [FILE]",
+    "Rules: an alerts.yaml; the shipped ones without a file.",
+    to="rules",
     is_flag=False,
     flag_value=_SHIPPED,
     default=_SHIPPED,
-    metavar="[FILE]",
-    help="Rules: an alerts.yaml; the shipped ones without a file.",
+    show_default=False,
 )
-@click.option("--once", is_flag=True, help="Judge what is there, send what is new, and exit.")
-@click.option(
-    "--serve",
-    "port",
+@flag("--once", "Judge what is there, send what is new, and exit.")
+@option(
+    "--serve [PORT]",
+    "Show it in a browser on this machine, with charts; port 8765 without a number.",
+    to="port",
     is_flag=False,
     flag_value=8765,
     type=click.IntRange(0, 65_535),
-    metavar="[PORT]",
-    help="Show it in a browser on this machine, with charts; port 8765 without a number.",
 )
-@click.option("--manifest", type=FOLDER, metavar="DIR", help="The run's manifest, which its data are compared with.")
-@click.option("--beside", type=FOLDER, multiple=True, metavar="RUNLOG", help="A further run on the same axes.")
-@click.option("--interval", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds between looks.")
-@click.option("--log", type=FOLDER, metavar="FILE", help="The process's own log, whose end is kept as evidence.")
-@click.option("--no-send", is_flag=True, help="Send no message; evidence is written.")
+@path("--manifest DIR", "The run's manifest, which its data are compared with.")
+@path("--beside RUNLOG", "A further run on the same axes.", multiple=True)
+@option("--interval", "Seconds between looks.", type=click.FloatRange(0.1), default=10.0)
+@path("--log FILE", "The process's own log, whose end is kept as evidence.")
+@flag("--no-send", "Send no message; evidence is written.")
 @JSON
 def watch(
     runlog: Path,
@@ -80,7 +79,6 @@ def watch(
     """
     import threading
 
-    from dataaudit.base import text as t
     from dataaudit.live.delivery import missing_variables
     from dataaudit.live.rules import load_alerts
     from dataaudit.live.watch import Watch, wait_for, watched_text
@@ -171,24 +169,16 @@ def alerts() -> None:
     short_help="Write the shipped rules, with comments.",
     epilog=ending("dataaudit alerts draft --out alerts.yaml", codes={0: "it is written"}),
 )
-@click.option("--out", type=FOLDER, metavar="FILE", help="Where to; stdout when left out.")
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@path("--out FILE", "Where to; stdout when left out.")
+@flag("--force", "Replace the file if it is there.")
 @JSON
 def draft(out: Path | None, *, force: bool, as_json: bool) -> None:
     """Write an alerts.yaml that holds the shipped rules: read each limit, and leave out what your run does not have."""
-    from dataaudit.base.render.result import Written
     from dataaudit.live.rules import default_text, load_alerts
-    from dataaudit.manifest.outfiles import check_files, write_file
 
-    check_files({"--out": out}, folders=())
-    if out is not None and out.is_file() and not force:
-        raise ConfigError(f"--out: {out} is there already", "Give another name, or --force to replace it.")
-    data = default_text().encode()
-    if out is not None:
-        write_file(out, data)
+    check_new(out, force=force)
     words = "the shipped rules; `dataaudit watch RUNLOG --alert FILE --once` tries them"
-    facts = {"rules": len(load_alerts(None).rules)}
-    print_text(Written(file=out, data=data, words=words, facts=facts).shown(as_json=as_json))
+    print_written(out, default_text().encode(), words, {"rules": len(load_alerts(None).rules)}, as_json=as_json)
 
 
 @alerts.command(
@@ -200,12 +190,11 @@ def draft(out: Path | None, *, force: bool, as_json: bool) -> None:
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
 @click.argument("incident", metavar="INCIDENT")
-@click.option("--who", required=True, metavar="NAME", help="Who takes care of it.")
-@click.option("--note", required=True, metavar="TEXT", help="What is done about it.")
+@option("--who NAME", "Who takes care of it.", required=True)
+@option("--note TEXT", "What is done about it.", required=True)
 @JSON
 def ack(runlog: Path, incident: str, who: str, note: str, *, as_json: bool) -> None:
     """Write who takes care of an incident: no reminder follows, and further messages only if it becomes graver."""
-    from dataaudit.base import text as t
     from dataaudit.live.incidents import acknowledge
 
     made = acknowledge(runlog, incident, who, note)
@@ -222,12 +211,11 @@ def ack(runlog: Path, incident: str, who: str, note: str, *, as_json: bool) -> N
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
-@click.option("--who", required=True, metavar="NAME", help="Who decides it.")
-@click.option("--stop", is_flag=True, help="The run stops; without it the run goes on.")
+@option("--who NAME", "Who decides it.", required=True)
+@flag("--stop", "The run stops; without it the run goes on.")
 @JSON
 def resume(runlog: Path, who: str, *, stop: bool, as_json: bool) -> None:
     """End a pause on all ranks, within seconds; the record of the action says who did."""
-    from dataaudit.base import text as t
     from dataaudit.live.action_kinds import resume as answered
 
     answer = answered(runlog, who, stop=stop)
@@ -249,7 +237,7 @@ def resume(runlog: Path, who: str, *, stop: bool, as_json: bool) -> None:
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="FOLDER")
-@click.option("--quick", is_flag=True, help="Compare sizes alone; no file is read.")
+@flag("--quick", "Compare sizes alone; no file is read.")
 @JSON
 def checkpoints(folder: Path, *, quick: bool, as_json: bool) -> None:
     """Say which checkpoints a folder holds, which is the last good one, and which files are not what was saved.
@@ -257,7 +245,6 @@ def checkpoints(folder: Path, *, quick: bool, as_json: bool) -> None:
     FOLDER is that of `Checkpoints(folder)`. Good is what passed its test after it was saved, and is not damaged since:
     it was restored in a process of its own, or read back where the run has no such test. Nothing is changed.
     """
-    from dataaudit.base import text as t
     from dataaudit.live.checkpoint_files import survey
 
     result = survey(folder, digests=not quick)
@@ -282,10 +269,8 @@ def checkpoints(folder: Path, *, quick: bool, as_json: bool) -> None:
     ),
 )
 @click.argument("files", type=FOLDER, metavar="FILE...", nargs=-1, required=True)
-@click.option(
-    "--utc-offset", metavar="+HH:MM", default="+00:00", help="Zone of times that name none; UTC when left out."
-)
-@click.option("--history", is_flag=True, help="Each FILE is a run of its own: name the nodes that fail in several.")
+@option("--utc-offset +HH:MM", "Zone of times that name none; UTC when left out.", default="+00:00", show_default=False)
+@flag("--history", "Each FILE is a run of its own: name the nodes that fail in several.")
 @JSON
 def triage_log(files: tuple[Path, ...], utc_offset: str, *, history: bool, as_json: bool) -> None:
     """Name the first failing rank, its node, time, stage and class of error; mark what other ranks report of it.
@@ -294,7 +279,6 @@ def triage_log(files: tuple[Path, ...], utc_offset: str, *, history: bool, as_js
     or a folder of them; together they are one run. Gigabytes are read in a stream. Secrets are not shown, nor long
     quotations of data.
     """
-    from dataaudit.base import text as t
     from dataaudit.live.log_triage import failing_nodes, triage, triage_text
 
     match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", utc_offset)

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from dataaudit.cli.shell import FOLDER, JSON, ending, note, print_text
+from dataaudit.base import text as t
+from dataaudit.cli.shell import FOLDER, JSON, choice, ending, flag, note, option, path, print_text
 
 PROBES = ("frozen", "held_out", "cloze", "memorization", "contamination", "rtp", "lm_eval")
 DEFAULT = "frozen,held_out,cloze,memorization,contamination"
@@ -33,45 +34,31 @@ DEFAULT = "frozen,held_out,cloze,memorization,contamination"
     ),
 )
 @click.argument("checkpoint", metavar="CHECKPOINT")
-@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that it was trained on.")
-@click.option("--root", type=FOLDER, metavar="DIR", help="Folder that holds the shards now.")
-@click.option("--tokenizer", metavar="FILE", help="The model's tokenizer: a file, folder, hub id or `bytes`.")
-@click.option("--end", metavar="TOKEN", help="Token that ends a document, by its id or text.")
-@click.option("--model", "function", metavar="MODULE:FUNCTION", help="Loads the checkpoint; MODULE may be a file.")
-@click.option("--context", type=click.IntRange(8), metavar="N", help="Tokens that the model takes at once.")
-@click.option(
-    "--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of the weights; theirs by default."
-)
-@click.option("--device", metavar="NAME", help="cpu, cuda, ...; a GPU where there is one by default.")
-@click.option("--step", type=click.IntRange(0), default=0, metavar="N", help="Step of the run that it is of.")
-@click.option("--probes", default=DEFAULT, show_default=True, metavar="NAMES", help=f"Some of {', '.join(PROBES)}.")
-@click.option(
-    "--documents", type=click.IntRange(1), default=2_000, show_default=True, help="Held-out documents, at most."
-)
-@click.option("--prompts", type=click.IntRange(1), default=200, show_default=True, help="Prompts of the other probes.")
-@click.option("--domains", type=FOLDER, metavar="FILE", help="YAML: the domain of each source, for slices.")
-@click.option("--rtp", type=FOLDER, metavar="FILE", help="Prompts in the format of RealToxicityPrompts.")
-@click.option(
-    "--judge", default="original", show_default=True, metavar="NAME", help="Judge of toxicity, or a checkpoint."
-)
-@click.option(
-    "--generations", type=click.IntRange(1), default=25, show_default=True, help="Continuations of a prompt of --rtp."
-)
-@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Task of lm-evaluation-harness; for lm_eval.")
-@click.option(
-    "--set", "sets", multiple=True, metavar="NAME=FILE", help="A set of texts to be tested for contamination."
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of samples and of generation.")
-@click.option(
-    "--out", type=FOLDER, metavar="DIR", help="Folder of reports: kept, resumed, compared with the step before."
-)
-@click.option("--baseline", type=FOLDER, metavar="DIR", help="Report to compare with: a folder step-... of --out.")
-@click.option(
-    "--run", "runlog", type=FOLDER, metavar="DIR", help="Run log of probes: numbers by step, which `watch` judges."
-)
-@click.option("--alert", type=FOLDER, metavar="FILE", help="With --run: rules that the numbers are judged by.")
-@click.option("--cross", metavar="NEW", help="A newer checkpoint: measure both by both harnesses.")
-@click.option("--new", "changes", multiple=True, metavar="NAME=VALUE", help="With --cross: option of the new harness.")
+@path("--manifest DIR", "The manifest that it was trained on.", required=True)
+@path("--root DIR", "Folder that holds the shards now.")
+@option("--tokenizer FILE", "The model's tokenizer: a file, folder, hub id or `bytes`.")
+@option("--end TOKEN", "Token that ends a document, by its id or text.")
+@option("--model MODULE:FUNCTION", "Loads the checkpoint; MODULE may be a file.", to="function")
+@option("--context N", "Tokens that the model takes at once.", type=click.IntRange(8))
+@choice("--dtype", "float32 bfloat16 float16", "Of the weights; theirs by default.")
+@option("--device NAME", "cpu, cuda, ...; a GPU where there is one by default.")
+@option("--step N", "Step of the run that it is of.", type=click.IntRange(0), default=0, show_default=False)
+@option("--probes NAMES", f"Some of {', '.join(PROBES)}.", default=DEFAULT)
+@option("--documents", "Held-out documents, at most.", type=click.IntRange(1), default=2_000)
+@option("--prompts", "Prompts of the other probes.", type=click.IntRange(1), default=200)
+@path("--domains FILE", "YAML: the domain of each source, for slices.")
+@path("--rtp FILE", "Prompts in the format of RealToxicityPrompts.")
+@option("--judge NAME", "Judge of toxicity, or a checkpoint.", default="original")
+@option("--generations", "Continuations of a prompt of --rtp.", type=click.IntRange(1), default=25)
+@option("--task NAME", "Task of lm-evaluation-harness; for lm_eval.", to="tasks", multiple=True)
+@option("--set NAME=FILE", "A set of texts to be tested for contamination.", to="sets", multiple=True)
+@option("--seed", "Of samples and of generation.", type=click.IntRange(0), default=0)
+@path("--out DIR", "Folder of reports: kept, resumed, compared with the step before.")
+@path("--baseline DIR", "Report to compare with: a folder step-... of --out.")
+@path("--run DIR", "Run log of probes: numbers by step, which `watch` judges.", to="runlog")
+@path("--alert FILE", "With --run: rules that the numbers are judged by.")
+@option("--cross NEW", "A newer checkpoint: measure both by both harnesses.")
+@option("--new NAME=VALUE", "With --cross: option of the new harness.", to="changes", multiple=True)
 @JSON
 def probe(
     checkpoint: str,
@@ -92,7 +79,6 @@ def probe(
     With --cross, CHECKPOINT is the old one. The other options are the old harness, and --new names what differs in the
     new. The table of all four says whether a change follows the checkpoint or the harness.
     """
-    from dataaudit.base import text as t
     from dataaudit.probes.command import ProbeOptions, exit_code, report_text, run_probes
 
     names = [name.strip() for name in probes.split(",") if name.strip()]
@@ -130,30 +116,19 @@ def probe(
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
-@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that it was trained on.")
-@click.option("--baseline", type=FOLDER, metavar="RUNLOG", help="A healthy run, of the same steps where possible.")
-@click.option("--baseline-manifest", type=FOLDER, metavar="DIR", help="The baseline's manifest, where it is another.")
-@click.option(
-    "--probes", type=FOLDER, metavar="DIR", help="Reports of the run's checkpoints; beside RUNLOG by default."
-)
-@click.option("--baseline-probes", type=FOLDER, metavar="DIR", help="Reports of the baseline's checkpoints.")
-@click.option(
-    "--worse",
+@path("--manifest DIR", "The manifest that it was trained on.", required=True)
+@path("--baseline RUNLOG", "A healthy run, of the same steps where possible.")
+@path("--baseline-manifest DIR", "The baseline's manifest, where it is another.")
+@path("--probes DIR", "Reports of the run's checkpoints; beside RUNLOG by default.")
+@path("--baseline-probes DIR", "Reports of the baseline's checkpoints.")
+@option(
+    "--worse SHARE",
+    "Part of the baseline's loss from which on a loss is worse: more where seeds of your runs differ by more.",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.02,
-    show_default=True,
-    metavar="SHARE",
-    help="Part of the baseline's loss from which on a loss is worse: more where seeds of your runs differ by more.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "md"]),
-    default="text",
-    show_default=True,
-    help="A page of text, JSON, or Markdown for an issue.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@choice("--format", "text json md", "A page of text, JSON, or Markdown for an issue.", to="form", default="text")
+@flag("--json", "The same as --format json.", to="as_json")
 def triage(runlog: Path, manifest: Path, form: str, *, as_json: bool, **given: Any) -> None:
     """Say why benchmarks dropped while the loss looked fine, in a strict order, each step with its evidence.
 

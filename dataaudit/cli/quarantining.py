@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dataaudit.cli.shell import FOLDER, JSON, ending, print_text
+from dataaudit.cli.shell import FOLDER, JSON, ending, flag, option, path, print_text
 
 if TYPE_CHECKING:
     from dataaudit.decide.quarantine.changes import Change
@@ -29,17 +29,11 @@ def _day(_context: click.Context, parameter: click.Parameter, value: str | None)
 
 
 FILE = click.argument("file", type=FOLDER, metavar="FILE")
-REASON = click.option(
-    "--reason", metavar="CODE", required=True, help="Why, as a short code: letters, digits, `.`, `_`, `-`."
-)
-NOTE = click.option("--note", metavar="TEXT", help="Why, in words.")
-WHO = click.option(
-    "--who", metavar="NAME", help="Who answers for it; by default git's user.email, else the user's name."
-)
-UNTIL = click.option("--until", metavar="DAY", callback=_day, help="Last day, UTC, of the entry: 2026-12-31.")
-ON = click.option(
-    "--on", metavar="DAY", callback=_day, help="Day, UTC, that expiries are compared with; today by default."
-)
+REASON = option("--reason CODE", "Why, as a short code: letters, digits, `.`, `_`, `-`.", required=True)
+NOTE = option("--note TEXT", "Why, in words.")
+WHO = option("--who NAME", "Who answers for it; by default git's user.email, else the user's name.")
+UNTIL = option("--until DAY", "Last day, UTC, of the entry: 2026-12-31.", callback=_day)
+ON = option("--on DAY", "Day, UTC, that expiries are compared with; today by default.", callback=_day)
 _CHANGED = "a table of the manifest is not the one that was published"
 _FORMATS = click.Choice(["list", "datatrove", "hf"])
 
@@ -82,10 +76,8 @@ def quarantine() -> None:
     ),
 )
 @click.argument("file", type=FOLDER, metavar="[FILE]", default=Path("quarantine.jsonl"))
-@click.option("--all", "everything", is_flag=True, help="Lifted, expired and accepted entries too.")
-@click.option(
-    "--verdict", "gate_file", type=FOLDER, metavar="FILE", help="A gate.json: lines that it names may not be lost."
-)
+@flag("--all", "Lifted, expired and accepted entries too.", to="everything")
+@path("--verdict FILE", "A gate.json: lines that it names may not be lost.", to="gate_file")
 @ON
 @JSON
 def list_entries(file: Path, gate_file: Path | None, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
@@ -116,10 +108,10 @@ def list_entries(file: Path, gate_file: Path | None, on: dt.date | None, *, ever
 )
 @FILE
 @click.argument("places", nargs=-1, required=True, metavar="SHARD[:ROW]...")
-@click.option("--manifest", type=FOLDER, metavar="DIR", help="Where the shards stand.")
+@path("--manifest DIR", "Where the shards stand.")
 @REASON
-@click.option("--metric", metavar="NAME", help="Number of the table of shards that becomes evidence: exact_dup_rate.")
-@click.option("--run", metavar="ID", help="Training run that becomes evidence.")
+@option("--metric NAME", "Number of the table of shards that becomes evidence: exact_dup_rate.")
+@option("--run ID", "Training run that becomes evidence.")
 @UNTIL
 @NOTE
 @WHO
@@ -171,8 +163,8 @@ def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who:
     ),
 )
 @FILE
-@click.option("--run", type=FOLDER, metavar="RUNLOG", required=True, help="The run log, with its attribution.json.")
-@click.option("--manifest", type=FOLDER, metavar="DIR", required=True, help="The manifest that it was trained on.")
+@path("--run RUNLOG", "The run log, with its attribution.json.", required=True)
+@path("--manifest DIR", "The manifest that it was trained on.", required=True)
 @WHO
 @JSON
 def propose_found(file: Path, run: Path, manifest: Path, who: str | None, *, as_json: bool) -> None:
@@ -199,7 +191,7 @@ def propose_found(file: Path, run: Path, manifest: Path, who: str | None, *, as_
 )
 @FILE
 @click.argument("names", nargs=-1, metavar="ENTRY|TARGET...")
-@click.option("--all", "everything", is_flag=True, help="Every open proposal.")
+@flag("--all", "Every open proposal.", to="everything")
 @UNTIL
 @NOTE
 @WHO
@@ -229,40 +221,29 @@ def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: boo
     ),
 )
 @FILE
-@click.option("--manifest", type=FOLDER, metavar="DIR", required=True, help="Where the shards stand.")
-@click.option("--out", type=FOLDER, metavar="DIR", required=True, help="Folder to write: new, or an older result.")
-@click.option(
-    "--format",
-    "formats",
-    type=_FORMATS,
-    multiple=True,
-    help="Form of the lists, several if you like; `list` by default.",
+@path("--manifest DIR", "Where the shards stand.", required=True)
+@path("--out DIR", "Folder to write: new, or an older result.", required=True)
+@option(
+    "--format", "Form of the lists, several if you like; `list` by default.", to="formats", type=_FORMATS, multiple=True
 )
-@click.option("--root", metavar="DIR", help="Where the shards lie now, a folder or an address.")
-@click.option("--documents", is_flag=True, help="Write documents.parquet: the documents to drop, with why.")
-@click.option(
-    "--from",
-    "origins",
-    metavar="NAMES",
-    callback=_names,
-    help="What drops documents, of clusters,overlap,findings; all by default.",
+@option("--root DIR", "Where the shards lie now, a folder or an address.")
+@flag("--documents", "Write documents.parquet: the documents to drop, with why.")
+@option(
+    "--from NAMES", "What drops documents, of clusters,overlap,findings; all by default.", to="origins", callback=_names
 )
-@click.option(
-    "--findings", metavar="NAMES", callback=_names, help="Detectors and tiers that do; secrets:validated by default."
-)
-@click.option(
+@option("--findings NAMES", "Detectors and tiers that do; secrets:validated by default.", callback=_names)
+@option(
     "--ngram-score",
+    "Share of a held-out document's 13-grams from which on a training document leaks it.",
     type=click.FloatRange(0, 1),
     default=0.5,
-    show_default=True,
-    help="Share of a held-out document's 13-grams from which on a training document leaks it.",
 )
-@click.option("--with-common", is_flag=True, help="Drop documents that share only notices, licences and the like, too.")
-@click.option("--held-out", is_flag=True, help="Drop duplicates and findings from held-out splits too.")
-@click.option("--rows", is_flag=True, help="Write the rows to drop of each shard as text, too.")
-@click.option("--exclude-changed", is_flag=True, help="Leave out shards that changed since they were listed.")
-@click.option("--keep-unread", is_flag=True, help="Keep shards that the build could not read.")
-@click.option("--ignore-bad-lines", is_flag=True, help="Go on when lines of FILE cannot be read.")
+@flag("--with-common", "Drop documents that share only notices, licences and the like, too.")
+@flag("--held-out", "Drop duplicates and findings from held-out splits too.")
+@flag("--rows", "Write the rows to drop of each shard as text, too.")
+@flag("--exclude-changed", "Leave out shards that changed since they were listed.")
+@flag("--keep-unread", "Keep shards that the build could not read.")
+@flag("--ignore-bad-lines", "Go on when lines of FILE cannot be read.")
 @ON
 @JSON
 def apply(file: Path, *, as_json: bool, **given: Any) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli.shell import (
     FOLDER,
@@ -18,9 +19,13 @@ from dataaudit.cli.shell import (
     REQUIRE_SIGNATURE,
     SAMPLES,
     SAMPLES_DIR,
+    choice,
     chosen_samples,
     ending,
+    flag,
     lean_process,
+    option,
+    path,
     print_text,
     signer_options,
 )
@@ -43,9 +48,9 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
-@click.option("--all", "whole", is_flag=True, help="Every table.")
-@click.option("--section", metavar="NAME", help="One part of them.")
-@click.option("--metric", metavar="NAME", help="Every record of one metric.")
+@flag("--all", "Every table.", to="whole")
+@option("--section NAME", "One part of them.")
+@option("--metric NAME", "Every record of one metric.")
 @JSON
 @lean_process
 def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, as_json: bool) -> None:
@@ -76,11 +81,9 @@ def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, 
     ),
 )
 @click.argument("folders", type=MANIFEST, metavar="DIR...", nargs=-1, required=True)
-@click.option("--policy", type=POLICY, metavar="FILE", help="Policy whose limits are shown, and that judges.")
-@click.option(
-    "--baseline", type=MANIFEST, metavar="DIR", help="What the last is compared with; else the one before it."
-)
-@click.option("--out", type=FOLDER, metavar="FILE", help="Write it as a page with charts, too.")
+@path("--policy FILE", "Policy whose limits are shown, and that judges.", kind=POLICY)
+@path("--baseline DIR", "What the last is compared with; else the one before it.", kind=MANIFEST)
+@path("--out FILE", "Write it as a page with charts, too.")
 @JSON
 @lean_process
 def history(
@@ -153,24 +156,20 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
-@click.option("--data", is_flag=True, help="Hash the shards again too.")
-@click.option("--root", metavar="DIR", help="Where the shards lie now, a folder or an address; with --data.")
-@click.option("--signature", type=FOLDER, metavar="FILE", help="A signed verdict: it has to be PASSED, and of DIR.")
+@flag("--data", "Hash the shards again too.")
+@option("--root DIR", "Where the shards lie now, a folder or an address; with --data.")
+@path("--signature FILE", "A signed verdict: it has to be PASSED, and of DIR.")
 @REQUIRE_SIGNATURE
 @signer_options
-@click.option("--policy", type=POLICY, metavar="FILE", help="Policy that the signed verdict has to be of.")
-@click.option(
-    "--quarantine-list", type=FOLDER, metavar="FILE", help="List that may lack no line which build and verdict saw."
-)
-@click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@path("--policy FILE", "Policy that the signed verdict has to be of.", kind=POLICY)
+@path("--quarantine-list FILE", "List that may lack no line which build and verdict saw.")
+@flag("--quiet", "No progress.")
+@flag("--json", "Print the result as JSON.", to="as_json")
 def verify(
     folder: Path,
     root: str | None,
     signature: Path | None,
-    public_key: Path | None,
-    identity: str | None,
-    issuer: str | None,
+    signer: dict[str, Any],
     policy: Path | None,
     quarantine_list: Path | None,
     *,
@@ -189,19 +188,19 @@ def verify(
     from dataaudit.verify import verify_folder
 
     asked = "--signature" if signature else "--require-signature" if require_signature else None
-    if asked is None and (public_key, identity, issuer) != (None, None, None):
+    if asked is None and any(value is not None for value in signer.values()):
         raise ConfigError(
             "a signer is named, but no signature is to be checked", "Add --signature FILE, or --require-signature."
         )
-    signer = signer_of(public_key, identity, issuer, OPTIONS, asked)
+    wanted = signer_of(**signer, words=OPTIONS, asked=asked)
     text, code = verify_folder(
         folder,
         data=data,
         root=root,
         as_json=as_json,
         quiet=quiet,
-        trust=_trust_of(signature, signer, policy),
-        signer=signer if require_signature else None,
+        trust=_trust_of(signature, wanted, policy),
+        signer=wanted if require_signature else None,
         quarantine=quarantine_list,
     )
     print_text(text)
@@ -239,17 +238,10 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="[RUNLOG]", required=False)
-@click.option(
-    "--state",
-    type=FOLDER,
-    metavar="DIR",
-    default=Path(".dataaudit"),
-    show_default=True,
-    help="State folder of builds, to try its file system.",
-)
-@click.option("--preset", type=click.Choice(["nano", "medium", "large"]), help="Scale of the run; that of its vitals.")
-@click.option("--phase", type=click.Choice(["early", "steady", "late"]), help="Of the run; by its log when left out.")
-@click.option("--without", multiple=True, metavar="METRIC", help="A metric that does not apply to the run.")
+@path("--state DIR", "State folder of builds, to try its file system.", default=Path(".dataaudit"))
+@choice("--preset", "nano medium large", "Scale of the run; that of its vitals.")
+@choice("--phase", "early steady late", "Of the run; by its log when left out.")
+@option("--without METRIC", "A metric that does not apply to the run.", multiple=True)
 @JSON
 def doctor(
     runlog: Path | None,
@@ -266,7 +258,6 @@ def doctor(
     line of code that feeds each. The check of the tokenizer takes some seconds where no build has run before.
     """
     if runlog is not None:
-        from dataaudit.base import text as t
         from dataaudit.live.checklist import check_log, checked_text
 
         checked = check_log(runlog, preset, phase, without)
@@ -291,8 +282,8 @@ def doctor(
     ),
 )
 @click.argument("name", required=False)
-@click.option("--out", type=FOLDER, metavar="DIR", help="Write NAME, or every schema, into this folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON; a schema is JSON anyway.")
+@path("--out DIR", "Write NAME, or every schema, into this folder.")
+@flag("--json", "Print the list as JSON; a schema is JSON anyway.", to="as_json")
 def schema(name: str | None, out: Path | None, *, as_json: bool) -> None:
     """Print a JSON Schema: config, manifest, metric, or the columns of all tables; without NAME, list them."""
     from dataaudit.schemas import export_schemas

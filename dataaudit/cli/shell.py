@@ -68,6 +68,28 @@ MANIFEST = _LocalPath(_fetched)
 SIDE = _LocalPath(_fetched_side)
 
 
+def option(usage: str, text: str, *, to: str | None = None, **more: Any) -> Callable[[_Command], _Command]:
+    """Return an option of ``--out FILE`` and its help, with its default; ``to`` is the name of its argument."""
+    name, _, metavar = usage.partition(" ")
+    more = {"metavar": metavar or None, "show_default": more.get("default") is not None, **more}
+    return click.option(name, *([] if to is None else [to]), help=text, **more)
+
+
+def flag(name: str, text: str, **more: Any) -> Callable[[_Command], _Command]:
+    """Return an option without a value."""
+    return option(name, text, is_flag=True, **more)
+
+
+def path(usage: str, text: str, *, kind: click.ParamType[Any] = FOLDER, **more: Any) -> Callable[[_Command], _Command]:
+    """Return an option that takes a path."""
+    return option(usage, text, type=kind, **more)
+
+
+def choice(name: str, words: str, text: str, **more: Any) -> Callable[[_Command], _Command]:
+    """Return an option that takes one of some words."""
+    return option(name, text, type=click.Choice(words.split()), **more)
+
+
 class Group(click.Group):
     """Turns our errors into a message on stderr and an exit code, with no traceback.
 
@@ -246,36 +268,25 @@ class _Policy(_LocalPath):
 
 POLICY = _Policy()
 
-WORKERS = click.option(
-    "--workers",
+WORKERS = option(
+    "--workers N",
+    "Local worker processes; one a core when left out, 0 for none: all in this process.",
     type=click.IntRange(0),
-    metavar="N",
-    help="Local worker processes; one a core when left out, 0 for none: all in this process.",
 )
-SCHEDULER = click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, such as tls://host:8786.")
-OPEN_SCHEDULER = click.option(
+SCHEDULER = option("--scheduler ADDRESS", "An existing Dask cluster, such as tls://host:8786.")
+OPEN_SCHEDULER = flag(
     "--open-scheduler",
-    is_flag=True,
-    help="Sign or seal also over a scheduler that is not tls://, and trust everybody who reaches its port.",
+    "Sign or seal also over a scheduler that is not tls://, and trust everybody who reaches its port.",
 )
-STATE_KEY = click.option(
-    "--state-key",
-    type=FOLDER,
-    metavar="FILE",
-    help="Key of 16 bytes or more: of the state folder only what is sealed under it is believed.",
+STATE_KEY = path(
+    "--state-key FILE", "Key of 16 bytes or more: of the state folder only what is sealed under it is believed."
 )
-SAMPLES = click.option(
-    "--samples",
+SAMPLES = option(
+    "--samples N",
+    "Findings of each kind whose surroundings are written, masked, to --samples-dir.",
     type=click.IntRange(1, 1000),
-    metavar="N",
-    help="Findings of each kind whose surroundings are written, masked, to --samples-dir.",
 )
-SAMPLES_DIR = click.option(
-    "--samples-dir",
-    type=FOLDER,
-    metavar="DIR",
-    help="New folder for samples; it will hold parts of documents, for your eyes alone.",
-)
+SAMPLES_DIR = path("--samples-dir DIR", "New folder for samples; it will hold parts of documents, for your eyes alone.")
 
 
 def check_workers(workers: int | None, scheduler: str | None) -> None:
@@ -293,24 +304,24 @@ def chosen_samples(number: int | None, folder: Path | None) -> tuple[int, Path] 
     raise click.UsageError("--samples N and --samples-dir DIR go together: how many, and where they may be written.")
 
 
-KEY = click.option("--key", type=FOLDER, metavar="FILE", help="Private key, ed25519 or ECDSA, PEM.")
-IDENTITY = click.option("--identity", is_flag=True, help="Sign as this CI job, or as who logs in, with sigstore.")
-REQUIRE_SIGNATURE = click.option(
-    "--require-signature",
-    is_flag=True,
-    help="The manifest has to be signed, by attestation.json in its folder; say by whom.",
+KEY = path("--key FILE", "Private key, ed25519 or ECDSA, PEM.")
+IDENTITY = flag("--identity", "Sign as this CI job, or as who logs in, with sigstore.")
+REQUIRE_SIGNATURE = flag(
+    "--require-signature", "The manifest has to be signed, by attestation.json in its folder; say by whom."
 )
 
 
-def signer_options(command: _Command) -> _Command:
-    """Add the options that say who has to have signed something."""
-    for option in (
-        click.option("--issuer", metavar="URL", help="Who has to vouch for that identity."),
-        click.option("--identity", metavar="WHO", help="Or: who has to have signed it with sigstore."),
-        click.option("--public-key", type=FOLDER, metavar="FILE", help="Key that has to have signed it, PEM."),
-    ):
-        command = option(command)
-    return command
+def signer_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say who has to have signed something: an argument ``signer``, for ``signer_of``."""
+
+    @path("--public-key FILE", "Key that has to have signed it, PEM.")
+    @option("--identity WHO", "Or: who has to have signed it with sigstore.")
+    @option("--issuer URL", "Who has to vouch for that identity.")
+    @functools.wraps(command)
+    def run(*args: Any, public_key: Path | None, identity: str | None, issuer: str | None, **given: Any) -> None:
+        command(*args, signer={"public_key": public_key, "identity": identity, "issuer": issuer}, **given)
+
+    return run
 
 
 def signing_of(sign: bool, key: Path | None, identity: bool) -> Signing | None:
@@ -326,7 +337,26 @@ def signing_of(sign: bool, key: Path | None, identity: bool) -> Signing | None:
     return Signing(key=key)
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+def check_new(out: Path | None, folder: Path | None = None, *, force: bool) -> None:
+    """Refuse a file of ``--out`` that cannot be written, or that is there already and may not be replaced."""
+    from dataaudit.manifest.outfiles import check_files
+
+    check_files({"--out": out}, folders=(folder,))
+    if out is not None and out.is_file() and not force:
+        raise ConfigError(f"--out: {out} is there already", "Give another name, or --force to replace it.")
+
+
+def print_written(out: Path | None, data: bytes, words: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Write a file, or print it where none is named; and say what it is."""
+    from dataaudit.base.render.result import Written
+    from dataaudit.manifest.outfiles import write_file
+
+    if out is not None:
+        write_file(out, data)
+    print_text(Written(file=out, data=data, words=words, facts=dict(facts)).shown(as_json=as_json))
+
+
+JSON = flag("--json", "Print the same facts as JSON.", to="as_json")
 
 
 def ending(*examples: str, codes: Mapping[int, str], title: str = "Examples:") -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,38 +20,38 @@ from dataaudit.cli.shell import (
     STATE_KEY,
     WORKERS,
     check_workers,
+    choice,
     ending,
+    flag,
     lean_process,
+    option,
+    path,
     print_text,
 )
 
 if TYPE_CHECKING:
     from dataaudit.engine.job import BuildOptions
 
-_ROOT = click.option("--root", metavar="DIR", help="Folder or address that holds the shards now.")
-_QUARANTINE = click.option(
-    "--quarantine", type=FOLDER, metavar="FILE", help="Quarantine list: what it holds back today is left out."
-)
-_APPLIED = click.option(
-    "--applied", type=FOLDER, metavar="DIR", help="Folder of `quarantine apply --documents`: its drop list is left out."
-)
-_SPLIT = click.option(
-    "--split", "splits", multiple=True, metavar="NAME", help="Split; those that are not held out when left out."
-)
-_TOKENIZER = click.option(
-    "--tokenizer", metavar="FILE|HUB-ID", help="The manifest's tokenizer, where the state folder has no copy of it."
-)
-_STATE = click.option(
-    "--state", type=FOLDER, metavar="DIR", help="Folder of partial results; .dataaudit beside the manifest by default."
-)
-_QUIET = click.option("--quiet", is_flag=True, help="No progress.")
+_ROOT = option("--root DIR", "Folder or address that holds the shards now.")
+_QUARANTINE = path("--quarantine FILE", "Quarantine list: what it holds back today is left out.")
+_APPLIED = path("--applied DIR", "Folder of `quarantine apply --documents`: its drop list is left out.")
+_SPLIT = option("--split NAME", "Split; those that are not held out when left out.", to="splits", multiple=True)
+_TOKENIZER = option("--tokenizer FILE|HUB-ID", "The manifest's tokenizer, where the state folder has no copy of it.")
+_STATE = path("--state DIR", "Folder of partial results; .dataaudit beside the manifest by default.")
+_QUIET = flag("--quiet", "No progress.")
 
 
 def _running_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where the shards are, and where the work is done."""
-    for option in (_QUIET, OPEN_SCHEDULER, SCHEDULER, WORKERS, STATE_KEY, _STATE, _ROOT, _TOKENIZER):
-        command = option(command)
-    return command
+    """Add the options that say where the shards are and where the work is done: those of :func:`_running` as a dict."""
+    names = ("state", "state_key", "workers", "scheduler", "open_scheduler")
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> None:
+        command(*args, running={name: given.pop(name) for name in names}, **given)
+
+    for add in (_QUIET, OPEN_SCHEDULER, SCHEDULER, WORKERS, STATE_KEY, _STATE, _ROOT, _TOKENIZER):
+        run = add(run)
+    return run
 
 
 def _running(
@@ -60,14 +61,14 @@ def _running(
     state_key: Path | None,
     workers: int | None,
     scheduler: str | None,
-    open_scheduler: bool,
+    **more: Any,
 ) -> BuildOptions:
     from dataaudit.engine.cluster import ClusterChoice
     from dataaudit.engine.inputs import read_state_key
     from dataaudit.engine.job import BuildOptions, state_folder
 
     check_workers(workers, scheduler)
-    cluster = ClusterChoice(workers=workers, scheduler=scheduler, open_scheduler=open_scheduler)
+    cluster = ClusterChoice(workers=workers, scheduler=scheduler, **more)
     options = BuildOptions(target=manifest, state=state, cluster=cluster)
     if state_key is None:
         return options
@@ -89,43 +90,32 @@ def _running(
     ),
 )
 @click.argument("manifest", type=FOLDER, metavar="MANIFEST")
-@click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder of the files: SPLIT.bin and its map.")
-@click.option(
+@path("--out DIR", "Folder of the files: SPLIT.bin and its map.", required=True)
+@choice(
     "--format",
-    "format_",
-    type=click.Choice(["megatron", "flat"]),
+    "megatron flat",
+    "megatron: .bin with .idx; flat: .bin alone, as nanoGPT reads it.",
+    to="format",
     required=True,
-    help="megatron: .bin with .idx; flat: .bin alone, as nanoGPT reads it.",
 )
 @_SPLIT
-@click.option("--policy", type=POLICY, metavar="FILE|NAME", help="Policy that the manifest has to pass.")
+@path("--policy FILE|NAME", "Policy that the manifest has to pass.", kind=POLICY)
 @_QUARANTINE
 @_APPLIED
-@click.option("--dtype", metavar="TYPE", help="uint16, int32 or uint32; by format and vocabulary when left out.")
-@click.option(
-    "--end-token",
-    metavar="TOKEN|ID|none",
-    help="Token after each document; the tokenizer's one of a usual name when left out.",
-)
+@option("--dtype TYPE", "uint16, int32 or uint32; by format and vocabulary when left out.")
+@option("--end-token TOKEN|ID|none", "Token after each document; the tokenizer's one of a usual name when left out.")
 @_running_options
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@flag("--json", "Print what was written as JSON.", to="as_json")
 @lean_process
 def tokenize(
     manifest: Path,
-    out: Path,
-    format_: Literal["megatron", "flat"],
     splits: tuple[str, ...],
     policy: Path | None,
-    quarantine: Path | None,
-    applied: Path | None,
-    dtype: str | None,
-    end_token: str | None,
-    tokenizer: str | None,
-    root: str | None,
+    running: dict[str, Any],
     *,
     quiet: bool,
     as_json: bool,
-    **running_options: Any,
+    **given: Any,
 ) -> None:
     """Write the documents of a manifest as token files for Megatron or nanoGPT, with a map of which stands where.
 
@@ -142,22 +132,21 @@ def tokenize(
     from dataaudit.manifest.load import load_manifest
     from dataaudit.training.opening import open_manifest
 
-    running = _running(manifest, **running_options)
+    own = _running(manifest, **running)
+    left_out = {name: given.pop(name) for name in ("quarantine", "applied", "root")}
+    options = TokenizeOptions(**given)
     with signals_taken(), Progress(quiet=quiet) as progress:
         corpus = open_manifest(
             manifest,
             require="verified" if policy is None else "passed",
             policy=policy,
-            quarantine=quarantine,
-            applied=applied,
-            root=root,
             splits=splits or None,
+            **left_out,
         )
         for line in corpus.notes:
             progress.note(line)
-        options = TokenizeOptions(out=out, format=format_, dtype=dtype, end_token=end_token, tokenizer=tokenizer)
         loaded = load_manifest(manifest)
-        written = run(loaded, corpus, options, running, progress)
+        written = run(loaded, corpus, options, own, progress)
     print_text((tokenized_json if as_json else tokenized_text)(written, loaded))
 
 
@@ -179,41 +168,28 @@ def tokenize(
     ),
 )
 @click.argument("files", type=FOLDER, nargs=-1, required=True, metavar="FILE...")
-@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that they should be of.")
+@path("--manifest DIR", "The manifest that they should be of.", required=True)
 @_SPLIT
 @_QUARANTINE
 @_APPLIED
-@click.option("--any-order", is_flag=True, help="Documents may stand in any order, over the files as well.")
-@click.option("--dtype", type=click.Choice(["uint16", "uint32", "int32"]), help="Of the tokens of flat files.")
-@click.option(
-    "--end-token", metavar="TOKEN|ID|none", help="Token after documents; the tokenizer's one of a usual name."
-)
-@click.option(
-    "--begin-token", metavar="TOKEN|ID|none", help="Token before documents; the tokenizer's one of a usual name."
-)
-@click.option(
-    "--out", type=FOLDER, metavar="FILE", help="The record; FILE.proof.json beside the first file by default."
-)
+@flag("--any-order", "Documents may stand in any order, over the files as well.")
+@choice("--dtype", "uint16 uint32 int32", "Of the tokens of flat files.")
+@option("--end-token TOKEN|ID|none", "Token after documents; the tokenizer's one of a usual name.")
+@option("--begin-token TOKEN|ID|none", "Token before documents; the tokenizer's one of a usual name.")
+@path("--out FILE", "The record; FILE.proof.json beside the first file by default.")
 @_running_options
-@click.option("--json", "as_json", is_flag=True, help="Print the record instead of a table.")
+@flag("--json", "Print the record instead of a table.", to="as_json")
 @lean_process
 def map_(
     files: tuple[Path, ...],
     manifest: Path,
     splits: tuple[str, ...],
-    quarantine: Path | None,
-    applied: Path | None,
-    dtype: str | None,
-    end_token: str | None,
-    begin_token: str | None,
-    out: Path | None,
-    tokenizer: str | None,
     root: str | None,
+    running: dict[str, Any],
     *,
-    any_order: bool,
     quiet: bool,
     as_json: bool,
-    **running_options: Any,
+    **given: Any,
 ) -> None:
     """Say which document of a manifest each document of token files is, whoever wrote them, and what differs.
 
@@ -233,21 +209,12 @@ def map_(
     from dataaudit.present.report.token_proof import proof_json, proof_text
     from dataaudit.training.opening import open_manifest
 
-    running = _running(manifest, **running_options)
-    options = MapOptions(
-        files=files,
-        dtype=dtype,
-        end_token=end_token,
-        begin_token=begin_token,
-        any_order=any_order,
-        tokenizer=tokenizer,
-        out=out,
-    )
+    own = _running(manifest, **running)
+    left_out = {name: given.pop(name) for name in ("quarantine", "applied")}
+    options = MapOptions(files=files, **given)
     with signals_taken(), Progress(quiet=quiet) as progress:
-        corpus = open_manifest(
-            manifest, require="verified", quarantine=quarantine, applied=applied, root=root, splits=splits or None
-        )
+        corpus = open_manifest(manifest, require="verified", root=root, splits=splits or None, **left_out)
         loaded = load_manifest(manifest)
-        proof = map_files(loaded, corpus, open_readable(loaded, corpus.splits, root), options, running, progress)
+        proof = map_files(loaded, corpus, open_readable(loaded, corpus.splits, root), options, own, progress)
     print_text(proof_json(proof) if as_json else proof_text(proof, options.record))
     sys.exit(proof.exit_code)

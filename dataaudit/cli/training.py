@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dataaudit.cli.shell import FOLDER, ending, note, print_text
+from dataaudit.base import text as t
+from dataaudit.cli.shell import FOLDER, choice, ending, flag, note, option, path, print_text
 
 if TYPE_CHECKING:
     from dataaudit.training.orders.reconstruct import Kind
@@ -33,30 +34,24 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
-@click.option("--manifest", type=FOLDER, metavar="DIR", help="The manifest that the run was trained on.")
-@click.option("--step", type=click.IntRange(min=0), metavar="N", help="Only the episode that step N is in.")
-@click.option(
-    "--reference", type=FOLDER, metavar="RUNLOG", help="A healthy run with the same schedule, to compare the loss with."
+@path("--manifest DIR", "The manifest that the run was trained on.")
+@option("--step N", "Only the episode that step N is in.", type=click.IntRange(min=0))
+@path("--reference RUNLOG", "A healthy run with the same schedule, to compare the loss with.")
+@path("--picture FILE.png", "The loss with its band and episodes.")
+@option(
+    "--replay MODULE:FUNCTION",
+    "Do parts of the run again: what FUNCTION(manifest, runlog) returns; MODULE may be a file.",
 )
-@click.option("--picture", type=FOLDER, metavar="FILE.png", help="The loss with its band and episodes.")
-@click.option(
-    "--replay",
-    metavar="MODULE:FUNCTION",
-    help="Do parts of the run again: what FUNCTION(manifest, runlog) returns; MODULE may be a file.",
-)
-@click.option(
-    "--suspect", "suspects", multiple=True, metavar="SHARD[:ROW]", help="With --replay: a shard, or the row's block."
-)
-@click.option(
+@option("--suspect SHARD[:ROW]", "With --replay: a shard, or the row's block.", to="suspects", multiple=True)
+@option(
     "--before",
+    "With --replay: steps before an episode from which on the arms differ.",
     type=click.IntRange(min=1, max=1_000),
     default=8,
-    show_default=True,
-    help="With --replay: steps before an episode from which on the arms differ.",
 )
-@click.option("--step-column", metavar="NAME", help="Of another program's log: of the step; a usual name by default.")
-@click.option("--loss-column", metavar="NAME", help="Of another program's log: of the loss.")
-@click.option("--json", "as_json", is_flag=True, help="Print attribution.json instead of tables.")
+@option("--step-column NAME", "Of another program's log: of the step; a usual name by default.")
+@option("--loss-column NAME", "Of another program's log: of the loss.")
+@flag("--json", "Print attribution.json instead of tables.", to="as_json")
 def attribute(
     runlog: Path,
     manifest: Path | None,
@@ -84,7 +79,6 @@ def attribute(
         _detect(runlog, step_column, loss_column, as_json=as_json)
     if manifest is None:
         raise click.UsageError("--manifest DIR: a run log is read beside the manifest that it was trained on.")
-    from dataaudit.base import text as t
     from dataaudit.training.attribution import attribute as attribution
     from dataaudit.training.attribution.run_data import load_data
     from dataaudit.training.pages.blocks import render_text
@@ -116,7 +110,6 @@ def attribute(
 
 def _detect(path: Path, step: str | None, loss: str | None, *, as_json: bool) -> NoReturn:
     """Judge the log of another program, and end."""
-    from dataaudit.base import text as t
     from dataaudit.training.pages.foreign_log import detect, render_detection
 
     result, steps, values = detect(path, step=step, loss=loss)
@@ -144,54 +137,43 @@ def _detect(path: Path, step: str | None, loss: str | None, *, as_json: bool) ->
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
-@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that the files are of.")
-@click.option(
-    "--order",
-    "kind",
-    type=click.Choice(["megatron", "nanogpt", "olmo", "torchtitan"]),
-    required=True,
-    help="Whose order it is.",
+@path("--manifest DIR", "The manifest that the files are of.", required=True)
+@choice("--order", "megatron nanogpt olmo torchtitan", "Whose order it is.", to="kind", required=True)
+@path("--file FILE", "Token file, with its map.", to="files", multiple=True, required=True)
+@option("--steps FIRST-LAST", "Steps, as the run counts them.", required=True)
+@option(
+    "--consumed N",
+    "Samples before the first step; 0 by default.",
+    type=click.IntRange(0),
+    default=0,
+    show_default=False,
 )
-@click.option(
-    "--file", "files", type=FOLDER, multiple=True, required=True, metavar="FILE", help="Token file, with its map."
-)
-@click.option("--steps", required=True, metavar="FIRST-LAST", help="Steps, as the run counts them.")
-@click.option(
-    "--consumed", type=click.IntRange(0), default=0, metavar="N", help="Samples before the first step; 0 by default."
-)
-@click.option(
-    "--index",
-    type=FOLDER,
+@path(
+    "--index PATH",
+    "megatron: folder of its cached indices. olmo: global_indices file, once for each pass.",
     multiple=True,
-    metavar="PATH",
-    help="megatron: folder of its cached indices. olmo: global_indices file, once for each pass.",
 )
-@click.option("--context", type=int, metavar="N", help="Labels of a row; olmo: its tokens. Megatron's index says it.")
-@click.option("--batch", metavar="N", help="megatron, olmo: rows of a step, of all ranks; or SAMPLES:N,SAMPLES:N.")
-@click.option(
-    "--rampup", type=int, nargs=3, metavar="START INCREMENT SAMPLES", help="megatron: its --rampup-batch-size."
-)
-@click.option("--divisor", type=int, metavar="N", help="megatron: batches are rounded down to a multiple of N.")
-@click.option("--skip", metavar="STEPS", help="Steps that were skipped, such as 17,100-120.")
-@click.option("--split", metavar="NAME", help="megatron: its split; train by default.")
-@click.option("--no-extra-token", is_flag=True, help="megatron: samples have no token more than labels.")
-@click.option("--micro-batch", type=int, metavar="N", help="nanogpt, torchtitan: rows of a micro-batch of a rank.")
-@click.option("--accumulate", type=int, metavar="N", help="nanogpt, torchtitan: micro-batches of a step of a rank; 1.")
-@click.option("--ranks", type=int, metavar="N", help="nanogpt, torchtitan: data-parallel processes; 1.")
-@click.option(
-    "--state",
+@option("--context N", "Labels of a row; olmo: its tokens. Megatron's index says it.", type=int)
+@option("--batch N", "megatron, olmo: rows of a step, of all ranks; or SAMPLES:N,SAMPLES:N.")
+@option("--rampup START INCREMENT SAMPLES", "megatron: its --rampup-batch-size.", type=int, nargs=3)
+@option("--divisor N", "megatron: batches are rounded down to a multiple of N.", type=int)
+@option("--skip STEPS", "Steps that were skipped, such as 17,100-120.")
+@option("--split NAME", "megatron: its split; train by default.")
+@flag("--no-extra-token", "megatron: samples have no token more than labels.")
+@option("--micro-batch N", "nanogpt, torchtitan: rows of a micro-batch of a rank.", type=int)
+@option("--accumulate N", "nanogpt, torchtitan: micro-batches of a step of a rank; 1.", type=int)
+@option("--ranks N", "nanogpt, torchtitan: data-parallel processes; 1.", type=int)
+@option(
+    "--state FILE|SEED",
+    "nanogpt: torch's generator before the first batch, once for each rank; or its seed.",
     multiple=True,
-    metavar="FILE|SEED",
-    help="nanogpt: torch's generator before the first batch, once for each rank; or its seed.",
 )
-@click.option(
-    "--eval", type=int, nargs=3, metavar="INTERVAL ITERS TOKENS", help="nanogpt: evaluations, and tokens of val.bin."
-)
-@click.option("--begin-token", is_flag=True, help="torchtitan: the tokenizer has one, and the files do not hold it.")
-@click.option("--losses", type=FOLDER, metavar="FILE", help="Losses by step: CSV with names, JSON lines, or Parquet.")
-@click.option("--step-column", metavar="NAME", help="Of the step in it; a usual name by default.")
-@click.option("--loss-column", metavar="NAME", help="Of the loss in it.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@option("--eval INTERVAL ITERS TOKENS", "nanogpt: evaluations, and tokens of val.bin.", type=int, nargs=3)
+@flag("--begin-token", "torchtitan: the tokenizer has one, and the files do not hold it.")
+@path("--losses FILE", "Losses by step: CSV with names, JSON lines, or Parquet.")
+@option("--step-column NAME", "Of the step in it; a usual name by default.")
+@option("--loss-column NAME", "Of the loss in it.")
+@flag("--json", "Print what was written as JSON.", to="as_json")
 def reconstruct(
     runlog: Path,
     manifest: Path,
@@ -216,7 +198,6 @@ def reconstruct(
     """
     from dataclasses import asdict
 
-    from dataaudit.base import text as t
     from dataaudit.training.attribution.loss_table import read_losses
     from dataaudit.training.orders.reconstruct import Choice, parse_steps, reconstructed_text
     from dataaudit.training.orders.reconstruct import reconstruct as run

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
 from dataaudit.base.errors import ManifestError
 from dataaudit.base.files import read_safely
 from dataaudit.base.statistics import student_quantile
 from dataaudit.manifest.canonical import canonical_json, digest_json
-from dataaudit.manifest.core import Count, Digest
+from dataaudit.manifest.core import Count, Digest, Model
 
 SCHEMA_NAME: Final = "dataaudit-canary"
 SCHEMA_VERSION: Final = 1
@@ -51,18 +51,14 @@ Changed = Literal["code", "data"]
 Expect = Literal["better"]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class CanarySchema(_Model):
+class CanarySchema(Model):
     """Name and version of the record's schema."""
 
     name: Literal["dataaudit-canary"] = SCHEMA_NAME
     version: Literal[1] = SCHEMA_VERSION
 
 
-class SeedRun(_Model):
+class SeedRun(Model):
     """A short training with a seed."""
 
     seed: Count
@@ -71,7 +67,7 @@ class SeedRun(_Model):
     problem: Literal["", "not_finite"] = Field(description="Why it is no healthy run; then it has no values.")
 
 
-class Side(_Model):
+class Side(Model):
     """The runs of a version of code, data and configuration."""
 
     manifest: Digest
@@ -95,7 +91,7 @@ class Side(_Model):
         return digest_json(self.model_dump(mode="json"))
 
 
-class Judged(_Model):
+class Judged(Model):
     """A metric of both sides."""
 
     metric: str
@@ -120,7 +116,7 @@ def _alike(own: Judged, other: Judged) -> bool:
     )
 
 
-class CanaryCore(_Model):
+class CanaryCore(Model):
     """What decides a verdict."""
 
     schema_: CanarySchema = Field(default_factory=CanarySchema, alias="schema")
@@ -151,7 +147,7 @@ class CanaryCore(_Model):
         return self
 
 
-class Speed(_Model):
+class Speed(Model):
     """Seconds of a step, apart: they belong to a machine, and are in no verdict."""
 
     baseline: float
@@ -161,7 +157,7 @@ class Speed(_Model):
     state: Literal["same", "faster", "slower", "other_machine"]
 
 
-class RunFacts(_Model):
+class RunFacts(Model):
     """Circumstances, which are no part of the id."""
 
     at: AwareDatetime = Field(description="UTC, ISO 8601: when the last seed was trained.")
@@ -173,7 +169,7 @@ class RunFacts(_Model):
     speed: Speed | None = None
 
 
-class CanaryRecord(_Model):
+class CanaryRecord(Model):
     """The whole record of a canary."""
 
     id: Digest
@@ -181,7 +177,7 @@ class CanaryRecord(_Model):
     run: RunFacts
 
 
-class BaselineRecord(_Model):
+class BaselineRecord(Model):
     """Healthy runs."""
 
     id: Digest
@@ -322,12 +318,7 @@ def rounded_value(value: float) -> float:
     return float(f"{value:.12g}") + 0.0
 
 
-def canary_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a record."""
-    return CanaryRecord.model_json_schema(by_alias=True)
-
-
-def sealed(core: _Model, run: RunFacts) -> bytes:
+def sealed(core: Model, run: RunFacts) -> bytes:
     """Return a record as canonical JSON, its id the digest of its core."""
     plain = core.model_dump(mode="json", by_alias=True)
     return canonical_json({"id": digest_json(plain), "core": plain, "run": run.model_dump(mode="json")}) + b"\n"

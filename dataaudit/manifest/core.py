@@ -24,18 +24,20 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
-class _Model(BaseModel):
+class Model(BaseModel):
+    """A record of JSON whose every key is known."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class SchemaId(_Model):
+class SchemaId(Model):
     """Name and version of the manifest's schema."""
 
     name: Literal["dataaudit-manifest"] = SCHEMA_NAME
     version: Literal[2] = SCHEMA_VERSION
 
 
-class Named(_Model):
+class Named(Model):
     """A name with a version."""
 
     name: str
@@ -47,14 +49,14 @@ class Named(_Model):
         return f"{self.name}@{self.version}"
 
 
-class CountedBy(_Model):
+class CountedBy(Model):
     """Documents and bytes that one encoder counted."""
 
     documents: Count
     bytes: Count
 
 
-class TokenizerRecord(_Model):
+class TokenizerRecord(Model):
     """The tokenizer, and which implementation counted what."""
 
     name: str
@@ -68,7 +70,7 @@ class TokenizerRecord(_Model):
     sampled: Count = Field(description="Documents encoded by both to compare them.")
 
 
-class DetectorRecord(_Model):
+class DetectorRecord(Model):
     """A detector with the digest of its model."""
 
     name: str
@@ -82,7 +84,7 @@ class DetectorRecord(_Model):
     )
 
 
-class ProtectedRecord(_Model):
+class ProtectedRecord(Model):
     """An evaluation set that was looked for in training data."""
 
     name: str
@@ -90,7 +92,7 @@ class ProtectedRecord(_Model):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Of every item's [id, question, answer].")
 
 
-class StageRecord(_Model):
+class StageRecord(Model):
     """A stage that ran, with the parameters that decided its numbers."""
 
     name: str
@@ -98,7 +100,7 @@ class StageRecord(_Model):
     parameters: dict[str, Any]
 
 
-class UpstreamFilterRecord(_Model):
+class UpstreamFilterRecord(Model):
     """A filter that ran before the build, as declared."""
 
     name: str
@@ -107,7 +109,7 @@ class UpstreamFilterRecord(_Model):
     documents_out: Count = Field(alias="out")
 
 
-class SplitRecord(_Model):
+class SplitRecord(Model):
     """Totals of one split."""
 
     name: str
@@ -118,7 +120,7 @@ class SplitRecord(_Model):
     tokens: Count
 
 
-class Totals(_Model):
+class Totals(Model):
     """Totals of the dataset; quarantined shards are not in them."""
 
     shards: Count
@@ -127,7 +129,7 @@ class Totals(_Model):
     tokens: Count
 
 
-class Coverage(_Model):
+class Coverage(Model):
     """One line of the coverage ledger: planned = read + bad + held_back + quarantined + skipped."""
 
     planned: Count
@@ -140,7 +142,7 @@ class Coverage(_Model):
     skipped: Count
 
 
-class LedgerRecord(_Model):
+class LedgerRecord(Model):
     """What was planned and what became of it."""
 
     shards: Coverage
@@ -151,14 +153,14 @@ class LedgerRecord(_Model):
     listed_bytes: Count = Field(default=0, description="Their stored bytes, which do not count as unread.")
 
 
-class TableRecord(_Model):
+class TableRecord(Model):
     """Rows and digest of one table."""
 
     rows: Count
     digest: Digest
 
 
-class HeldBack(_Model):
+class HeldBack(Model):
     """A shard that a quarantine list held back, or the rows of one; the digests are those of the list."""
 
     sha256: str | None = Field(pattern=r"^[0-9a-f]{64}$")
@@ -166,7 +168,7 @@ class HeldBack(_Model):
     rows: tuple[Count, ...] | None = Field(description="Records of the shard, ascending; null for all of it.")
 
 
-class HeadlineMetric(_Model):
+class HeadlineMetric(Model):
     """One of the few metrics that are shown first, as in the metrics table."""
 
     metric: str
@@ -177,7 +179,7 @@ class HeadlineMetric(_Model):
     status: Literal["ok", "not_evaluated", "not_applicable"]
 
 
-class Core(_Model):
+class Core(Model):
     """What the numbers are and what decided them; its digest is the manifest's id."""
 
     schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
@@ -207,14 +209,14 @@ class Core(_Model):
     tables: dict[str, TableRecord]
 
 
-class FileRecord(_Model):
+class FileRecord(Model):
     """Bytes of one file."""
 
     size: Count
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class QuarantineRecord(_Model):
+class QuarantineRecord(Model):
     """The quarantine list that a build was given."""
 
     digest: Digest = Field(description="Of the file.")
@@ -222,7 +224,7 @@ class QuarantineRecord(_Model):
     on: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="The day, UTC, that expiries were held against.")
 
 
-class Run(_Model):
+class Run(Model):
     """What may differ between two runs with the same numbers."""
 
     roots: dict[str, str] = Field(description="Where the URIs of each split are relative to.")
@@ -241,7 +243,7 @@ class Run(_Model):
     )
 
 
-class ManifestFile(_Model):
+class ManifestFile(Model):
     """The whole of ``manifest.json``."""
 
     id: Digest

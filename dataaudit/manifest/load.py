@@ -50,12 +50,13 @@ class Manifest:
     signed_by: str = field(default="", compare=False)
     """Whose signature of it was checked (:mod:`dataaudit.manifest.trust`); empty when none was."""
 
-    _reader: TableReader = field(init=False, repr=False, compare=False)
+    reader: TableReader = field(init=False, repr=False, compare=False)
+    """Reads tables and files, with a check of each."""
     _facts: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         reader = TableReader(folder=self.folder, id=self.id, records=self.core.tables, files=self.run.files)
-        object.__setattr__(self, "_reader", reader)
+        object.__setattr__(self, "reader", reader)
 
     def __repr__(self) -> str:
         """Return dataset and size on one line."""
@@ -80,32 +81,12 @@ class Manifest:
                 since this one was loaded.
             ManifestMismatch: It is not the table that the manifest was published with.
         """
-        return self._reader.table(name, columns)
-
-    def read_unchecked(self, name: str) -> pa.Table:
-        """Read a table from its file anew; see :meth:`TableReader.read_unchecked`."""
-        return self._reader.read_unchecked(name)
-
-    def wrong_statistics(self, name: str) -> list[str]:
-        """Return where a table's footer differs from its rows; see :meth:`TableReader.wrong_statistics`."""
-        return self._reader.wrong_statistics(name)
-
-    def read_rows(self) -> MetricRows:
-        """Return the metric records from their file as it is now; see :meth:`TableReader.read_rows`."""
-        return self._reader.read_rows()
+        return self.reader.table(name, columns)
 
     @property
     def place(self) -> str:
         """Its folder, or the address in a store that it was fetched from."""
         return shown(self.folder)
-
-    def hold_bytes(self, name: str, file: pa.NativeFile) -> None:
-        """Compare the bytes of an open file of this manifest with its run; see :meth:`TableReader.hold_bytes`."""
-        self._reader.hold_bytes(name, file)
-
-    def hold_file(self, name: str) -> None:
-        """Compare the bytes of a file in its folder with its run; see :meth:`TableReader.hold_file`."""
-        self._reader.hold_file(name)
 
     def kept(self, make: Callable[[Manifest], _Made]) -> _Made:
         """Return what a function makes of this manifest; it is called once."""
@@ -140,7 +121,7 @@ class Manifest:
         Raises:
             ManifestError: As of :meth:`table`.
         """
-        return self._reader.metric_rows()
+        return self.reader.metric_rows()
 
 
 def once(make: Callable[[Manifest], _Made]) -> Callable[[Manifest], _Made]:

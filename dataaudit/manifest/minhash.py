@@ -76,7 +76,7 @@ def _read(manifest: Manifest, name: str, row: dict[str, object], num_perm: int) 
     path = manifest.folder / name
     try:
         with open_file(path) as file:
-            manifest.hold_bytes(name, file)
+            manifest.reader.hold_bytes(name, file)
             table = pq.read_table(file, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise ManifestError(f"signatures {path}: {error}", RESTORE) from None

@@ -7,13 +7,13 @@ can forge it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from dataaudit.base.errors import ManifestError
 from dataaudit.base.files import read_safely
-from dataaudit.manifest.core import Count, Digest
+from dataaudit.manifest.core import Count, Digest, Model
 
 SCHEMA_NAME: Final = "dataaudit-token-proof"
 SCHEMA_VERSION: Final = 1
@@ -22,18 +22,14 @@ NAMED = 1_000
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class ProofSchema(_Model):
+class ProofSchema(Model):
     """Name and version of the record's schema."""
 
     name: Literal["dataaudit-token-proof"] = SCHEMA_NAME
     version: Literal[1] = SCHEMA_VERSION
 
 
-class ProvenFile(_Model):
+class ProvenFile(Model):
     """A token file as it was read."""
 
     name: str
@@ -45,7 +41,7 @@ class ProvenFile(_Model):
     ended: Count | None = Field(description="Documents whose last token is the end token; null: none is known.")
 
 
-class Case(_Model):
+class Case(Model):
     """One document that is not as it was audited."""
 
     document: str | None = Field(description="`split/uri:row` of the audited document; null: there is none.")
@@ -55,7 +51,7 @@ class Case(_Model):
     tokens: Count = Field(description="Its tokens there; of one that is in no file, those that were audited.")
 
 
-class Fault(_Model):
+class Fault(Model):
     """All cases of a kind."""
 
     documents: Count
@@ -63,7 +59,7 @@ class Fault(_Model):
     named: tuple[Case, ...] = Field(description="The first 1,000.")
 
 
-class Faults(_Model):
+class Faults(Model):
     """Documents that are not as they were audited, by kind."""
 
     held_out: Fault = Field(description="In a file although its split is held out: other tokens or its beginning, too.")
@@ -93,7 +89,7 @@ Kind = Literal[
 """Names of :class:`Faults`."""
 
 
-class TokenProof(_Model):
+class TokenProof(Model):
     """The whole record."""
 
     schema_: ProofSchema = Field(default_factory=ProofSchema, alias="schema")
@@ -142,11 +138,6 @@ def proves(faults: Faults, *, any_order: bool) -> bool:
 def exit_code(faults: Faults, *, proven: bool) -> Literal[0, 1, 5]:
     """Return the exit code of the command."""
     return 0 if proven else 5 if faults.held_out.documents else 1
-
-
-def proof_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a record."""
-    return TokenProof.model_json_schema(by_alias=True)
 
 
 def read_proof(path: Path) -> TokenProof:

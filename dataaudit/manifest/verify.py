@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.base.yamlfile import NAME_PATTERN
-from dataaudit.manifest.canonical import digest_table, flat_columns, sorted_table
+from dataaudit.manifest.canonical import digest_table, is_sorted, sorted_table
 from dataaudit.manifest.core import Coverage
 from dataaudit.manifest.files import files_below, table_file
 from dataaudit.manifest.load import Manifest
@@ -58,7 +58,7 @@ def verify(manifest: Manifest) -> list[Problem]:
             problems += _check_statistics(manifest, name)
             continue
         try:
-            table = manifest.read_unchecked(name)
+            table = manifest.reader.read_unchecked(name)
         except ManifestError as error:
             problems.append(_unreadable("table", error))
             continue
@@ -78,7 +78,7 @@ def verify(manifest: Manifest) -> list[Problem]:
 def _is_sound(manifest: Manifest) -> bool:
     """Return whether the table of metrics is the published one; if not, the table is read to say what is wrong."""
     try:
-        return len(manifest.read_rows()) == manifest.core.tables["metrics"].rows
+        return len(manifest.reader.read_rows()) == manifest.core.tables["metrics"].rows
     except ManifestError:
         return False
 
@@ -112,7 +112,7 @@ def _check_run(manifest: Manifest) -> list[Problem]:
 def _check_statistics(manifest: Manifest, name: str) -> list[Problem]:
     """Compare the footer of a table's file with its rows."""
     try:
-        return [Problem("statistics", text) for text in manifest.wrong_statistics(name)]
+        return [Problem("statistics", text) for text in manifest.reader.wrong_statistics(name)]
     except ManifestError as error:
         return [_unreadable("table", error)]
 
@@ -140,7 +140,7 @@ def check_bytes(manifest: Manifest, tables: Sequence[str] = ()) -> list[Problem]
     ]
     for name in sorted({*tables, *(below & listed)} & {*manifest.run.files}):
         try:
-            manifest.hold_file(name)
+            manifest.reader.hold_file(name)
         except ManifestError as error:
             problems.append(_unreadable("file", error))
     return problems
@@ -174,23 +174,11 @@ def _check_table(manifest: Manifest, name: str, table: pa.Table) -> list[Problem
         return [Problem("table_digest", f"table {name}: the core says {record.digest}, found {found}")]
     if name == "shards" and table["shard"].to_pylist() != list(range(table.num_rows)):
         return [Problem("shard_order", "table shards: its rows are not numbered 0, 1, 2, ...")]
-    twice = _rows_with_known_key(ordered, TABLES[name].key)
-    if twice:
-        key = ", ".join(TABLES[name].key)
-        return [Problem("table_key", f"table {name}: {twice} rows have the same ({key}) as another")]
+    try:
+        is_sorted(TABLES[name], ordered.column, unique=True)
+    except ValueError as error:
+        return [Problem("table_key", f"table {name}: {error}")]
     return []
-
-
-def _rows_with_known_key(ordered: pa.Table, key: tuple[str, ...]) -> int:
-    """Count the rows whose key is the key of the row before."""
-    same: pa.Array | None = None
-    columns = dict(flat_columns(ordered.select(list(dict.fromkeys(name.split(".")[0] for name in key)))))
-    for name in key:
-        left, right = columns[name][:-1], columns[name][1:]
-        equal = pc.fill_null(pc.equal(left, right), False)
-        equal = pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
-        same = equal if same is None else pc.and_(same, equal)
-    return int(pc.sum(same).as_py() or 0)
 
 
 def _check_uris(shards: pa.Table, roots: Mapping[str, str]) -> list[Problem]:

@@ -193,10 +193,10 @@ def _check_today(manifest: Manifest, demand: Demand, summary: Summary) -> None:
     if policy.require_signature:
         attested_by(manifest, demand)
     lists = compared_lists(manifest, policy)
-    if policy.list_path is not None:
-        check_pinned(policy.list_path, manifest, summary)
-    if policy.proof_path is not None:
-        check_proof(policy.proof_path, manifest, lists, policy.token_proof_refuses)
+    if (path := policy.path_of("quarantine_list")) is not None:
+        check_pinned(path, manifest, summary)
+    if (path := policy.path_of("token_proof")) is not None:
+        check_proof(path, manifest, lists, policy.token_proof_refuses)
     check_canary(policy, manifest)
 
 

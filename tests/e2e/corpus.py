@@ -44,6 +44,13 @@ def documents(count, *, seed=0, size=1500):
     return made
 
 
+def question(name):
+    """Return a question that no other text has."""
+    rng = random.Random(name)
+    words = ["".join(rng.choice("bcdfglmnprst") + rng.choice("aeiou") for _ in range(3)) for _ in range(20)]
+    return f"How many {' '.join(words)} were there?"
+
+
 def rows(texts, source):
     """Return records of `texts`, from two sources."""
     return [{"text": text, "source": f"{source}{number % 2}"} for number, text in enumerate(texts)]

@@ -1,11 +1,10 @@
 """A dirty corpus, its list applied, its documents dropped: what is built of the rest has no duplicate and no leak."""
 
 import json
-import random
 
 import pyarrow.parquet as pq
 import pytest
-from corpus import documents, write_jsonl
+from corpus import documents, question, write_jsonl
 from running import build, metric, run
 
 CONFIG = """
@@ -18,13 +17,6 @@ protected:
 stages: {language: false, filters: false, histogram: false, padding: false, toxicity: false, repeats: false}
 reader: {max_bad_records: 0.5}
 """
-
-
-def question(name):
-    """Return a question that no other text has."""
-    rng = random.Random(name)
-    words = ["".join(rng.choice("bcdfglmnprst") + rng.choice("aeiou") for _ in range(3)) for _ in range(20)]
-    return f"How many {' '.join(words)} were there?"
 
 
 def distinct(count, **more):

@@ -1,12 +1,11 @@
 """A build under a quarantine list: what is held back leaves every number as if it had not been in the corpus."""
 
 import json
-import random
 import shutil
 
 import pyarrow.compute as pc
 import pytest
-from corpus import documents, write_jsonl
+from corpus import documents, question, write_jsonl
 from forged import forge
 from running import build, metric, run
 
@@ -33,13 +32,6 @@ stages: {language: false, toxicity: false}
 """
 OF_FILES = {"size", "sha256", "rows_digest", "rows", "held_back_documents", "schema_fingerprint"}
 """Columns of the table of shards that are of the file, not of its documents."""
-
-
-def question(number):
-    """Return a question that no other text has."""
-    rng = random.Random(number)
-    words = ["".join(rng.choice("bcdfglmnprst") + rng.choice("aeiou") for _ in range(3)) for _ in range(20)]
-    return f"How many {' '.join(words)} were there?"
 
 
 def corpus():

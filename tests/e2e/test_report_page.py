@@ -12,11 +12,12 @@ from hostile_manifest import DEMO, PAYLOADS, make_hostile
 from made_manifest import make, shard
 
 from dataaudit.base.render.html import render
+from dataaudit.decide.diff.compare import load_pair
 from dataaudit.decide.gate.policy import parse_policy
 from dataaudit.decide.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.present.report.page import difference_of, page_of
+from dataaudit.present.report.page import page_of
 
 pytestmark = [pytest.mark.judges, pytest.mark.usefixtures("odd_numbers")]
 
@@ -56,7 +57,7 @@ def page(tmp_path_factory):
     manifest = load_manifest(make_hostile(folder / "manifest"))
     make_hostile(folder / "plain", payloads=False)
     verdict = judge(manifest, parse_policy(POLICY, where="policy"), baseline=load_manifest(folder / "plain"))
-    difference = difference_of(manifest, folder / "plain")
+    difference = load_pair(folder / "plain", manifest)
     path = folder / "report.html"
     path.write_text(render(page_of(manifest, verdict, difference)), encoding="utf-8")
     return path
@@ -338,7 +339,7 @@ def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tm
     manifest = load_manifest(tmp_path / "new")
     verdict = judge(manifest, policy, baseline=load_manifest(tmp_path / "old"))
     path = tmp_path / "report.html"
-    page = page_of(manifest, verdict, difference_of(manifest, tmp_path / "old"))
+    page = page_of(manifest, verdict, load_pair(tmp_path / "old", manifest))
     path.write_text(render(page), encoding="utf-8")
     for width in (1280, 700):
         resized(sized, width)

@@ -116,10 +116,13 @@ def corpus(tmp_path_factory):
 def built(corpus):
     """The first build of that corpus: its process and its manifest."""
     target = corpus / "out/m"
-    done = run(
-        "build", "train", "val.jsonl", "--manifest", target, "--tokenizer", "tiny.json", "--workers", 0, cwd=corpus
-    )
-    return done, target
+    return build(corpus, target), target
+
+
+def build(corpus, target, *how):
+    """Build that corpus in a process of its own."""
+    given = ("train", "val.jsonl", "--manifest", target, "--tokenizer", "tiny.json", "--workers", 0)
+    return run("build", *given, *how, cwd=corpus)
 
 
 def test_every_command_has_help_and_an_example():
@@ -264,29 +267,30 @@ def test_the_page_of_the_command_line_is_in_step():
     assert PAGE.read_text() == page()
 
 
+def loaded(arguments, modules):
+    """Return which of some modules a call of the command line has loaded."""
+    program = (
+        f"import sys\nsys.argv = ['dataaudit', *{arguments!r}]\nfrom dataaudit.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print(*sorted(name for name in {modules!r} if name in sys.modules), 'LOADED')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    *names, end = done.stdout.splitlines()[-1].split()
+    assert end == "LOADED"
+    return names
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["build", "--help"], ["shwo"]])
 def test_help_and_mistakes_import_nothing_heavy(arguments):
     """What needs no data starts at once: none of the big libraries is loaded."""
-    code = (
-        f"import sys\nsys.argv = ['dataaudit', *{arguments!r}]\nfrom dataaudit.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        f"print('LOADED', sorted(name for name in {HEAVY!r} if name in sys.modules))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "LOADED []"
+    assert loaded(arguments, HEAVY) == []
 
 
 @pytest.mark.judges
 @pytest.mark.parametrize("arguments", [["gate", DEMO, "--policy", POLICY], ["diff", DEMO, DEMO], ["show", DEMO]])
 def test_what_reads_manifests_imports_nothing_that_scans_them(arguments):
     """A gate runs where no corpus is, in a moment."""
-    program = (
-        f"import sys\nsys.argv = ['dataaudit', *{arguments!r}]\nfrom dataaudit.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        f"print('LOADED', sorted(name for name in {SCANS!r} if name in sys.modules))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "LOADED []" in done.stdout
+    assert loaded(arguments, SCANS) == []
 
 
 def test_the_version_is_the_packages():
@@ -407,20 +411,7 @@ def test_a_second_build_gives_the_same_facts_as_json(built, corpus):
     """Stdout is one JSON object and nothing else, the id is the same, nothing is scanned again."""
     _, target = built
     before = json.loads((target / "manifest.json").read_text())["id"]
-    done = run(
-        "build",
-        "train",
-        "val.jsonl",
-        "--manifest",
-        target,
-        "--tokenizer",
-        "tiny.json",
-        "--workers",
-        0,
-        "--json",
-        "--quiet",
-        cwd=corpus,
-    )
+    done = build(corpus, target, "--json", "--quiet")
     facts = json.loads(done.stdout)
     assert (done.returncode, facts["exit_code"], facts["id"]) == (3, 3, before)
     assert facts["parts_scanned"] == 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from dataaudit.base.render import markdown as md
+from dataaudit.base.render import terminal
 from dataaudit.base.render.blocks import (
     Block,
     Cell,
@@ -23,9 +24,6 @@ from dataaudit.base.render.blocks import (
     toned,
 )
 from dataaudit.base.render.line import Interval, Line, Name, join, measured, nats, say, spell
-from dataaudit.base.render.terminal import facts as fact_lines
-from dataaudit.base.render.terminal import page, parts_of, section, terminal_width
-from dataaudit.base.render.terminal import prose as prose_lines
 from dataaudit.base.text import plural
 from dataaudit.decide.diff.compare import complaint
 from dataaudit.decide.diff.difference import (
@@ -98,17 +96,18 @@ def render(difference: Difference, form: str, *, everything: bool = False) -> st
 
 def render_text(difference: Difference, *, everything: bool = False, width: int | None = None) -> str:
     """Return the page for a terminal."""
-    columns, extent = width or terminal_width(), _WHOLE if everything else _SHORT
-    parts = _parts(difference, extent)
-    shown = (lines for part in parts for lines in parts_of(part, columns, extent.rows, "; --all lists them"))
-    why = [line for point in _causes(difference) for line in prose_lines(point.text, columns)]
-    return page(_title(difference), fact_lines(_sides(difference).pairs, columns), section("Why", why), *shown)
+    extent = _WHOLE if everything else _SHORT
+    why = Points(title="Why", items=_causes(difference))
+    shown: list[Block | Section] = [_sides(difference), why, *_parts(difference, extent)]
+    return terminal.render(_title(difference), shown, width=width, most=extent.rows, rest="; --all lists them")
 
 
 def render_markdown(difference: Difference, *, everything: bool = False) -> str:
     """Return a comment for a pull request, with as many rows of each section as fit."""
     most = max(map(len, (difference.shards, difference.metrics, difference.drifts, difference.settings)))
-    for limit in (*_halved(most if everything else 0), *_SHORTER):
+    most = min(most, MOST_CHARACTERS // 10) if everything else 0
+    halves = [most >> half for half in range(most.bit_length()) if most >> half > LISTED]
+    for limit in (*halves, *_SHORTER):
         for name in (_NAME, _BRIEF):
             text = "\n".join(_markdown(difference, limit, name)) + "\n"
             if len(text) <= MOST_CHARACTERS:
@@ -130,14 +129,11 @@ def difference_blocks(difference: Difference) -> Section:
     return Section(id="changes", title=_title(difference), tone=tone, blocks=blocks)
 
 
-def no_baseline() -> Section:
-    """Return what stands in a page when there is nothing to compare with."""
-    text = "No baseline was given; --baseline OLD compares this manifest with an older one."
-    return Section(id="changes", title=_TITLE, lead=text, tone="quiet")
-
-
-def change_section(difference: Difference) -> Section:
-    """Return everything that changed, as a part of a page."""
+def change_section(difference: Difference | None) -> Section:
+    """Return everything that changed, as a part of a page; without a difference, that there is none."""
+    if difference is None:
+        text = "No baseline was given; --baseline OLD compares this manifest with an older one."
+        return Section(id="changes", title=_TITLE, lead=text, tone="quiet")
     versions = say("{} to {}", Name(difference.old.version, 40), Name(difference.new.version, 40))
     if difference.equal:
         lead = say("Nothing: {} are the same manifest.", versions)
@@ -195,14 +191,6 @@ def _markdown(difference: Difference, limit: int, name: int) -> list[str]:
         own = md.lines_of(part.blocks, limit)
         lines += ["", *(own if part.id == "totals" else md.folded(str(part.title), own))] if own else []
     return lines
-
-
-def _halved(most: int) -> Iterator[int]:
-    """Yield numbers of rows to try, each half of the last, down to :data:`LISTED`."""
-    most = min(most, MOST_CHARACTERS // 10)
-    while most > LISTED:
-        yield most
-        most //= 2
 
 
 def _title(difference: Difference) -> Line:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.base.text import plural
-from dataaudit.decide.diff.compared_records import COLUMNS, UNREAD, Hidden, Pairs, compare_metrics, match
+from dataaudit.decide.diff.compared_records import COLUMNS, UNREAD, Pairs, compare_metrics, match
 from dataaudit.decide.diff.difference import (
     Bump,
     Cause,
@@ -191,7 +191,7 @@ _COUNTED = frozenset({"counted_by", "sampled"})
 """Of the tokenizer: numbers, not settings."""
 
 
-def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
+def compare(old: Manifest, new: Manifest) -> Difference:
     """Return what changed from one manifest to another."""
     for manifest in (old, new):
         hold_together(manifest)
@@ -207,7 +207,7 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
     changed_roles = sum(roles.get(split.name, split.held_out) != split.held_out for split in new.core.splits)
     causes = causes_of((_tally(pair, tables) for pair in changed), changed_roles, proven=_less(recut, gone))
     sides = _side(old), _side(new)
-    changes, unchanged, concealed = compare_metrics(old, new, meaning, hidden)
+    changes, unchanged, concealed = compare_metrics(old, new, meaning)
     drifted, still = drifts(old, new, same_tokenizer=meaning.same_tokenizer)
     return Difference(
         old=sides[0],
@@ -379,8 +379,7 @@ def no_mismatch() -> Iterator[None]:
         raise ManifestError(error.message, error.hint) from None
 
 
-def load_pair(old: Path | Manifest, new: Path | Manifest, *, hidden: Hidden) -> Difference:
+def load_pair(old: Path | Manifest, new: Path | Manifest) -> Difference:
     """Load two manifests, as far as they are not loaded yet, and compare them."""
     with no_mismatch():
-        sides = [load_manifest(path) if isinstance(path, Path) else path for path in (old, new)]
-        return compare(sides[0], sides[1], hidden=hidden)
+        return compare(*(load_manifest(side) if isinstance(side, Path) else side for side in (old, new)))

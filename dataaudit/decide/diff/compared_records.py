@@ -7,7 +7,7 @@ within that by how far beyond sampling error a change is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -24,6 +24,7 @@ from dataaudit.manifest.metric import Metric, Scope, rounded
 from dataaudit.manifest.tables import TABLES, TableSpec
 from dataaudit.metrics.comparable import Meaning, Meant
 from dataaudit.metrics.family import LAST
+from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.registry import METRICS, PERSONAL
 
 UNREAD = ("quarantined", "skipped")
@@ -169,8 +170,6 @@ def _rank(keys: np.ndarray) -> np.ndarray:
     return ranks
 
 
-Hidden = Callable[[Manifest, Sequence[Metric]], Collection[int]]
-"""Returns the indexes of the records of a metric that are not to be shown."""
 _SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")
 _GRAVITY = {
     MetricChangeKind.BEYOND_NOISE: 0,
@@ -187,16 +186,13 @@ _NEXT = 3
 """Rows of a metric that stand in each round after the first."""
 
 
-def compare_metrics(
-    old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidden
-) -> tuple[tuple[MetricChange, ...], int, int]:
+def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning) -> tuple[tuple[MetricChange, ...], int, int]:
     """Return the records that are not as they were, how many are, and how many are not shown."""
     tables = old.table("metrics"), new.table("metrics")
     places = _places(tables, TABLES["metrics"])
     _, left, right = np.intersect1d(*places, assume_unique=True, return_indices=True)
     concealed = [
-        names[_concealed(manifest, table, hidden)]
-        for manifest, table, names in zip((old, new), tables, places, strict=True)
+        names[_concealed(manifest, table)] for manifest, table, names in zip((old, new), tables, places, strict=True)
     ]
     secret = np.union1d(*concealed)
     differ = _differ(tables, left, right) | _meant_otherwise(tables, left, right, meaning)
@@ -253,12 +249,12 @@ def _meant_otherwise(
     return np.asarray(np.array(other, dtype=bool)[of] & valued[0][left] & valued[1][right])
 
 
-def _concealed(manifest: Manifest, table: pa.Table, hidden: Hidden) -> np.ndarray:
+def _concealed(manifest: Manifest, table: pa.Table) -> np.ndarray:
     rows = np.flatnonzero(pc.is_in(table["metric"], pa.array(sorted(PERSONAL), pa.string())).to_numpy())
     if not len(rows):
         return rows
     records = [Metric(**{**row, "scope": Scope(**row["scope"])}) for row in _rows(table, rows)]
-    return rows[sorted(hidden(manifest, records))]
+    return rows[sorted(hidden_records(manifest, records))]
 
 
 def _change(

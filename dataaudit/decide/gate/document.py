@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from dataaudit.base.errors import ManifestError
 from dataaudit.base.files import read_safely
 from dataaudit.decide.gate.number_texts import discreet
 from dataaudit.decide.gate.verdict import RuleResult, Verdict
+from dataaudit.manifest.core import Model
 
 SCHEMA_NAME: Final = "dataaudit-gate"
 SCHEMA_VERSION: Final = 1
@@ -25,19 +26,17 @@ MOST_CASES: Final = 10_000
 """Cases of a rule that are listed; all are counted."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ser_json_inf_nan="null")
-
-
-class GateSchema(_Model):
+class GateSchema(Model):
     """Name and version of the form."""
 
     name: Literal["dataaudit-gate"] = SCHEMA_NAME
     version: Literal[1] = SCHEMA_VERSION
 
 
-class GateFile(_Model):
+class GateFile(Model):
     """The whole of ``gate.json``."""
+
+    model_config = ConfigDict(ser_json_inf_nan="null")
 
     schema_: GateSchema = Field(default_factory=GateSchema, alias="schema")
     passed: bool = Field(description="Whether the manifest may be released.")

@@ -411,7 +411,9 @@ class _Shards:
 def _of_rule(rule: Rule, cases: Sequence[Case], clues: Clues, shards: _Shards) -> Iterator[Failing]:
     broken = [case for case in cases if is_broken(case)]
     rows = _listed(rule, broken, clues, shards)
-    for (shard, row), group in groupby(_tuples(rows), itemgetter(0, 1)):
+    batches = rows.to_batches(max_chunksize=_BATCH)
+    lines = (line for batch in batches for line in zip(*(batch[name].to_pylist() for name in _ROWS.names), strict=True))
+    for (shard, row), group in groupby(lines, itemgetter(0, 1)):
         same = list(group)
         kind = ", ".join(dict.fromkeys(item[2] for item in same))
         document = shards.splits[shard], shards.uris[shard], None if row == _WHOLE else row
@@ -466,8 +468,3 @@ def _shards_of(rule: Rule, cases: Sequence[Case], clues: Clues, chosen: np.ndarr
 def _whole(shards: Collection[int | None], kind: str) -> pa.Table:
     rows = [{"shard": shard, "row": _WHOLE, "kind": kind} for shard in shards]
     return pa.Table.from_pylist(rows, schema=LISTED)
-
-
-def _tuples(table: pa.Table) -> Iterator[tuple[int, int, str, bool]]:
-    for batch in table.to_batches(max_chunksize=_BATCH):
-        yield from zip(*(batch[name].to_pylist() for name in _ROWS.names), strict=True)

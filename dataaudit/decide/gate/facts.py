@@ -202,12 +202,7 @@ def read_facts(
         languages=_by_split(manifest.table("languages"), "source", "language"),
         protected=tuple(record.name for record in core.protected),
         entities={
-            name: frozenset(
-                entity
-                for detector in core.detectors
-                if detector.name == metric.searches_with
-                for entity in detector.entities
-            )
+            name: frozenset().union(*(own.entities for own in core.detectors if own.name == metric.searches_with))
             for name, metric in METRICS.items()
             if metric.searches_with
         },

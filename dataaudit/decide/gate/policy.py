@@ -19,7 +19,7 @@ from dataaudit.base.text import clean
 from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
 from dataaudit.decide.gate import BUILTIN
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.manifest.core import Digest
+from dataaudit.manifest.core import Digest, Model
 from dataaudit.manifest.token_proof import Kind
 
 NAME_LIMIT = 100
@@ -71,22 +71,23 @@ class Severity(StrEnum):
     WARN = "warn"
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, populate_by_name=True)
+def _optional(description: str, **more: Any) -> Any:
+    """Return a field that is None when it is not given."""
+    return Field(default=None, description=description, **more)
 
 
-class ScopeRule(_Model):
+class ScopeRule(Model):
     """What a rule speaks of: without any key the whole dataset."""
 
     per: _Fields = Field(
         default=(), description="One case for each value of these fields: split, source, language, shard, set, entity."
     )
-    split: Names | None = Field(default=None, description="Only these splits.")
-    source: Names | None = Field(default=None, description="Only these sources.")
-    language: Names | None = Field(default=None, description="Only these languages.")
-    set: Names | None = Field(default=None, description="Only these protected sets or held-out splits.")
-    entity: Names | None = Field(default=None, description="Only these entity types.")
-    rule: Names | None = Field(default=None, description="Only these rules, tiers or reasons.")
+    split: Names | None = _optional("Only these splits.")
+    source: Names | None = _optional("Only these sources.")
+    language: Names | None = _optional("Only these languages.")
+    set: Names | None = _optional("Only these protected sets or held-out splits.")
+    entity: Names | None = _optional("Only these entity types.")
+    rule: Names | None = _optional("Only these rules, tiers or reasons.")
 
     def fixed(self) -> dict[str, tuple[str, ...]]:
         """Return the fields whose values are named."""
@@ -103,7 +104,7 @@ def _one_limit(schema: dict[str, Any]) -> None:
     schema["oneOf"] = [{"required": [name], "properties": {name: {"type": "number"}}} for name in LIMITS]
 
 
-class Rule(_Model):
+class Rule(Model):
     """One rule: a statistic of a metric, and how far it may go. Exactly one of the four limits is given."""
 
     model_config = ConfigDict(json_schema_extra=_one_limit)
@@ -118,26 +119,21 @@ class Rule(_Model):
     comparator: Comparator = Field(
         default="<=", description="How the judged number has to stand to the limit for the rule to hold."
     )
-    budget: Finite | None = Field(default=None, description="Limit of the value, in the metric's unit.")
-    change: Positive | None = Field(
-        default=None, description="Limit of the difference to the baseline, in the metric's unit."
+    budget: Finite | None = _optional("Limit of the value, in the metric's unit.")
+    change: Positive | None = _optional("Limit of the difference to the baseline, in the metric's unit.")
+    relative_change: Positive | None = _optional(
+        "Limit of (value - baseline) / baseline; 0.5 lets it grow to 1.5 times the baseline."
     )
-    relative_change: Positive | None = Field(
-        default=None, description="Limit of (value - baseline) / baseline; 0.5 lets it grow to 1.5 times the baseline."
+    robust_sd: Positive | None = _optional(
+        "Limit of a shard's distance from the median of its source, in robust standard deviations"
+        " (1.4826 x the median absolute deviation)."
     )
-    robust_sd: Positive | None = Field(
-        default=None,
-        description="Limit of a shard's distance from the median of its source, in robust standard deviations"
-        " (1.4826 x the median absolute deviation).",
+    budget_from: Literal["declared"] | None = _optional(
+        "`declared`: a change is that from the share which the build's config declares for the source, not"
+        " from a baseline."
     )
-    budget_from: Literal["declared"] | None = Field(
-        default=None,
-        description="`declared`: a change is that from the share which the build's config declares for the source, not"
-        " from a baseline.",
-    )
-    warn: Finite | None = Field(
-        default=None,
-        description="A first limit of the same kind, beyond which the rule warns; beyond the other one it fails.",
+    warn: Finite | None = _optional(
+        "A first limit of the same kind, beyond which the rule warns; beyond the other one it fails."
     )
     direction: Literal["up", "down", "either"] = Field(
         default="either", description="Which change counts, for change, relative_change and robust_sd."
@@ -155,20 +151,18 @@ class Rule(_Model):
         default="required", description="With `optional`, a rule of change waits when there is no baseline yet."
     )
     allow_empty: Truth = Field(default=False, description="Whether a denominator of 0 passes.")
-    allow_lost: Text | None = Field(
-        default=None,
-        description="Why the manifest may lack a number that the baseline has; without it that is exit code 3, also"
-        " of a rule that is not required.",
+    allow_lost: Text | None = _optional(
+        "Why the manifest may lack a number that the baseline has; without it that is exit code 3, also"
+        " of a rule that is not required."
     )
-    max_bad_records: Positive | None = Field(
-        default=None,
-        le=1,
-        description="Of `coverage_unread_bytes.bytes`: share of a shard's records, and of its bytes, that may be bad"
+    max_bad_records: Positive | None = _optional(
+        "Of `coverage_unread_bytes.bytes`: share of a shard's records, and of its bytes, that may be bad"
         " without counting as unread.",
+        le=1,
     )
     owner: Text | None = None
-    reason: Text | None = Field(default=None, description="Why the rule exists.")
-    runbook: Text | None = Field(default=None, description="What to do: an address, a path or a command.")
+    reason: Text | None = _optional("Why the rule exists.")
+    runbook: Text | None = _optional("What to do: an address, a path or a command.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -247,7 +241,7 @@ _COVERAGE_RULE = Rule(
 )
 
 
-class Waiver(_Model):
+class Waiver(Model):
     """One known violation that somebody answers for, until a day."""
 
     fingerprint: str = Field(pattern=r"^[0-9a-f]{16}$", description="Of the case, as the gate prints it.")
@@ -257,10 +251,9 @@ class Waiver(_Model):
     expires: Day = Field(
         description="The last day on which it holds, UTC, at most 180 days ahead; after it the gate fails."
     )
-    up_to: Finite | None = Field(
-        default=None,
-        description="Ceiling: the waiver covers the case as long as the judged number is not beyond it, in the unit of"
-        " the rule's limit.",
+    up_to: Finite | None = _optional(
+        "Ceiling: the waiver covers the case as long as the judged number is not beyond it, in the unit of"
+        " the rule's limit."
     )
 
     def covers(self, rule: Rule, judged: float | None) -> bool:
@@ -274,7 +267,7 @@ class Waiver(_Model):
         return judged <= self.up_to if rule.is_upper else judged >= self.up_to
 
 
-class Policy(_Model):
+class Policy(Model):
     """A whole policy file."""
 
     policy: Name = Field(description="Name of the policy.")
@@ -282,57 +275,47 @@ class Policy(_Model):
     description: Text | None = None
     rules: tuple[Rule, ...] = Field(min_length=1)
     waivers: tuple[Waiver, ...] = ()
-    require_signature: Truth | None = Field(
-        default=None,
-        description="Whether manifest and baseline have to be signed, by attestation.json; who runs it says by whom.",
+    require_signature: Truth | None = _optional(
+        "Whether manifest and baseline have to be signed, by attestation.json; who runs it says by whom."
     )
-    same_text_column: Truth | None = Field(
-        default=None,
-        description="Whether all splits of manifest and baseline have to read a column of the same name as their text.",
+    same_text_column: Truth | None = _optional(
+        "Whether all splits of manifest and baseline have to read a column of the same name as their text."
     )
-    quarantine_list: Text | None = Field(
-        default=None,
-        description="File of a quarantine list, relative to the policy's folder: what it holds back is not released.",
+    quarantine_list: Text | None = _optional(
+        "File of a quarantine list, relative to the policy's folder: what it holds back is not released."
     )
-    token_proof: Text | None = Field(
-        default=None,
-        description="Record of `dataaudit map`, relative to the policy's folder: it has to prove that token files hold"
-        " what the manifest audited.",
+    token_proof: Text | None = _optional(
+        "Record of `dataaudit map`, relative to the policy's folder: it has to prove that token files hold"
+        " what the manifest audited."
     )
-    canary: Text | None = Field(
-        default=None,
-        description="Record of `dataaudit canary run`, relative to the policy's folder: it has to be of this manifest,"
-        " and to pass.",
+    canary: Text | None = _optional(
+        "Record of `dataaudit canary run`, relative to the policy's folder: it has to be of this manifest, and to pass."
     )
-    canary_days: Annotated[int, Field(strict=True, ge=1)] | None = Field(
-        default=None, description="Days that the record of a canary may be old; without it any number."
+    canary_days: Annotated[int, Field(strict=True, ge=1)] | None = _optional(
+        "Days that the record of a canary may be old; without it any number."
     )
-    canary_seeds: Annotated[int, Field(strict=True, ge=3)] | None = Field(
-        default=None, description="Pairs of seeds that the record of a canary has at least; 8 by default."
+    canary_seeds: Annotated[int, Field(strict=True, ge=3)] | None = _optional(
+        "Pairs of seeds that the record of a canary has at least; 8 by default."
     )
-    canary_baseline: Digest | None = Field(
-        default=None, description="Id of the baseline, `canary baseline` shows it: the only healthy runs that count."
+    canary_baseline: Digest | None = _optional(
+        "Id of the baseline, `canary baseline` shows it: the only healthy runs that count."
     )
-    detectors: dict[Text, Digests] | None = Field(
-        default=None,
-        description="Detectors that have to have searched, by the name and sha256 that a manifest says; of several"
-        " digests any.",
+    detectors: dict[Text, Digests] | None = _optional(
+        "Detectors that have to have searched, by the name and sha256 that a manifest says; of several digests any."
     )
-    token_proof_refuses: tuple[Kind, ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="Kinds of difference that refuse the record of token files, all when absent. A held-out document in"
+    token_proof_refuses: tuple[Kind, ...] | None = _optional(
+        "Kinds of difference that refuse the record of token files, all when absent. A held-out document in"
         " a file refuses it in any case.",
+        min_length=1,
     )
     _folder: Path = PrivateAttr(default_factory=Path)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.token_proof_refuses is not None and self.token_proof is None:
-            raise ValueError("token_proof_refuses without token_proof: name the record, `token_proof: FILE`")
-        for name in ("canary_days", "canary_seeds", "canary_baseline"):
-            if getattr(self, name) is not None and self.canary is None:
-                raise ValueError(f"{name} without canary: name the record, `canary: FILE`")
+        for name in ("token_proof_refuses", "canary_days", "canary_seeds", "canary_baseline"):
+            record = name.rpartition("_")[0]  # the key that names what it speaks of
+            if getattr(self, name) is not None and getattr(self, record) is None:
+                raise ValueError(f"{name} without {record}: name the record, `{record}: FILE`")
         if problems := [*_problems([rule.name for rule in self.rules], self.rules, self.waivers)]:
             raise ValueError("\n".join(problems))
         return self
@@ -349,20 +332,10 @@ class Policy(_Model):
             name += "-of-all-shards"
         return (*self.rules, _COVERAGE_RULE.model_copy(update={"name": name}))
 
-    @property
-    def list_path(self) -> Path | None:
-        """Path of the quarantine list; None when the policy names none."""
-        return None if self.quarantine_list is None else self._folder / self.quarantine_list
-
-    @property
-    def proof_path(self) -> Path | None:
-        """Path of the record of token files; None when the policy demands none."""
-        return None if self.token_proof is None else self._folder / self.token_proof
-
-    @property
-    def canary_path(self) -> Path | None:
-        """Path of the record of a canary; None when the policy demands none."""
-        return None if self.canary is None else self._folder / self.canary
+    def path_of(self, key: Literal["quarantine_list", "token_proof", "canary"]) -> Path | None:
+        """Return the path of a file that the policy demands; None when it demands none."""
+        named = getattr(self, key)
+        return None if named is None else self._folder / named
 
     def from_folder(self, folder: Path) -> Self:
         """Set the folder of the policy's file; without a file it is the working folder."""
@@ -378,19 +351,11 @@ class Policy(_Model):
         return digest_json(_without_absent(self.model_dump(mode="json")))
 
 
-_LATER_OF_RULES = frozenset({"allow_lost", "budget_from", "max_bad_records", "up_to", "warn"})
-LATER_KEYS = _LATER_OF_RULES | {
-    "canary",
-    "canary_baseline",
-    "canary_days",
-    "canary_seeds",
-    "detectors",
-    "quarantine_list",
-    "require_signature",
-    "same_text_column",
-    "token_proof",
-    "token_proof_refuses",
-}
+_LATER = (
+    "allow_lost budget_from canary canary_baseline canary_days canary_seeds detectors max_bad_records quarantine_list"
+    " require_signature same_text_column token_proof token_proof_refuses up_to warn"
+)
+LATER_KEYS = frozenset(_LATER.split())
 """Keys that came after policies were pinned by digest; all are None when they are not given."""
 
 

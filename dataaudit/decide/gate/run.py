@@ -127,21 +127,21 @@ def _check_inputs(
             f"the policy {policy.policy} asks for signed manifests, and nobody said whose signature counts",
             "Name a key, --public-key FILE, or an identity, --identity WHO with --issuer URL.",
         )
-    if policy.list_path is not None and not lists:
+    if policy.quarantine_list is not None and not lists:
         raise ConfigError(
             f"the policy {policy.policy} names a quarantine list, and the manifest was not compared with it",
             "Judge with `dataaudit gate`, in Python dataaudit.gate(...).",
         )
-    if policy.proof_path is not None:
-        check_proof(policy.proof_path, manifest, lists, policy.token_proof_refuses)
+    if (path := policy.path_of("token_proof")) is not None:
+        check_proof(path, manifest, lists, policy.token_proof_refuses)
     return check_canary(policy, manifest)
 
 
 def check_canary(policy: Policy, manifest: Manifest) -> CanarySeen | None:
     """Refuse a canary that is not what the policy demands of this manifest; return what the record says."""
-    if policy.canary_path is None:
+    if (path := policy.path_of("canary")) is None:
         return None
-    record = read_canary(policy.canary_path)
+    record = read_canary(path)
     problem = ""
     if record.core.canary.manifest != manifest.id:
         problem = f"is of the manifest {record.core.canary.manifest}, judged is {manifest.id}"
@@ -159,7 +159,7 @@ def check_canary(policy: Policy, manifest: Manifest) -> CanarySeen | None:
             problem = f"is of {record.run.at:%Y-%m-%d}, and may be {plural(policy.canary_days, 'day')} old"
     if problem:
         raise ManifestMismatch(
-            f"the record of the canary {clean(str(policy.canary_path))} {problem}",
+            f"the record of the canary {clean(str(path))} {problem}",
             f"Run `dataaudit canary run FUNCTION --baseline DIR --manifest {clean(manifest.place)}` again.",
         )
     day = record.run.at.astimezone(dt.UTC).date().isoformat()

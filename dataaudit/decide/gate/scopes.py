@@ -264,7 +264,7 @@ def expected_scopes(rule: Rule, stat: Statistic, facts: Facts) -> list[Scope]:
             scopes.update(Scope(split=split, **pair, **part) for part in parts)
         if split is not None and split in fixed.get("split", ()) and all(scope.split != split for scope in scopes):
             scopes.add(Scope(split=split))  # a split that is named and has no part, or does not exist
-    return sorted(scopes, key=scope_key)
+    return sorted(scopes, key=lambda scope: [(value is not None, str(value)) for value in _ALL_FIELDS(scope)])
 
 
 def _speaks_of(rule: Rule, scope: Scope) -> bool:
@@ -326,11 +326,6 @@ def _values(name: str, stat: Statistic, facts: Facts) -> Collection[str | None]:
 
 def _recorded(name: str, scopes: Iterable[Scope]) -> set[str]:
     return {value for scope in scopes if (value := getattr(scope, name)) is not None}
-
-
-def scope_key(scope: Scope) -> tuple[tuple[bool, str], ...]:
-    """Return what scopes are sorted by."""
-    return tuple((value is not None, str(value)) for value in _ALL_FIELDS(scope))
 
 
 def _words(shape: Shape) -> str:

@@ -55,7 +55,7 @@ def compared_lists(
 
     The lists together have to have every line that the builds of the manifest and of the baseline saw.
     """
-    paths = {path.absolute(): path for path in (given, policy.list_path) if path is not None}
+    paths = {path.absolute(): path for path in (given, policy.path_of("quarantine_list")) if path is not None}
     lists = [(path, *read_folded(path)) for path in paths.values()]
     if lists:
         entries = tuple(entry for _, contents, _ in lists for entry in contents.entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,7 @@ def list_view(
         _bad_lines(contents.bad),
         Points(items=tuple(Point(text=f"{t.plural(number, noun)} {what}") for number, noun, what in odd if number)),
     ]
-    return render(say("{}: {}, on {}", _path(path), open_, str(folded.on)), _filled(blocks), most=None), code
+    return render(say("{}: {}, on {}", _path(path), open_, str(folded.on)), blocks, most=None), code
 
 
 def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
@@ -101,7 +101,7 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
         _look_at_this(change.notes[:_LISTED]),
         _bad_lines(change.bad),
     ]
-    return render(say("{}: {}", _path(path), done), _filled(blocks))
+    return render(say("{}: {}", _path(path), done), blocks)
 
 
 def _bad_lines(lines: Sequence[BadLine]) -> Facts:
@@ -175,10 +175,6 @@ def _path(path: Path) -> Name:
     return Name(str(path), _LONG)
 
 
-def _filled(blocks: Iterable[Block]) -> list[Block]:
-    return [block for block in blocks if not isinstance(block, Facts) or block.pairs]
-
-
 def apply_view(out: Path, applied: Applied, *, as_json: bool) -> str:
     """Return what was done as text or JSON."""
     return (_json if as_json else _text)(out, applied)
@@ -244,7 +240,7 @@ def _text(out: Path, applied: Applied) -> str:
         Facts(pairs=(("files", join(", ", map(Name, applied.files))),)),
     ]
     title = say("{}: {} kept, {} left out, on {}", _path(out), kept, left, str(applied.quarantine.on))
-    return render(title, _filled(blocks))
+    return render(title, blocks)
 
 
 def _by_split(applied: Applied) -> list[tuple[str, list[int]]]:

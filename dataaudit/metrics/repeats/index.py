@@ -99,7 +99,7 @@ class RepeatIndex:
         self._folder, loaded = manifest / FOLDER, load_manifest(manifest)
         try:
             with open_file(self._folder / _POINTER) as file:
-                loaded.hold_bytes(f"{FOLDER}/{_POINTER}", file)
+                loaded.reader.hold_bytes(f"{FOLDER}/{_POINTER}", file)
                 head = orjson.loads(file.read())
             known = {name: head.get(name) for name in _KIND} == _KIND
             self._files = [_open_file(loaded, name) for name in head["files"]] if known else []
@@ -147,7 +147,7 @@ class _File:
 
 def _open_file(manifest: Manifest, name: str) -> _File:
     handle = open_file(manifest.folder / FOLDER / name)
-    manifest.hold_bytes(f"{FOLDER}/{name}", handle)
+    manifest.reader.hold_bytes(f"{FOLDER}/{name}", handle)
     file = pq.ParquetFile(handle)
     groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
     assert all(group.num_rows for group in groups)

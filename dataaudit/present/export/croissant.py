@@ -122,13 +122,8 @@ def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
 
 
 def _agent(agent: Agent) -> dict[str, Any]:
-    made = {
-        "@type": "sc:Person" if agent.person else "sc:Organization",
-        "name": agent.name,
-        "url": agent.url,
-        "email": agent.email,
-    }
-    return {name: value for name, value in made.items() if value is not None}
+    kind = "sc:Person" if agent.person else "sc:Organization"
+    return {"@type": kind, **agent.model_dump(exclude={"person"}, exclude_none=True)}
 
 
 def _responsible(manifest: Manifest, given: Rai) -> dict[str, Any]:
@@ -184,6 +179,3 @@ def _with_provenance(files: list[dict[str, Any]], manifest: Manifest) -> list[di
     }
     extra = {name: value for name, value in made.items() if value}
     return [{**file, **extra} if file["@id"] == "manifest/manifest.json" else file for file in files]
-
-
-__all__ = ["croissant", "export_croissant"]

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import explain, load_yaml, read_named
+from dataaudit.manifest.core import Model
 from dataaudit.manifest.formats import FORMATS
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
@@ -79,11 +80,7 @@ Texts = Annotated[tuple[NonEmpty, ...], BeforeValidator(_listed)]
 Url = Annotated[str, AfterValidator(_url)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class Agent(_Model):
+class Agent(Model):
     """A person or an organisation."""
 
     name: NonEmpty
@@ -99,7 +96,7 @@ Agents = Annotated[
 ]
 
 
-class Rai(_Model):
+class Rai(Model):
     """Fields of the vocabulary for responsible AI, as people know them; those that the manifest fills come after."""
 
     data_collection: NonEmpty | None = None
@@ -124,7 +121,7 @@ class Rai(_Model):
     data_release_maintenance_plan: NonEmpty | None = None
 
 
-class About(_Model):
+class About(Model):
     """The file of --metadata."""
 
     license: Annotated[tuple[Annotated[str, AfterValidator(_licence)], ...], BeforeValidator(_listed)] = Field(
@@ -400,27 +397,23 @@ def _record_set(identity: str, group: Group, fields: Sequence[tuple[str, str, st
         "@id": identity,
         "name": t.clean(group.split, _SPLIT_LIMIT),
         "description": f"{t.plural(group.documents, 'document')} in {group.format}.",
-        "annotation": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{identity}/documents",
-                "name": "documents",
-                "dataType": _COUNT,
-                "value": group.documents,
-            }
-        ],
+        "annotation": [_field(identity, "documents", dataType=_COUNT, value=group.documents)],
         "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{identity}/{name}",
-                "name": name,
-                "description": meaning,
-                "dataType": "sc:Text",
-                "source": {"fileSet": {"@id": group.id}, "extract": {"column": column}},
-            }
+            _field(
+                identity,
+                name,
+                description=meaning,
+                dataType="sc:Text",
+                source={"fileSet": {"@id": group.id}, "extract": {"column": column}},
+            )
             for name, column, meaning in fields
         ],
     }
+
+
+def _field(identity: str, name: str, **more: Any) -> dict[str, Any]:
+    """Return a field of a record set."""
+    return {"@type": "cr:Field", "@id": f"{identity}/{name}", "name": name, **more}
 
 
 def _fields(split: Any) -> list[tuple[str, str, str]]:
@@ -443,10 +436,7 @@ def _splits(manifest: Manifest) -> dict[str, Any]:
         "description": "What each split is for.",
         "dataType": "cr:Split",
         "key": {"@id": "splits/name"},
-        "field": [
-            {"@type": "cr:Field", "@id": "splits/name", "name": "name", "dataType": "sc:Text"},
-            {"@type": "cr:Field", "@id": "splits/url", "name": "url", "dataType": "sc:URL"},
-        ],
+        "field": [_field(_SPLITS, "name", dataType="sc:Text"), _field(_SPLITS, "url", dataType="sc:URL")],
         "data": [
             {
                 "splits/name": t.clean(split.name, _SPLIT_LIMIT),

@@ -103,7 +103,8 @@ def statement(verdict: Verdict, manifest: Manifest, baseline: Manifest | None, a
         "timeVerified": about.time,
         "resourceUri": about.resource_uri or dataset_uri(subject.name, subject.version),
         "policy": {
-            "uri": about.policy_uri or policy_urn(verdict.policy, verdict.policy_version),
+            "uri": about.policy_uri
+            or f"{PROGRAM}:policy:{quote(verdict.policy, safe='')}:{quote(verdict.policy_version, safe='')}",
             "digest": {"sha256": digest_of(verdict.policy_digest)},
         },
         "inputAttestations": [
@@ -124,11 +125,6 @@ def statement(verdict: Verdict, manifest: Manifest, baseline: Manifest | None, a
     made = Statement([descriptor.pb], PREDICATE, predicate)
     made.validate()
     return canonical_json(MessageToDict(made.pb))
-
-
-def policy_urn(name: str, version: str) -> str:
-    """Return the URN of a policy that nobody gave a URI."""
-    return f"{PROGRAM}:policy:{quote(name, safe='')}:{quote(version, safe='')}"
 
 
 def _facts(verdict: Verdict) -> dict[str, Any]:
@@ -163,10 +159,4 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
 
 
 def _dataset(subject: Subject) -> dict[str, Any]:
-    return {
-        "manifest": subject.id,
-        "name": subject.name,
-        "version": subject.version,
-        "documents": subject.documents,
-        "shards": subject.shards,
-    }
+    return {"manifest" if name == "id" else name: value for name, value in asdict(subject).items()}

@@ -6,14 +6,13 @@ that speaks of each source, set or shard is named with that, since the whole may
 
 from __future__ import annotations
 
-import operator as op
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError, ExitCode
@@ -35,6 +34,7 @@ from dataaudit.base.render.blocks import (
 )
 from dataaudit.base.render.line import Line, Name, percent
 from dataaudit.base.render.terminal import render as terminal
+from dataaudit.decide.gate.judge import is_within
 from dataaudit.decide.gate.number_texts import number
 from dataaudit.decide.gate.policy import Policy, Rule
 from dataaudit.decide.gate.run import judge, policy_of
@@ -49,13 +49,6 @@ from dataaudit.present.report.overlays import overlays
 
 _TERMINAL = 4
 """Newest versions that a terminal has columns for, beside the baseline."""
-_COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
-    "<=": op.le,
-    "<": op.lt,
-    ">=": op.ge,
-    ">": op.gt,
-    "==": op.eq,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +78,7 @@ class Followed:
         for rule in self.limits:
             of_parts = ratio and rule.comparator.startswith("<") and not rule.scope.fixed()
             judged = rule.budget is not None and (of_parts or not rule.scope.fields)
-            if judged and not _COMPARE[rule.comparator](value, rule.budget or 0.0):
+            if judged and not is_within(rule, value, rule.budget or 0.0):
                 return True
         return False
 

@@ -50,7 +50,7 @@ def render_shard(value: Known, folder: str) -> str:
         blocks += [_duplicates(kind, groups) for kind, groups in value["duplicates"].items()]
         command = f"dataaudit inspect {shlex.quote(folder)} {shard['shard']}:ROW"
         blocks.append(Prose(text=say("One document: {}", Name(command, 10_000))))
-    return render(_title(shard), _filled(blocks), most=_ROWS, rest=_REST)
+    return render(_title(shard), blocks, most=_ROWS, rest=_REST)
 
 
 def render_row(value: Known) -> str:
@@ -74,11 +74,7 @@ def render_row(value: Known) -> str:
         )
     blocks += [_found(title, columns, row["found"][name]) for name, (title, columns) in _FOUND.items()]
     blocks.append(Prose(text=_not_listed(row)))
-    return render(say("row {} of {}", str(row["row"]), _title(shard)), _filled(blocks), most=None)
-
-
-def _filled(blocks: Iterable[Block]) -> list[Block]:
-    return [block for block in blocks if not isinstance(block, Facts) or block.pairs]
+    return render(say("row {} of {}", str(row["row"]), _title(shard)), blocks, most=None)
 
 
 def _title(shard: Known) -> Line:

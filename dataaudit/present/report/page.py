@@ -15,7 +15,7 @@ from dataaudit.base.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.base.extras import require
 from dataaudit.base.render.blocks import KeyFigure, Page, Point, Section, Tone, softened, worst
 from dataaudit.base.render.line import PERCENT, Line, Name, decimal, join, say, spell
-from dataaudit.decide.diff.blocks import change_section, no_baseline
+from dataaudit.decide.diff.blocks import change_section
 from dataaudit.decide.diff.compare import load_pair
 from dataaudit.decide.diff.difference import Difference
 from dataaudit.decide.gate.document import read_verdict
@@ -27,7 +27,6 @@ from dataaudit.decide.quarantine.released import compared_lists
 from dataaudit.decide.quarantine.selection import COLUMNS, digests_of, row_digests_of
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.outfiles import check_files, write_file
-from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.relations import load_consistent
 from dataaudit.metrics.volume.definition import Overview, overview
 from dataaudit.present.report.highlights import highlights, odd_shards
@@ -69,7 +68,7 @@ def page_of(
     """Return the page of a manifest."""
     view = overview(manifest)
     shards = shard_section(manifest, odd_shards(manifest, quarantined or {}))
-    changes = no_baseline() if difference is None else change_section(difference)
+    changes = change_section(difference)
     if difference is not None and baseline is not None and not difference.equal:
         changes = replace(changes, blocks=(*changes.blocks, *overlays(baseline, manifest)))
     findings = _findings(manifest, (changes, shards))
@@ -195,9 +194,9 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> tuple[Page, int]
 
     page = page_of(
         manifest,
-        verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict, given.signer),
+        verdict=_verdict(manifest, given),
         unchecked=given.policy is None and not isinstance(given.verdict, Verdict),
-        difference=difference_of(manifest, given.baseline),
+        difference=None if given.baseline is None else load_pair(given.baseline, manifest),
         baseline=None if given.baseline is None else load_manifest(given.baseline),
         quarantined=quarantined_shards(manifest, given.quarantine),
     )
@@ -220,29 +219,24 @@ def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str
 VERDICT = "gate.json"
 
 
-def verdict_of(
-    manifest: Manifest,
-    policy: Path | None,
-    baseline: Path | None,
-    given: Path | Verdict | None = None,
-    signer: Signer | None = None,
-) -> Verdict | None:
+def _verdict(manifest: Manifest, given: Given) -> Verdict | None:
     """Return the verdict of a policy, or of a file that the gate wrote; None without either."""
-    if policy is not None and given is not None:
+    if given.policy is not None and given.verdict is not None:
         raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
-    if policy is not None:
-        older = None if baseline is None else load_manifest(baseline)
-        if older is not None and signer is not None:
+    if given.policy is not None:
+        older = None if given.baseline is None else load_manifest(given.baseline)
+        if older is not None and given.signer is not None:
             from dataaudit.manifest.trust import attested
 
-            older = attested(older, signer)
-        rules = policy_of(policy)
+            older = attested(older, given.signer)
+        rules = policy_of(given.policy)
         return judge(manifest, rules, baseline=older, lists=compared_lists(manifest, rules, baseline=older))
-    if given is None and not (manifest.folder / VERDICT).exists():
-        return None
-    path = manifest.folder / VERDICT if given is None else given
-    if given is None and not (manifest.folder / VERDICT).is_file():  # a pipe would be waited for
-        raise ManifestError(f"{path} is no file", "Take it away, or give --policy.")
+    path = given.verdict or manifest.folder / VERDICT
+    if isinstance(path, Path) and given.verdict is None:
+        if not path.exists():
+            return None
+        if not path.is_file():  # a pipe would be waited for
+            raise ManifestError(f"{path} is no file", "Take it away, or give --policy.")
     verdict = path if isinstance(path, Verdict) else read_verdict(path)
     if verdict.subject.id != manifest.id:
         name = "the verdict" if isinstance(path, Verdict) else path
@@ -251,13 +245,6 @@ def verdict_of(
             "Run `dataaudit gate` again, or give --policy.",
         )
     return verdict
-
-
-def difference_of(manifest: Manifest, baseline: Path | None) -> Difference | None:
-    """Return what changed since an older manifest; None where none is given."""
-    if baseline is None:
-        return None
-    return load_pair(baseline, manifest, hidden=hidden_records)
 
 
 def quarantined_shards(manifest: Manifest, path: Path | None) -> dict[int, Line]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.base import text as t
-from dataaudit.base.errors import ConfigError, DataAuditError, ManifestMismatch
+from dataaudit.base.errors import ConfigError, DataAuditError
 from dataaudit.base.render.blocks import (
     Block,
     Facts,
@@ -32,7 +32,6 @@ from dataaudit.base.render.terminal import ROWS, facts, page, parts_of, prose, r
 from dataaudit.config import nearest
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.manifest.s3 import shown
 from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.registry import FAMILIES, all_shown
 from dataaudit.metrics.secrets.definition import secrets, warning
@@ -134,8 +133,7 @@ def _identity(view: Overview, width: int) -> list[str]:
     read = shards_read(view.ledger)
     name = " " * max(0, min(_INDENT, width - len(view.id))) + view.id
     tokenizer = f" ({shortened(view.tokenizer['name'], _NAME)})"
-    line = f"{size}{tokenizer}; {read}"
-    line = line if cells(line) + _INDENT <= width else f"{size}; {read}"
+    line = _first_that_fits([f"{size}{tokenizer}; {read}", f"{size}; {read}"], width)
     return [name, *prose(line, width), *_splits(view, width)]
 
 
@@ -148,12 +146,18 @@ def _splits(view: Overview, width: int) -> list[str]:
             documents, tokens = t.plural(split["documents"], "document"), t.plural(split["tokens"], "token")
         held_out = " (held out)" if split["held_out"] else ""
         parts.append(f"{shortened(split['name'], _NAME)} {documents}, {tokens}{held_out}")
-    for number in range(min(len(parts), width // _LEAST), 0, -1):
-        left = len(parts) - number
-        line = "; ".join([*parts[:number], *([f"and {t.plural(left, 'more split')}"] if left else [])])
-        if cells(line) + _INDENT <= width:
-            return prose(line, width)
-    return prose(f"{t.plural(len(parts), 'split')}", width) if parts else []
+    numbers = range(min(len(parts), width // _LEAST), 0, -1)
+    lines = ("; ".join([*parts[:number], *_more(len(parts) - number, "split")]) for number in numbers)
+    return prose(_first_that_fits([*lines, t.plural(len(parts), "split")], width), width) if parts else []
+
+
+def _more(left: int, noun: str) -> list[str]:
+    return [f"and {t.plural(left, f'more {noun}')}"] if left else []
+
+
+def _first_that_fits(texts: Sequence[str], width: int) -> str:
+    """Return the first text that fits a line; the last where none does."""
+    return next((text for text in texts if cells(text) + _INDENT <= width), texts[-1])
 
 
 def _listed(every: Sequence[Highlight], width: int, room: int) -> list[str]:
@@ -174,12 +178,8 @@ def _left_out(parts: Counter[str], width: int) -> list[str]:
     """Return a line that says how many are left out, and of what: as many parts as it has room for."""
     named = [f"{name} {t.count(number)}" for name, number in parts.most_common()]
     start = f"and {t.count(parts.total())} more"
-    for number in range(len(named), 0, -1):
-        more = ", ..." if number < len(named) else ""
-        text = f"{start}: {', '.join(named[:number])}{more}"
-        if cells(text) + _INDENT <= width:
-            break
-    return prose(text, width)
+    cut = [f"{', '.join(named[:number])}, ..." for number in range(len(named) - 1, 0, -1)]
+    return prose(_first_that_fits([f"{start}: {text}" for text in (", ".join(named), *cut)], width), width)
 
 
 def _lines(standout: Highlight, label: int, width: int) -> list[str]:
@@ -234,14 +234,9 @@ def _commands(view: Overview, every: Sequence[Highlight], width: int) -> list[st
     return lines if len(lines) == len(pairs) else [" " * _INDENT + command for command, _ in pairs]
 
 
-def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
-    """Return what a build prints on stdout."""
-    manifest = load_manifest(target)
-    if manifest.id != result.id:
-        raise ManifestMismatch(
-            f"{shown(target)}: this build published {result.id}, found {manifest.id}",
-            "Another build has replaced it; give each build a folder of its own.",
-        )
+def build_summary(result: Any, *, as_json: bool) -> str:
+    """Return what a build prints on stdout, of its result and the manifest in it."""
+    manifest = result.manifest
     code = int(result.exit_code)
     if as_json:
         run = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dataaudit.base import text as t
-from dataaudit.base.render.terminal import facts, page, section, terminal_width
+from dataaudit.base.render.blocks import Facts
+from dataaudit.base.render.terminal import render
 from dataaudit.manifest.token_proof import Case, ProvenFile, TokenProof
 
 _FAULTS = {
@@ -29,7 +30,6 @@ def proof_json(proof: TokenProof) -> str:
 
 def proof_text(proof: TokenProof, record: Path) -> str:
     """Return the record for a terminal."""
-    width = terminal_width()
     names = ", ".join(t.clean(file.name, 200) for file in proof.files[:_SHOWN])
     names += f" and {len(proof.files) - _SHOWN:,} more" if len(proof.files) > _SHOWN else ""
     holds = "what was audited, and nothing else" if proof.result == "proven" else "not what was audited"
@@ -54,11 +54,8 @@ def proof_text(proof: TokenProof, record: Path) -> str:
             shown = "; ".join(_case(item) for item in fault.named[:_SHOWN])
             more = f"; and {fault.documents - _SHOWN:,} more" if fault.documents > _SHOWN else ""
             differs.append((words, f"{t.plural(fault.documents, 'document')}: {shown}{more}"))
-    return page(
-        f"{names}: {holds}",
-        facts([*pairs, ("record", t.clean(str(record)))], width),
-        section("What differs", facts(differs, width)),
-    )
+    pairs.append(("record", t.clean(str(record))))
+    return render(f"{names}: {holds}", [Facts(pairs=tuple(pairs)), Facts(title="What differs", pairs=tuple(differs))])
 
 
 def _ends(file: ProvenFile, token: int | None) -> str:

@@ -12,7 +12,6 @@ from dataaudit.base.render.line import Line, Name, say
 from dataaudit.base.text import plural
 from dataaudit.decide.diff.compare import load_pair
 from dataaudit.decide.diff.difference import Bump, Difference, MetricChangeKind
-from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.probes.triage.steps import Check, Step, absent, lines_of, names_of
 from dataaudit.training.attribution.attribute import attribute
 from dataaudit.training.attribution.findings import Attribution
@@ -80,7 +79,7 @@ def _manifests(run: Data, baseline: Data, folders: tuple[Path, Path | None]) -> 
     """Return how the manifests of both runs differ."""
     if baseline.manifest.id == run.manifest.id or folders[1] is None:
         return Check("manifest", "clean", "both runs were trained on the same")
-    reasons = list(_reasons(load_pair(folders[1], folders[0], hidden=hidden_records)))
+    reasons = list(_reasons(load_pair(folders[1], folders[0])))
     numbers = {"old": baseline.manifest.id, "new": run.manifest.id}
     if not reasons:
         return Check("manifest", "clean", "another, but no shard, mixture or token count differs", numbers=numbers)

@@ -3,13 +3,15 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import typed_use
 from made_keys import write_keys
 
 from dataaudit import api
-from dataaudit.base.errors import ConfigError, DataAuditError, ExitCode, NothingEvaluated
+from dataaudit.api import building
+from dataaudit.base.errors import ConfigError, DataAuditError, ExitCode, ManifestMismatch, NothingEvaluated
 from dataaudit.config import parse_config
 
 
@@ -108,6 +110,12 @@ def test_a_typed_program_runs(corpus, tmp_path, monkeypatch):
     assert typed_use.hold_back(tmp_path / "q.jsonl", built.manifest) == ["drift", "drift"]
     write_keys(tmp_path)
     assert typed_use.attest(built.manifest.folder, tmp_path / "build.pem") == "attestation.json"
+
+
+def test_a_result_never_speaks_of_another_builds_manifest():
+    """Replaced in the meantime, the manifest is not taken for this build's."""
+    with pytest.raises(ManifestMismatch, match="this build published sha256:0"):
+        building._published(Path(__file__).parents[3] / "manifests/demo", "sha256:0")
 
 
 def test_every_error_of_a_user_is_one_of_ours():

@@ -17,10 +17,10 @@ from dataaudit.manifest.canary_record import (
     LOST,
     RATE,
     CanaryCore,
+    CanaryRecord,
     RunFacts,
     SeedRun,
     Side,
-    canary_schema,
     judge,
     judge_speed,
     read_canary,
@@ -223,7 +223,7 @@ def test_a_record_is_judged_again_when_it_is_read(tmp_path):
     path.write_bytes(sealed(core, facts()))
     assert read_canary(path).core == core
     plain = json.loads(path.read_bytes())
-    jsonschema.validate(plain, canary_schema())
+    jsonschema.validate(plain, CanaryRecord.model_json_schema())
     assert json.loads(sealed(core, facts(2.0)))["id"] == plain["id"]
     for change, said in (
         ({"verdict": "pass", "exit_code": 0}, "the verdict is not what the runs say"),

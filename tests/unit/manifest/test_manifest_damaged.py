@@ -255,8 +255,8 @@ def test_four_hundred_flips_of_a_footer_are_no_fault_of_the_program(tmp_path, fo
                 hold_bytes(folder)
                 manifest = load_manifest(folder)
             try:
-                manifest.read_unchecked(name)
-                manifest.wrong_statistics(name)
+                manifest.reader.read_unchecked(name)
+                manifest.reader.wrong_statistics(name)
                 parsed += 1
             except ManifestMismatch:
                 assert not forged

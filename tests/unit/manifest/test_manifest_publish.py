@@ -275,7 +275,7 @@ class TestReaderAcrossAPublish:
         loaded = load_manifest(target)
         publish(target, *two[1])
         assert loaded.core.tables["hotspots"] != load_manifest(target).core.tables["hotspots"]
-        for read in (loaded.table, loaded.read_unchecked):
+        for read in (loaded.table, loaded.reader.read_unchecked):
             with pytest.raises(ManifestError, match="was replaced while it was read"):
                 read("hotspots")
 

@@ -6,9 +6,9 @@ escaped twice: made printable, and then as the runner's own toolkit does it. Mar
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import yaml
@@ -33,16 +33,14 @@ class PolicyFile:
 
 
 def policy_file(path: str, text: str | None, environ: Mapping[str, str]) -> PolicyFile:
-    """Return where a policy stands."""
-    whole = os.path.realpath(path)
-    root = _checkout(whole) or os.path.realpath(environ.get(_WORKSPACE) or ".")
-    inside = (
-        os.path.relpath(whole, root).replace(os.sep, "/") if whole.startswith(root.rstrip(os.sep) + os.sep) else None
-    )
-    name = clean(inside or os.path.basename(path) or "policy.yaml", 500)
-    return PolicyFile(
-        name=name, in_repository=inside if inside == name else None, lines={} if text is None else rule_lines(text)
-    )
+    """Return where a policy stands: in the nearest checkout, else in the runner's folder or the current one."""
+    whole = Path(path).resolve()
+    checkout = next((above for above in whole.parents if (above / ".git").exists()), None)
+    root = checkout or Path(environ.get(_WORKSPACE) or ".").resolve()
+    inside = whole.relative_to(root).as_posix() if whole.is_relative_to(root) else None
+    name = clean(inside or whole.name or "policy.yaml", 500)
+    lines = {} if text is None else rule_lines(text)
+    return PolicyFile(name=name, in_repository=inside if inside == name else None, lines=lines)
 
 
 def rule_lines(text: str) -> dict[str, int]:
@@ -51,15 +49,6 @@ def rule_lines(text: str) -> dict[str, int]:
         return dict(_names(yaml.compose(text, yaml.SafeLoader)))
     except (yaml.YAMLError, RecursionError, ValueError):
         return {}
-
-
-def _checkout(path: str) -> str | None:
-    above = os.path.dirname(path)
-    while not os.path.exists(os.path.join(above, ".git")):
-        if above == os.path.dirname(above):
-            return None
-        above = os.path.dirname(above)
-    return above
 
 
 def _names(root: yaml.Node | None) -> Iterator[tuple[str, int]]:

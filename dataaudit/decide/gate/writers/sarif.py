@@ -97,31 +97,21 @@ def _file(verdict: Verdict, policy: PolicyFile, room: int) -> sp.Sarif:
 def _descriptor(rule: Rule) -> sp.ReportingDescriptor:
     what = f"{w.metric_words(rule, None)} {w.limit_words(rule)}"
     lines = [w.prose(rule.reason) or what, *w.about(rule, "Owner", "Runbook")]
-    return sp.ReportingDescriptor(
-        id=w.name(rule.name),
-        short_description=sp.Message(text=_text(what)),
-        full_description=sp.Message(text=_text(lines[0])),
-        help=sp.Message(text=_text("\n".join(lines))),
-        help_uri=web_address(rule.runbook) or None,
-        default_configuration=sp.ReportingConfiguration(
-            level=(sp.Level.ERROR if rule.severity == Severity.FAIL else sp.Level.WARNING).value
-        ),
-        properties={"tags": ["data-quality"]},
-    )
+    level = sp.Level.ERROR if rule.severity == Severity.FAIL else sp.Level.WARNING
+    more: dict[str, Any] = {"help_uri": web_address(rule.runbook) or None, "properties": {"tags": ["data-quality"]}}
+    return _described(w.name(rule.name), (what, lines[0], "\n".join(lines)), level, **more)
 
 
 def _own_rules() -> list[sp.ReportingDescriptor]:
     texts = {_EXPIRED: "A waiver whose day has passed stops the release.", _VERDICT: "The verdict as a whole."}
-    return [
-        sp.ReportingDescriptor(
-            id=name,
-            short_description=sp.Message(text=text),
-            full_description=sp.Message(text=text),
-            help=sp.Message(text=text),
-            default_configuration=sp.ReportingConfiguration(level=sp.Level.ERROR.value),
-        )
-        for name, text in texts.items()
-    ]
+    return [_described(name, (text, text, text), sp.Level.ERROR) for name, text in texts.items()]
+
+
+def _described(name: str, texts: tuple[str, str, str], level: sp.Level, **more: Any) -> sp.ReportingDescriptor:
+    fields = ("short_description", "full_description", "help")
+    messages: dict[str, Any] = {field: sp.Message(text=_text(text)) for field, text in zip(fields, texts, strict=True)}
+    configuration = sp.ReportingConfiguration(level=level.value)
+    return sp.ReportingDescriptor(id=name, **messages, default_configuration=configuration, **more)
 
 
 def _result(shown: w.Shown, policy: PolicyFile, index: int, waivers: dict[str, Waiver]) -> sp.Result:

@@ -52,19 +52,13 @@ def change_core(folder, changes):
     path.write_text(json.dumps(document))
 
 
-def nobody(manifest, records):
-    """Hide no record."""
-    del manifest, records
-    return ()
-
-
-def difference(tmp_path, old, new, *, hidden=nobody, old_with=None, new_with=None):
+def difference(tmp_path, old, new, *, old_with=None, new_with=None):
     """Compare two lists of shards."""
     pair = [
         made(tmp_path / name, shards, **(more or {}))
         for name, shards, more in (("old", old, old_with), ("new", new, new_with))
     ]
-    return compare(*pair, hidden=hidden)
+    return compare(*pair)
 
 
 def fates(found):

@@ -1,7 +1,7 @@
 """What became of shards, and which bump it means."""
 
 import pytest
-from diff_made import change_core, demands, difference, fates, histogram, made, nobody, shard
+from diff_made import change_core, demands, difference, fates, histogram, made, shard
 from forged import hold_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -131,7 +131,7 @@ class TestRecut:
         made(tmp_path / "new", self.NEW, tables={"histogram": histogram(WORDS)})
         tokenizer = {"tokenizer": old.core.tokenizer.model_dump(mode="json") | {"sha256": "ef" * 32}}
         change_core(tmp_path / "new", tokenizer)
-        found = compare(old, load_manifest(tmp_path / "new"), hidden=nobody)
+        found = compare(old, load_manifest(tmp_path / "new"))
         assert demands(found) == {("major", "removed", False), ("minor", "added", True)}
         assert found.recuts[0].agree == ("documents and bytes of each source", "languages of each source")
         assert [drift.reason for drift in found.drifts] == ["other_tokenizer"]
@@ -180,8 +180,8 @@ def test_the_new_manifest_names_the_old_one_as_its_parent(tmp_path):
     """It was built with the old one as its reference."""
     old = made(tmp_path / "old", BASE)
     new = made(tmp_path / "new", BASE, core={"parents": [old.id]})
-    assert compare(old, new, hidden=nobody).descends
-    assert not compare(new, old, hidden=nobody).descends
+    assert compare(old, new).descends
+    assert not compare(new, old).descends
 
 
 def test_a_table_that_was_changed_is_an_error(tmp_path):
@@ -189,10 +189,10 @@ def test_a_table_that_was_changed_is_an_error(tmp_path):
     old, new = made(tmp_path / "old", BASE), made(tmp_path / "new", BASE[:2])
     (tmp_path / "old/shards.parquet").write_bytes((tmp_path / "new/shards.parquet").read_bytes())
     with pytest.raises(ManifestMismatch, match=r"shards\.parquet of .* is not the file that was published"):
-        compare(old, new, hidden=nobody)
+        compare(old, new)
     hold_bytes(tmp_path / "old")
     with pytest.raises(ManifestMismatch, match="table shards"):
-        compare(load_manifest(tmp_path / "old"), new, hidden=nobody)
+        compare(load_manifest(tmp_path / "old"), new)
 
 
 def test_two_empty_corpora_are_equal(tmp_path):
@@ -242,7 +242,7 @@ def test_the_other_direction_mirrors_it(tmp_path_factory, one, other):
     """Added and removed change places, values and signs too; equality is symmetric."""
     folder = tmp_path_factory.mktemp("pair")
     pair = made(folder / "one", listed(one)), made(folder / "other", listed(other))
-    there, back = compare(*pair, hidden=nobody), compare(*reversed(pair), hidden=nobody)
+    there, back = compare(*pair), compare(*reversed(pair))
     assert there.equal == back.equal == (pair[0].id == pair[1].id)
     assert sorted(
         (change.fate, change.old_split, change.old_uri, change.new_split, change.new_uri)

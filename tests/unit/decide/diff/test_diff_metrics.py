@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from diff_made import change_core, difference, made, nobody, shard
+from diff_made import change_core, difference, made, shard
 
 from dataaudit.decide.diff.compare import compare
 from dataaudit.decide.diff.difference import MetricChangeKind
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.metrics.pii.cells import hidden_records
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 BASE = [shard("a")]
@@ -43,7 +42,7 @@ def with_core(folder, old, new, changes, *, also=None):
     change_core(folder / "old", also or {})
     change_core(folder / "new", changes)
     pair = [load_manifest(folder / name) for name in ("old", "new")]
-    return next(change for change in compare(*pair, hidden=nobody).metrics if change.metric == old.metric)
+    return next(change for change in compare(*pair).metrics if change.metric == old.metric)
 
 
 def test_an_exact_change_is_a_change_and_chance_stands_beside_it(tmp_path):
@@ -258,7 +257,6 @@ def test_small_counts_of_personal_data_are_left_out_when_either_side_hides_them(
         tmp_path / "1",
         BASE,
         BASE,
-        hidden=hidden_records,
         old_with={"metrics": personal(40)},
         new_with={"metrics": personal(60)},
     )
@@ -269,7 +267,6 @@ def test_small_counts_of_personal_data_are_left_out_when_either_side_hides_them(
             tmp_path / f"2{number}",
             BASE,
             BASE,
-            hidden=hidden_records,
             old_with={"metrics": personal(old)},
             new_with={"metrics": personal(new)},
         )

@@ -29,63 +29,75 @@ def state_of(one, *records, baseline=None, **more):
     return result.state, result.cases[0].reason, verdict.exit_code
 
 
+TOXIC = {"metric": "data_toxicity_rate"}
+HITS = {"metric": "secret_hit_rate", "stat": "validated_hits", "unit": "hits", "budget": 0}
+DRIFT = {"metric": "token_kl_drift", "stat": "kl", "unit": "nats", "required": False}
+ENGLISH = {"metric": "language_share", "stat": "share", "budget": 0.1}
+OPTIONAL, PER_SOURCE = {"required": False}, {"scope": {"per": "source"}}
+OF_WEB, OF_ENGLISH = record(value=0.1, source="web"), record("language_share", "share", 1.0, language="en")
+NO_REFERENCE = record("token_kl_drift", "kl", None, "nats", status="not_applicable", reason="no_reference")
+UNKNOWN, NOWHERE = (State.NOT_EVALUATED, "missing"), (State.NOT_EVALUATED, "no_such_part")
+EMPTY = (State.NOT_EVALUATED, "empty_denominator")
+
+
+def unjudged(reason):
+    """Return the record of a judge without a number."""
+    return record("data_toxicity_rate", "rate", None, reason=reason, method="sampled")
+
+
+STATES = [
+    ("a value within its budget", {}, [record(value=0.5)], (State.PASSED, "", ExitCode.PASS)),
+    ("a value above its budget", {}, [record(value=0.51)], (State.FAILED, "", ExitCode.BUDGET_EXCEEDED)),
+    ("a warning is no failure", {"severity": "warn"}, [record(value=0.51)], (State.WARNED, "", ExitCode.PASS)),
+    ("a required metric that is missing", {}, [], (*UNKNOWN, ExitCode.NOT_EVALUATED)),
+    ("an optional metric that nobody computed", OPTIONAL, [], (State.NOT_APPLICABLE, "missing", ExitCode.PASS)),
+    ("an optional rule without its own record", OPTIONAL | PER_SOURCE, [OF_WEB], (*UNKNOWN, ExitCode.PASS)),
+    ("a denominator of zero", {}, [record(value=None)], EMPTY),
+    ("a denominator of zero of an optional rule", OPTIONAL, [record(value=None)], EMPTY),
+    ("a denominator of zero that is allowed", {"allow_empty": True}, [record(value=None)], (State.PASSED,)),
+    *(
+        (
+            "a detector that failed was meant to look and did not",
+            TOXIC | OPTIONAL,
+            [unjudged(reason)],
+            (State.NOT_EVALUATED, reason),
+        )
+        for reason in ("weights_absent", "not_installed", "broken_checkpoint", "not_judged")
+    ),
+    ("a judge that nobody set", TOXIC | OPTIONAL, [unjudged("no_judge")], (State.NOT_APPLICABLE, "no_judge")),
+    ("a judge that is required", TOXIC, [unjudged("no_judge")], (State.NOT_EVALUATED, "no_judge")),
+    ("a part of what has no number", DRIFT | PER_SOURCE, [NO_REFERENCE], (State.NOT_APPLICABLE, "no_reference")),
+    ("a record in another unit", {}, [record(value=0.1, unit="percent")], (State.NOT_EVALUATED, "other_unit")),
+    ("an exact value that is equal", {"budget": 0.25, "comparator": "=="}, [record(value=0.25)], (State.PASSED,)),
+    ("an exact value that is not", {"budget": 0.25, "comparator": "=="}, [record(value=0.2500001)], (State.FAILED,)),
+    ("a language that no detector gives", ENGLISH | {"scope": {"language": "english"}}, [OF_ENGLISH], NOWHERE),
+    ("a language that is absent", ENGLISH | {"scope": {"language": "de"}}, [OF_ENGLISH], (State.PASSED,)),
+    ("a split that is not there", {"scope": {"split": "training"}}, [record(value=0.1)], NOWHERE),
+    ("a source that is not there", {"scope": {"source": "wbe"}}, [record(value=0.1)], NOWHERE),
+    (
+        "an entity that no detector knows",
+        HITS | {"scope": {"entity": "JWTT"}},
+        [record("secret_hit_rate", "validated_hits", 0.0, "hits")],
+        (State.NOT_EVALUATED,),
+    ),
+    ("an entity when nothing was looked for", HITS | {"scope": {"entity": "JWT"}}, [], (State.NOT_EVALUATED,)),
+]
+
+
+@pytest.mark.parametrize(("keys", "records", "expected"), [pytest.param(*row[1:], id=row[0]) for row in STATES])
+def test_every_number_and_every_lack_of_a_number_has_its_state(keys, records, expected):
+    """State, reason and exit code; a name that is written wrongly is not zero."""
+    assert state_of(rule(**keys), *records)[: len(expected)] == expected
+
+
 class TestStates:
-    def test_a_value_within_its_budget_passes(self):
-        assert state_of(rule(), record(value=0.5)) == (State.PASSED, "", ExitCode.PASS)
-
-    def test_a_value_above_its_budget_fails(self):
-        assert state_of(rule(), record(value=0.51)) == (State.FAILED, "", ExitCode.BUDGET_EXCEEDED)
-
-    def test_a_warning_is_no_failure(self):
-        assert state_of(rule(severity="warn"), record(value=0.51)) == (State.WARNED, "", ExitCode.PASS)
-
     def test_a_warning_fails_when_asked(self):
         verdict = judged(policy(rule(severity="warn")), facts(covered(), record(value=0.51)), fail_on="warn")
         assert verdict.exit_code == ExitCode.BUDGET_EXCEEDED
 
-    def test_a_required_metric_that_is_missing_is_not_evaluated(self):
-        assert state_of(rule()) == (State.NOT_EVALUATED, "missing", ExitCode.NOT_EVALUATED)
-
-    def test_an_optional_metric_that_nobody_computed_does_not_apply(self):
-        assert state_of(rule(required=False)) == (State.NOT_APPLICABLE, "missing", ExitCode.PASS)
-
-    def test_an_optional_rule_whose_own_record_is_missing_is_not_evaluated(self):
-        found = state_of(rule(required=False, scope={"per": "source"}), record(value=0.1, source="web"))
-        assert found == (State.NOT_EVALUATED, "missing", ExitCode.PASS)
-
     def test_what_an_optional_rule_could_not_evaluate_stops_a_strict_gate(self):
-        one = rule(required=False, scope={"per": "source"})
-        verdict = judged(policy(one), facts(covered(), record(value=0.1, source="web")), fail_on="warn")
+        verdict = judged(policy(rule(**OPTIONAL | PER_SOURCE)), facts(covered(), OF_WEB), fail_on="warn")
         assert verdict.exit_code == ExitCode.NOT_EVALUATED
-
-    @pytest.mark.parametrize("required", [True, False])
-    def test_a_denominator_of_zero_is_not_evaluated(self, required):
-        state, reason, _ = state_of(rule(required=required), record(value=None))
-        assert (state, reason) == (State.NOT_EVALUATED, "empty_denominator")
-
-    def test_a_denominator_of_zero_passes_where_the_rule_allows_it(self):
-        assert state_of(rule(allow_empty=True), record(value=None))[0] == State.PASSED
-
-    @pytest.mark.parametrize("reason", ["weights_absent", "not_installed", "broken_checkpoint", "not_judged"])
-    def test_a_detector_that_failed_never_passes(self, reason):
-        """Not even an optional rule: it was meant to look and did not."""
-        one = rule(metric="data_toxicity_rate", required=False)
-        lost = record("data_toxicity_rate", "rate", None, reason=reason, method="sampled")
-        assert state_of(one, lost)[:2] == (State.NOT_EVALUATED, reason)
-
-    @pytest.mark.parametrize(("required", "state"), [(True, State.NOT_EVALUATED), (False, State.NOT_APPLICABLE)])
-    def test_a_judge_that_nobody_set_does_not_apply_unless_required(self, required, state):
-        one = rule(metric="data_toxicity_rate", required=required)
-        lost = record("data_toxicity_rate", "rate", None, reason="no_judge", method="sampled")
-        assert state_of(one, lost)[:2] == (state, "no_judge")
-
-    def test_a_part_has_no_number_when_the_whole_has_none(self):
-        one = rule(metric="token_kl_drift", stat="kl", unit="nats", required=False, scope={"per": "source"})
-        lost = record("token_kl_drift", "kl", None, "nats", status="not_applicable", reason="no_reference")
-        assert state_of(one, lost)[:2] == (State.NOT_APPLICABLE, "no_reference")
-
-    def test_a_record_in_another_unit_is_not_evaluated(self):
-        assert state_of(rule(), record(value=0.1, unit="percent"))[:2] == (State.NOT_EVALUATED, "other_unit")
 
     def test_nothing_to_judge_is_not_evaluated(self):
         """A rule about held-out splits does not hold because there are none."""
@@ -160,10 +172,6 @@ class TestBounds:
     def test_the_bound_against_the_limit_is_judged_unless_another_is_named(self, more, state):
         """A small sample cannot pass by luck."""
         assert state_of(rule(metric="data_toxicity_rate", **more), self.NOW)[0] == state
-
-    def test_an_exact_value_may_have_to_be_equal(self):
-        assert state_of(rule(budget=0.25, comparator="=="), record(value=0.25))[0] == State.PASSED
-        assert state_of(rule(budget=0.25, comparator="=="), record(value=0.2500001))[0] == State.FAILED
 
 
 class TestChange:
@@ -243,47 +251,12 @@ class TestChange:
         assert judged(policy(one), now, old).rules[0].counts == {State.NOT_EVALUATED: 1, State.PASSED: 1}
 
 
-class TestNames:
-    """A name that is written wrongly is not zero, and the verdict says that there is no such part."""
-
-    def test_a_language_that_no_detector_gives_was_not_looked_for(self):
-        one = rule(metric="language_share", stat="share", budget=0.1, scope={"language": "english"})
-        share = record("language_share", "share", 1.0, language="en")
-        assert state_of(one, share)[:2] == (State.NOT_EVALUATED, "no_such_part")
-
-    def test_a_language_that_is_absent_is_zero(self):
-        one = rule(metric="language_share", stat="share", budget=0.1, scope={"language": "de"})
-        assert state_of(one, record("language_share", "share", 1.0, language="en"))[0] == State.PASSED
-
-    @pytest.mark.parametrize("scope", [{"split": "training"}, {"source": "wbe"}])
-    def test_a_split_or_source_that_is_not_there_is_named(self, scope):
-        assert state_of(rule(scope=scope), record(value=0.1))[:2] == (State.NOT_EVALUATED, "no_such_part")
-
-
-class TestEntities:
-    def found(self, **more):
-        return record("secret_hit_rate", "validated_hits", unit="hits", **more)
-
-    def test_an_entity_without_a_record_was_not_found_when_all_were_looked_for(self):
-        one = rule(
-            metric="secret_hit_rate",
-            stat="validated_hits",
-            unit="hits",
-            budget=0,
-            scope={"entity": ["GITHUB_TOKEN", "JWT"]},
-        )
-        verdict = judged(policy(one), facts(covered(), self.found(value=2.0), self.found(value=2.0, entity="JWT")))
-        assert verdict.rules[0].counts == {State.FAILED: 1, State.PASSED: 1}
-        assert verdict.rules[0].cases[0].scope.entity == "JWT"
-
-    def test_an_entity_that_no_detector_knows_is_not_zero(self):
-        """A name that is written wrongly in a policy, or an entity of a detector that the build did not have."""
-        one = rule(metric="secret_hit_rate", stat="validated_hits", unit="hits", budget=0, scope={"entity": "JWTT"})
-        assert state_of(one, self.found(value=0.0))[0] == State.NOT_EVALUATED
-
-    def test_an_entity_without_a_record_is_unknown_when_nothing_was_looked_for(self):
-        one = rule(metric="secret_hit_rate", stat="validated_hits", unit="hits", budget=0, scope={"entity": "JWT"})
-        assert state_of(one)[0] == State.NOT_EVALUATED
+def test_an_entity_without_a_record_was_not_found_when_all_were_looked_for():
+    one = rule(**HITS, scope={"entity": ["GITHUB_TOKEN", "JWT"]})
+    hits = [record("secret_hit_rate", "validated_hits", 2.0, "hits", **more) for more in ({}, {"entity": "JWT"})]
+    verdict = judged(policy(one), facts(covered(), *hits))
+    assert verdict.rules[0].counts == {State.FAILED: 1, State.PASSED: 1}
+    assert verdict.rules[0].cases[0].scope.entity == "JWT"
 
 
 class TestCoverage:
@@ -301,23 +274,19 @@ class TestCoverage:
         assert [result.rule.name for result in verdict.rules] == ["coverage", "coverage-of-all-shards"]
         assert verdict.exit_code == ExitCode.NOT_EVALUATED
 
-    def test_an_optional_rule_about_coverage_does_not_replace_it(self):
-        weak = rule("c", "coverage_unread_bytes", "shard_bytes", "bytes", budget=1000, required=False)
-        verdict = judged(policy(weak, coverage=False), facts(covered(1.0)))
-        assert verdict.exit_code == ExitCode.NOT_EVALUATED
-
-    def test_a_rule_about_one_split_does_not_replace_it(self):
-        part = rule("c", "coverage_unread_bytes", "shard_bytes", "bytes", budget=0, scope={"split": "val"})
-        now = facts(covered(1.0), record("coverage_unread_bytes", "shard_bytes", 0.0, "bytes", split="val"))
-        assert judged(policy(part, coverage=False), now).exit_code == ExitCode.NOT_EVALUATED
-
     @pytest.mark.parametrize(
-        "weak", [{"comparator": ">=", "budget": 0}, {"relative_change": 0, "baseline": "optional"}]
+        "weak",
+        [
+            {"budget": 1000, "required": False},
+            {"budget": 0, "scope": {"split": "val"}},
+            {"comparator": ">=", "budget": 0},
+            {"relative_change": 0, "baseline": "optional"},
+        ],
     )
-    def test_a_rule_that_bounds_nothing_does_not_replace_it(self, weak):
+    def test_a_rule_that_is_optional_of_one_split_or_bounds_nothing_does_not_replace_it(self, weak):
         one = rule("c", "coverage_unread_bytes", "shard_bytes", "bytes", **weak)
-        verdict = judged(policy(one, coverage=False), facts(covered(1.0)))
-        assert verdict.exit_code == ExitCode.NOT_EVALUATED
+        now = facts(covered(1.0), record("coverage_unread_bytes", "shard_bytes", 0.0, "bytes", split="val"))
+        assert judged(policy(one, coverage=False), now).exit_code == ExitCode.NOT_EVALUATED
 
 
 class TestWaivers:

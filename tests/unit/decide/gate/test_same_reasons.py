@@ -133,8 +133,8 @@ def tables_of(made):
 
 def by_diff(old, new):
     """Return the reason of each record that diff does not compare, by metric, statistic and scope."""
-    sides = [SimpleNamespace(core=one.core, table=tables_of(one)) for one in (old, new)]
-    found, _, _ = compare_metrics(*sides, Meaning(old.core, new.core), lambda *_: ())
+    sides = [SimpleNamespace(core=side.core, table=tables_of(side), kept=lambda _: None) for side in (old, new)]
+    found, _, _ = compare_metrics(*sides, Meaning(old.core, new.core))
     return {
         (one.metric, one.stat, one.scope): one.reason if one.fate == MetricChangeKind.NOT_COMPARABLE else ""
         for one in found

@@ -9,13 +9,14 @@ from made_manifest import make, shard
 from dataaudit.base.render.blocks import Cell, Figure, Prose, Table, left_out, web_address
 from dataaudit.base.render.html import broken, render, says
 from dataaudit.base.render.line import PERCENT, spell
+from dataaudit.decide.diff.compare import load_pair
 from dataaudit.decide.gate.policy import parse_policy
 from dataaudit.decide.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.registry import all_shown
 from dataaudit.present.report.highlights import odd_shards
-from dataaudit.present.report.page import difference_of, page_of
+from dataaudit.present.report.page import page_of
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[4] / "manifests/demo"
@@ -233,7 +234,7 @@ def test_a_few_changed_metrics_stand_open_and_the_rest_is_folded(tmp_path):
     make(tmp_path / "old", [shard("a")], metrics=held)
     make(tmp_path / "new", [shard("a")], metrics=[replace(one, value=0.3 + n / 1000) for n, one in enumerate(held)])
     manifest = load_manifest(tmp_path / "new")
-    page = page_of(manifest, None, difference_of(manifest, tmp_path / "old"))
+    page = page_of(manifest, None, load_pair(tmp_path / "old", manifest))
     assert len(table(page, "changes", "Metrics, what matters most first")) == 12
     tables = [one for one in section(page, "changes").blocks if isinstance(one, Table)]
     rest = next(one for one in tables if one.folded and "next" in text(one.title))
@@ -307,11 +308,11 @@ def test_what_changed_names_bump_shards_and_metrics(tmp_path):
     make(tmp_path / "old", rows)
     make(tmp_path / "new", rows[:1])
     manifest = load_manifest(tmp_path / "new")
-    page = page_of(manifest, None, difference_of(manifest, tmp_path / "old"))
+    page = page_of(manifest, None, load_pair(tmp_path / "old", manifest))
     assert "a major change" in text(section(page, "changes").lead)
     assert ["removed", "train/b"] in [row[:2] for row in table(page, "changes", "Shards that changed, worst first")]
     assert any("documents count" in row[0] for row in table(page, "changes", "Metrics, what matters most first"))
-    same = page_of(manifest, None, difference_of(manifest, tmp_path / "new"))
+    same = page_of(manifest, None, load_pair(tmp_path / "new", manifest))
     assert "are the same manifest" in text(section(same, "changes").lead)
 
 

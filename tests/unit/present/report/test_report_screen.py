@@ -156,8 +156,8 @@ def test_it_is_never_more_than_one_screen(request, monkeypatch, name, columns):
     folder = DEMO if name == "demo" else request.getfixturevalue(name)
     monkeypatch.setenv("COLUMNS", str(columns))
     _one_screen(shown(folder), columns)
-    result = SimpleNamespace(id=load_manifest(folder).id, exit_code=3, planned=4, scanned=1)
-    ended = build_summary(result, folder, as_json=False).splitlines()
+    result = SimpleNamespace(manifest=load_manifest(folder), exit_code=3, planned=4, scanned=1)
+    ended = build_summary(result, as_json=False).splitlines()
     _one_screen(ended, columns)
     assert any(line.startswith("Exit code 3") for line in ended)
 
@@ -194,8 +194,8 @@ def test_every_kind_is_found_in_its_order_and_none_hides_the_others(wrong):
 def test_json_has_all_of_them_and_names_sections_that_exist(wrong):
     """Programs get every one, worst first, for `show` and for `build`."""
     listed = json.loads(show_manifest(wrong, as_json=True))["stands_out"]
-    result = SimpleNamespace(id=load_manifest(wrong).id, exit_code=0, planned=4, scanned=1)
-    assert json.loads(build_summary(result, wrong, as_json=True))["stands_out"] == listed
+    result = SimpleNamespace(manifest=load_manifest(wrong), exit_code=0, planned=4, scanned=1)
+    assert json.loads(build_summary(result, as_json=True))["stands_out"] == listed
     assert [one["kind"] for one in listed[:2]] == ["secrets", "unread"]
     assert len(listed) > 350
     assert {one["section"] for one in listed} <= set(SECTIONS)

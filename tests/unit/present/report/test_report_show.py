@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 from made_manifest import make, shard
 
-from dataaudit.base.errors import ConfigError, ManifestError, ManifestMismatch
+from dataaudit.base.errors import ConfigError, ManifestError
+from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.peers import robust
 from dataaudit.present.report.show import build_summary, show_manifest
@@ -39,8 +40,8 @@ def folder(tmp_path_factory):
     return made
 
 
-def _result(identity, code=0):
-    return SimpleNamespace(id=identity, exit_code=code, planned=4, scanned=1, unread=())
+def _result(folder, code=0):
+    return SimpleNamespace(manifest=load_manifest(folder), exit_code=code, planned=4, scanned=1, unread=())
 
 
 def _id(folder):
@@ -179,11 +180,11 @@ def test_nothing_read_is_shown_without_numbers(tmp_path):
 
 def test_a_build_ends_with_facts_reasons_and_the_next_commands(folder):
     """The summary says what was lost and why, what the exit code means and what to do."""
-    shown = build_summary(_result(_id(folder), 3), folder, as_json=False)
+    shown = build_summary(_result(folder, 3), as_json=False)
     assert "not_parquet" in shown
     assert "Exit code 3: could not evaluate" in shown
     assert re.search(rf"dataaudit inspect ({re.escape(str(folder))}|DIR) 7\b", shown), "a path that is too long is DIR"
-    whole = build_summary(_result(_id(folder), 0), folder, as_json=False)
+    whole = build_summary(_result(folder, 0), as_json=False)
     assert "Exit code" not in whole
 
 
@@ -195,18 +196,12 @@ def test_the_list_of_lost_shards_is_capped_and_says_so(tmp_path):
     assert "and 5 more shards" in shown
     assert "09.bin" in shown
     assert "20.bin" not in shown
-    ended = build_summary(_result(_id(tmp_path / "m"), 4), tmp_path / "m", as_json=False)
+    ended = build_summary(_result(tmp_path / "m", 4), as_json=False)
     assert "25 of 25 shards not read, unknown_format" in ended
     assert "Exit code 4: nothing was evaluated" in ended
-    listed = json.loads(build_summary(_result(_id(tmp_path / "m"), 4), tmp_path / "m", as_json=True))
+    listed = json.loads(build_summary(_result(tmp_path / "m", 4), as_json=True))
     assert len(listed["unread"]) == 25
     assert (listed["exit_code"], listed["parts_planned"], listed["parts_scanned"]) == (4, 4, 1)
-
-
-def test_a_summary_never_speaks_of_another_builds_manifest(folder):
-    """Replaced in the meantime, the manifest is not taken for this build's."""
-    with pytest.raises(ManifestMismatch, match="this build published"):
-        build_summary(_result("sha256:" + "0" * 64), folder, as_json=False)
 
 
 def test_robust_spread_by_hand():

@@ -21,7 +21,8 @@ STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 PAGE = (ROOT / "docs/howto/ci.md").read_text()
 OFF = {"PACKAGE": "none", "FAILING": "", "REF": "", "REF_POLICY": "", "REF_KEY": "", "PYTHONSAFEPATH": "1"}
-UNSIGNED = {"PUBLIC_KEY": "", "IDENTITY": "", "ISSUER": ""} | OFF
+GIVEN = {"MANIFEST": "m", "POLICY": "p.yaml", "BASELINE": "", "FAIL_ON": "fail"}
+GIVEN |= {"PUBLIC_KEY": "", "IDENTITY": "", "ISSUER": ""} | OFF
 """Variables of the gate's step where no signature, no branch and no package is asked for."""
 SNIPPETS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 STUB = """#!{python}
@@ -36,6 +37,7 @@ if "--paginate" in sys.argv:
     print(os.environ.get("KNOWN", ""))
 sys.exit(int(os.environ.get("CODE_OF_GATE", "0")))
 """
+PROGRAM = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m dataaudit "$@"\n'
 INJECTED = "$(touch owned) `touch owned` \"; touch owned; #' ${{ github.token }}\n::error::x"
 
 
@@ -71,6 +73,11 @@ def step(name, environ, **given):
         check=False,
         timeout=60,
     )
+
+
+def gate(environ, **given):
+    """Run the script of the gate's step."""
+    return step("Gate", environ, **GIVEN | given)
 
 
 def calls(environ):
@@ -132,9 +139,9 @@ def test_packages_are_kept_by_what_is_installed(stubs):
 
 def test_every_output_comes_from_the_gate_step(stubs):
     """Each is set by the script when the files are there."""
-    assert step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail", **UNSIGNED).returncode == 0
+    assert gate(stubs).returncode == 0
     assert "failing" not in outputs(stubs)
-    step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail", **UNSIGNED | {"FAILING": "true"})
+    gate(stubs, FAILING="true")
     named = {
         re.fullmatch(r"\${{ steps\.gate\.outputs\.([a-z-]+) }}", one["value"])[1] for one in ACTION["outputs"].values()
     }
@@ -144,7 +151,7 @@ def test_every_output_comes_from_the_gate_step(stubs):
 def test_the_gate_is_called_with_what_the_inputs_say(stubs):
     """The baseline only when there is one."""
     for baseline in ("", "old"):
-        step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE=baseline, FAIL_ON="warn", **UNSIGNED)
+        gate(stubs, BASELINE=baseline, FAIL_ON="warn")
     first, second = calls(stubs)
     assert first[:4] == ["dataaudit", "gate", "--policy=p.yaml", "--fail-on=warn"]
     assert first[-2:] == ["--", "m"]
@@ -156,9 +163,7 @@ def test_the_gate_is_called_with_what_the_inputs_say(stubs):
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
 def test_the_job_ends_with_the_gates_code_after_everything_is_written(stubs, code):
     """The gate's step itself goes on, so that the comment is written."""
-    done = step(
-        "Gate", stubs | {"CODE_OF_GATE": str(code)}, MANIFEST="m", POLICY="p", BASELINE="", FAIL_ON="fail", **UNSIGNED
-    )
+    done = gate(stubs | {"CODE_OF_GATE": str(code)})
     assert done.returncode == 0, done.stderr
     found = outputs(stubs)
     words = ["pass", "fail", "wrong_use", "not_evaluated", "nothing_evaluated"]
@@ -171,7 +176,7 @@ def test_the_job_ends_with_the_gates_code_after_everything_is_written(stubs, cod
 def test_a_signature_is_asked_for_when_somebody_is_named(stubs):
     """Half of a name, too: the gate refuses it."""
     for given in ({"PUBLIC_KEY": "k.pub"}, {"IDENTITY": "who", "ISSUER": "https://i"}, {"ISSUER": "https://i"}):
-        step("Gate", stubs, MANIFEST="m", POLICY="p", BASELINE="", FAIL_ON="fail", **UNSIGNED | given)
+        gate(stubs, **given)
     assert [call[call.index("--require-signature") + 1 : -2] for call in calls(stubs)] == [
         ["--public-key=k.pub"],
         ["--identity=who", "--issuer=https://i"],
@@ -181,20 +186,12 @@ def test_a_signature_is_asked_for_when_somebody_is_named(stubs):
 
 def test_inputs_are_never_code(stubs, tmp_path):
     """Whatever they hold arrives as it is."""
-    step(
-        "Gate",
-        stubs,
-        MANIFEST=INJECTED,
-        POLICY=INJECTED,
-        BASELINE=INJECTED,
-        FAIL_ON=INJECTED,
-        **dict.fromkeys(UNSIGNED, INJECTED) | OFF,
-    )
+    gate(stubs, **dict.fromkeys(GIVEN, INJECTED) | OFF)
     (call,) = calls(stubs)
     assert call[2:4] == [f"--policy={INJECTED}", f"--fail-on={INJECTED}"]
     assert call[-1] == INJECTED
     assert not list(tmp_path.rglob("owned"))
-    step("Gate", stubs, MANIFEST="--help", POLICY="p", BASELINE="", FAIL_ON="fail", **UNSIGNED)
+    gate(stubs, MANIFEST="--help")
     assert calls(stubs)[1][-2:] == ["--", "--help"]
 
 
@@ -214,14 +211,13 @@ def test_a_comment_is_made_once_and_then_updated(stubs, tmp_path, known, target)
 
 def test_the_action_judges_a_real_manifest(stubs, tmp_path):
     """With the program itself: every output is there, the policy's line is marked, the step's summary is written."""
-    program = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m dataaudit "$@"\n'
-    (tmp_path / "bin/dataaudit").write_text(program)
+    (tmp_path / "bin/dataaudit").write_text(PROGRAM)
     make(tmp_path / "m", [shard("a.jsonl"), shard("b::error::.jsonl")])
     (tmp_path / "p.yaml").write_text(
         "policy: p\nrules:\n  - name: large-enough\n    metric: documents\n    stat: count\n    unit: documents\n"
         "    comparator: '>='\n    budget: 1000\n"
     )
-    done = step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail", **UNSIGNED)
+    done = gate(stubs)
     found = outputs(stubs)
     assert found["verdict"] == "fail", done.stdout + done.stderr
     assert "file=p.yaml,line=3::documents.count, whole dataset: 20 documents; limit >= 1,000 documents" in done.stdout
@@ -322,9 +318,7 @@ def test_a_job_that_builds_comes_to_a_verdict(corpus_repository, tmp_path, platf
     checkout = tmp_path / "checkout"
     (checkout / "gates/release-gate.yaml").write_text("none")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/dataaudit").write_text(
-        f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m dataaudit "$@"\n'
-    )
+    (tmp_path / "bin/dataaudit").write_text(PROGRAM)
     (tmp_path / "bin/dataaudit").chmod(0o755)
     jobs = {
         name: yaml.safe_load(one) for name, one in zip(("github", "gitlab"), (SNIPPETS[2], SNIPPETS[4]), strict=True)
@@ -361,13 +355,12 @@ def test_a_job_that_builds_comes_to_a_verdict(corpus_repository, tmp_path, platf
 @pytest.mark.parametrize("code", [1, 2, 3, 127])
 def test_what_was_not_judged_is_said_wherever_a_verdict_would_be(stubs, code):
     """Nothing was written by the gate, so an older comment would stay: one of the same mark takes its place."""
-    given = {"MANIFEST": "m", "POLICY": "p.yaml", "BASELINE": "", "FAIL_ON": "fail"} | UNSIGNED
-    step("Gate", stubs, **given)
+    gate(stubs)
     mark = Path(outputs(stubs)["markdown"]).read_text().splitlines()[0]
     Path(stubs["GITHUB_OUTPUT"]).unlink()
     program = f"#!/bin/sh\nprintf 'dataaudit: 100%% wrong\\n```\\n<!-- x -->\\n' >&2\nexit {code}\n"
     (Path(stubs["PATH"].split(":")[0]) / "dataaudit").write_text(program)
-    done = step("Gate", stubs, **given)
+    done = gate(stubs)
     page = Path(outputs(stubs)["markdown"]).read_text()
     assert page.splitlines()[:2] == [mark, "## dataaudit gate: NOT JUDGED"]
     assert re.fullmatch("<!-- dataaudit-gate [0-9a-f]{16} -->", mark)
@@ -386,10 +379,9 @@ def test_policy_and_key_of_a_branch_are_read_from_it_and_never_from_the_checkout
     assert (first[-1], second[-1]) == ("repos/owner/corpus/contents/g/p%20q.yaml", "repos/owner/corpus/contents/k.pub")
     assert "ref=main" in first
     found = outputs(stubs)
-    asked = {"MANIFEST": "m", "POLICY": "p.yaml", "BASELINE": "", "FAIL_ON": "fail"} | UNSIGNED
-    asked |= {"PUBLIC_KEY": "k.pub", "REF": "main"}
-    step("Gate", stubs, **asked | {"REF_POLICY": found["policy"], "REF_KEY": found["public-key"]})
-    step("Gate", stubs, **asked)
+    asked = {"PUBLIC_KEY": "k.pub", "REF": "main"}
+    gate(stubs, **asked, REF_POLICY=found["policy"], REF_KEY=found["public-key"])
+    gate(stubs, **asked)
     *_, there, absent = calls(stubs)
     assert (there[2], there[-3]) == (f"--policy={found['policy']}", f"--public-key={found['public-key']}")
     assert (absent[2], absent[-3], absent[-4]) == (
@@ -416,8 +408,7 @@ def test_no_module_of_the_checkout_is_run(stubs, tmp_path):
     step("Policy of the branch", stubs, REF="main", POLICY="p", PUBLIC_KEY="", GH_TOKEN="t")
     (tmp_path / "dataaudit-gate/bin").mkdir(parents=True)
     (tmp_path / "dataaudit-gate/bin/python").symlink_to(sys.executable)
-    given = {"MANIFEST": "m", "POLICY": "p.yaml", "BASELINE": "", "FAIL_ON": "fail"} | UNSIGNED | {"PACKAGE": ""}
-    step("Gate", stubs | {"PYTHONPATH": str(tmp_path)}, **given)
+    gate(stubs | {"PYTHONPATH": str(tmp_path)}, PACKAGE="")
     assert not list(tmp_path.rglob("owned"))
 
 
