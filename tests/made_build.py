@@ -3,6 +3,7 @@
 import hashlib
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from made_content import made_findings, made_screen
 
 from dataaudit.config import AuditConfig
 from dataaudit.engine.collect import CollectedShard, merge_parts, survey
+from dataaudit.engine.join import run_join
 from dataaudit.engine.plan import plan_shard, stage_identity
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.runner import READING, Probe, finish
@@ -25,7 +27,7 @@ from dataaudit.scan.corpus.storage.files import FileStat
 from dataaudit.scan.corpus.texts import text_digests
 from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.scan.cross_shard.keyed import write_keyed
-from dataaudit.scan.cross_shard.step import Survey
+from dataaudit.scan.cross_shard.step import LinkContext, Survey
 from dataaudit.scan.detectors.base import LanguageBatch
 from dataaudit.scan.stages.base import merge
 
@@ -211,6 +213,19 @@ def surveyed(shards, *, stages=STAGE_LIST, store=None):
             by_shard[stage.name, name] = rows.add_column(0, "shard", pa.array(ordinals, pa.int32()))
             by_split[stage.name, name] = rows.add_column(0, "split", pa.array(splits, pa.string()))
     return Survey(by_shard=by_shard, by_split=by_split)
+
+
+def context_of(stage, shards, store, runner, settings=None, *, fresh=False):
+    """Return the context of a stage's link step, of partials in a store."""
+    return LinkContext(
+        stage=stage,
+        shards=shards,
+        survey=surveyed(shards, store=store),
+        parts_of=shards.parts_of,
+        store=store,
+        join=partial(run_join, store=store, runner=runner, progress=Notes(), fresh=fresh),
+        config=settings or config(),
+    )
 
 
 def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE, store=None):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -36,7 +37,7 @@ from dataaudit.engine.job import (
     tell_discovery,
     unused_kernels,
 )
-from dataaudit.engine.join import LinkContext, run_link_steps
+from dataaudit.engine.join import run_join, run_link_steps
 from dataaudit.engine.plan import (
     ExclusionFilter,
     PlannedShard,
@@ -52,10 +53,11 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.publish import BuildSums, now, publish_build
 from dataaudit.engine.runner import Runner, ScanSettings, run_units
 from dataaudit.engine.scan import Scan
-from dataaudit.engine.second_pass import PartsLostError
+from dataaudit.engine.second_pass import PartsLostError, run_second_pass
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.sums import Setting, SumTask, run_sums
+from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
@@ -63,7 +65,14 @@ from dataaudit.scan.annotators import MATCHES
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.shards import discover
 from dataaudit.scan.corpus.storage.address import Access
-from dataaudit.scan.cross_shard.step import DamagedEntryError, Survey, folded_totals, largest_sources
+from dataaudit.scan.cross_shard.step import (
+    DamagedEntryError,
+    LinkContext,
+    LinkResult,
+    Survey,
+    folded_totals,
+    largest_sources,
+)
 from dataaudit.scan.kernels.jit import compiling
 from dataaudit.scan.stages.base import Limited, Stage
 
@@ -295,16 +304,37 @@ def _scan(job: Job, plan: Plan) -> dict[str, tuple[Reason, str]]:
     return {units.reading_key(index): why for index, why in failed.items()}
 
 
-def _link(job: Job, shards: CollectedShards, surveyed: Survey) -> BuildSums:
-    """Run the link steps, then sum over all shards."""
-    linkings = {
-        stage.name: LinkContext(job=job, stage=stage, shards=shards, survey=surveyed, fresh=job.fresh)
-        for stage in job.stages
-        if stage.name in job.links
-    }
-    results = run_link_steps({name: job.links[name](context) for name, context in linkings.items()}, linkings)
+def _link_results(job: Job, shards: CollectedShards, surveyed: Survey) -> dict[str, LinkResult]:
+    """Run the link step of each stage that has one."""
+    context = partial(
+        LinkContext,
+        shards=shards,
+        survey=surveyed,
+        parts_of=shards.parts_of,
+        store=job.store,
+        join=lambda join: run_join(join, job.store, job.runner, job.progress, fresh=job.fresh),
+        config=job.config,
+        content=job.content,
+        protected=job.protected,
+        older=job.older,
+        tokenizer=digest_json(job.tokens().decisive()),
+    )
+    steps = {stage.name: job.links[stage.name](context(stage=stage)) for stage in job.stages if stage.name in job.links}
+    settings = job.scan_settings()
+    results = run_link_steps(
+        steps,
+        lambda requests: run_second_pass(
+            requests, shards, settings, job.store, job.runner, job.progress, fresh=job.fresh
+        ),
+    )
     for warning in (line for result in results.values() for line in result.warnings):
         job.progress.note(f"warning: {warning}", important=True)
+    return results
+
+
+def _link(job: Job, shards: CollectedShards, surveyed: Survey) -> BuildSums:
+    """Run the link steps, then sum over all shards."""
+    results = _link_results(job, shards, surveyed)
     totals = surveyed.source_totals()
     kept = largest_sources(totals, job.config.max_sources)
     if kept is not None:

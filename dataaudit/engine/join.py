@@ -23,96 +23,33 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from dataaudit.config import AuditConfig
-from dataaudit.engine.collect import CollectedShard, CollectedShards
-from dataaudit.engine.job import Job
 from dataaudit.engine.plan import keys_as_text
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import FILES, LinkUnit, ListedUnit, Outcome, Runner, run_listed, run_stored
 from dataaudit.engine.scan import as_outcome
-from dataaudit.engine.second_pass import run_second_pass
 from dataaudit.engine.store import Damage, Missing, PartialStore
 from dataaudit.engine.store_entries import SMALL_BYTES, stream_of
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.cross_shard.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFiles, Numbered
 from dataaudit.scan.cross_shard.keyed import MERGED, NUM_BYTES, PARTS, Stored, merge_rows, write_keyed
-from dataaudit.scan.cross_shard.step import LinkResult, LinkStep, Protected, SecondPassRequest, Survey
-from dataaudit.scan.detectors import ContentModels
-from dataaudit.scan.stages.base import Stage
+from dataaudit.scan.cross_shard.step import LinkResult, LinkStep, SecondPassRequest, SecondPassResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkContext:
-    """What a link step works with: a build that has scanned."""
-
-    job: Job
-    stage: Stage
-    shards: CollectedShards
-    survey: Survey
-    fresh: bool
-
-    @property
-    def config(self) -> AuditConfig:
-        """Return the config of the build."""
-        return self.job.config
-
-    @property
-    def store(self) -> PartialStore:
-        """Return where keyed rows are."""
-        return self.job.store
-
-    @property
-    def content(self) -> ContentModels:
-        """Return what judges documents."""
-        return self.job.content
-
-    @property
-    def protected(self) -> Protected | None:
-        """Return what is protected, when a stage looks for it."""
-        return self.job.protected
-
-    @property
-    def older(self) -> Path | None:
-        """Return the folder of the reference manifest."""
-        return self.job.older
-
-    def read(self) -> Iterator[CollectedShard]:
-        """Yield the shards that the stage has looked at."""
-        return (shard for shard in self.shards if self.stage.name in shard.partials)
-
-    def tokenizer(self) -> str:
-        """Return the digest of what decides tokens, which keeps what tasks count with different ones apart."""
-        return digest_json(self.job.tokens().decisive())
-
-    def files(self, *names: str) -> KeyedFiles:
-        """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
-        return KeyedFiles.of_parts(self.stage.name, names, self.shards.parts_of(self.stage.name))
-
-    def join(self, join: Join) -> JoinedParts:
-        """Run a join; see :func:`dataaudit.engine.join.run_join`."""
-        return run_join(join, self.job.store, self.job.runner, self.job.progress, fresh=self.fresh)
-
-
-def run_link_steps(families: Mapping[str, LinkStep], linkings: Mapping[str, LinkContext]) -> dict[str, LinkResult]:
-    """Advance all families until each has returned, with one second read for all in every round."""
+def run_link_steps(
+    steps: Mapping[str, LinkStep], read_again: Callable[[Sequence[SecondPassRequest]], list[SecondPassResult]]
+) -> dict[str, LinkResult]:
+    """Advance all link steps until each has returned, with one second read for all in every round."""
     results: dict[str, LinkResult] = {}
     asked: dict[str, Sequence[SecondPassRequest]] = {}
-    for name, family in families.items():
-        _advance(name, partial(next, family), asked, results)
+    for name, step in steps.items():
+        _advance(name, partial(next, step), asked, results)
     while asked:
-        linking = linkings[next(iter(asked))]
-        requests = [request for wanted in asked.values() for request in wanted]
-        job = linking.job
-        answers = iter(
-            run_second_pass(
-                requests, linking.shards, job.scan_settings(), job.store, job.runner, job.progress, fresh=linking.fresh
-            )
-        )
+        answers = iter(read_again([request for requests in asked.values() for request in requests]))
         waiting, asked = asked, {}
-        for name, wanted in waiting.items():
-            own = [next(answers) for _ in wanted]
-            _advance(name, partial(families[name].send, own), asked, results)
-    return {name: results[name] for name in families}
+        for name, requests in waiting.items():
+            own = [next(answers) for _ in requests]
+            _advance(name, partial(steps[name].send, own), asked, results)
+    return {name: results[name] for name in steps}
 
 
 def _advance(

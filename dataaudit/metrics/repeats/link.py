@@ -299,7 +299,7 @@ def repeated_spans(context: LinkContext) -> LinkStep:
     document = spans["document"].to_numpy()
     documents = _documents(again, numbered.firsts, file_numbers(document), rows_of(document))
     wanted = pa.table({**documents, **{name: spans[name] for name in ("hotspot", "start", "stop")}})
-    (covered,) = yield [SecondPassRequest(task=RepeatedSpans(context.tokenizer()), wanted=wanted)]
+    (covered,) = yield [SecondPassRequest(task=RepeatedSpans(context.tokenizer), wanted=wanted)]
     result = _nothing(stage, floor, folders, runs)
     result.tables, numbers = hotspot_tables(covered, hotspots.words, hotspots.variants)
     result.extra = repeat_partials(covered, numbers)
