@@ -17,9 +17,9 @@ from dataaudit.metrics.family import (
     Broken,
     Counted,
     Family,
-    MetricDefinition,
     ShardStatistic,
     Tables,
+    declare,
     statistics,
 )
 from dataaudit.metrics.overlap.evidence import shards_with
@@ -56,23 +56,21 @@ _REJECTED = Number("shards", product("filter_reject_rate", "documents"))
 FAMILY = Family(
     name="quality",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
+        declare(
+            METRIC,
+            statistics("rate", "ratio", RULES, draws="documents"),
             in_words=True,
-            statistics=statistics(METRIC, "rate", "ratio", RULES, draws="documents"),
             reading=8,
             evidence=Counted(count=_rejected, columns=("filters",)),
             counts_tokens=_counts_tokens,
             area="quality",
+            columns=(ShardStatistic("rate", "filter_reject_rate", head="would reject", spare=True),),
         ),
-        MetricDefinition(
-            name="filter_upstream",
-            statistics=statistics("filter_upstream", "reject_rate", "ratio", "rule"),
+        declare(
+            "filter_upstream",
+            statistics("reject_rate", "ratio", "rule"),
             by_stage=False,
         ),
-    ),
-    shard_statistics=(
-        ShardStatistic(metric=METRIC, stat="rate", column="filter_reject_rate", head="would reject", spare=True),
     ),
     stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",

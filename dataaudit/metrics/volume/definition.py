@@ -31,9 +31,8 @@ from dataaudit.base.render.line import Line, Name, decimal, join, measured, say,
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import HELD_BACK
-from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, ShardStatistic, declare, statistics
 from dataaudit.metrics.recomputed import (
-    BY_SOURCE,
     COUNTS,
     LOST,
     Agrees,
@@ -65,52 +64,32 @@ def _declared(tables: ManifestTables, _: Shape) -> Numbers:
 FAMILY = Family(
     name="volume",
     metrics=(
-        MetricDefinition(
-            name="documents",
-            statistics=(
-                *statistics("documents", "count", "documents", LANGUAGES, is_amount=True, headline=True),
-                *statistics("documents", "empty with_nul", "documents", SOURCES),
-            ),
+        declare(
+            "documents",
+            statistics("count", "documents", LANGUAGES, is_amount=True, headline=True),
+            statistics("empty with_nul", "documents", SOURCES),
+            columns=(ShardStatistic("count", "documents", head="documents", shown_as="count"),),
         ),
-        MetricDefinition(
-            name="bytes",
-            statistics=statistics("bytes", "count", "bytes", LANGUAGES, is_amount=True, headline=True),
+        declare(
+            "bytes",
+            statistics("count", "bytes", LANGUAGES, is_amount=True, headline=True),
+            columns=(ShardStatistic("count", "bytes"),),
         ),
-        MetricDefinition(
-            name="tokens",
-            statistics=statistics("tokens", "count", "tokens", LANGUAGES, is_amount=True, headline=True),
+        declare(
+            "tokens",
+            statistics("count", "tokens", LANGUAGES, is_amount=True, headline=True),
+            columns=(ShardStatistic("count", "tokens", head="tokens", shown_as="count"),),
         ),
-        MetricDefinition(
-            name="source_mix_share",
-            statistics=(
-                *statistics(
-                    "source_mix_share",
-                    "share",
-                    "ratio",
-                    "source, split and source",
-                    is_amount=True,
-                    draws="source",
-                    over_tokens=True,
-                ),
-                *statistics(
-                    "source_mix_share",
-                    "declared",
-                    "ratio",
-                    "split and source",
-                    population="training",
-                    sources_of="training",
-                    over_tokens=True,
-                ),
+        declare(
+            "source_mix_share",
+            statistics("share", "ratio", "source, split and source", is_amount=True, draws="source", over_tokens=True),
+            statistics(
+                "declared", "ratio", "split and source", population="training", sources_of="training", over_tokens=True
             ),
             reading=5,
             first_rows=3,
             area="mixture",
         ),
-    ),
-    shard_statistics=(
-        ShardStatistic(metric="documents", stat="count", column="documents", head="documents", shown_as="count"),
-        ShardStatistic(metric="bytes", stat="count", column="bytes"),
-        ShardStatistic(metric="tokens", stat="count", column="tokens", head="tokens", shown_as="count"),
     ),
     stage="dataaudit.metrics.volume.stage:Volume",
     stage_name="volume",
@@ -118,11 +97,11 @@ FAMILY = Family(
     tables={"sources": "volume"},
     checked_with=("sources", "shards"),
     checks=(
-        *(Follows(name, "count", Number("sources", name), _DOCUMENTS, BY_SOURCE) for name in COUNTS),
+        *(Follows(name, "count", Number("sources", name), _DOCUMENTS, SOURCES) for name in COUNTS),
         Follows("source_mix_share", "share", _TOKENS, _TOKENS, "source, split and source", drops=frozenset({"source"})),
         Follows("source_mix_share", "declared", _declared, shapes="split and source"),
         *(
-            Agrees(f"{name} of sources and of shards", Number("sources", name), _listed(name), BY_SOURCE)
+            Agrees(f"{name} of sources and of shards", Number("sources", name), _listed(name), SOURCES)
             for name in COUNTS
         ),
         *(of_shard(name, _listed(name)) for name in COUNTS),

@@ -12,7 +12,7 @@ import pytest
 from dataaudit.base.errors import ConfigError, ExitCode
 from dataaudit.manifest.load import load_manifest
 from dataaudit.metrics import shown
-from dataaudit.metrics.family import shapes_of
+from dataaudit.metrics.recomputed import shapes_of
 from dataaudit.metrics.registry import METRICS, STATISTICS, statistic
 from dataaudit.metrics.stages import STAGES, make_stages
 from dataaudit.scan.corpus.loss import Reason
@@ -37,7 +37,7 @@ def told():
             ):
                 unit, shapes = found.setdefault((metric[1], CELL.fullmatch(cells[0])[1]), (cells[1], set()))
                 assert unit == cells[1]
-                shapes |= shapes_of(each(cells[2]))
+                shapes |= set(map(frozenset, shapes_of(each(cells[2]))))
     return found
 
 
