@@ -15,7 +15,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib.metadata import version
 from itertools import accumulate
 from typing import Any
@@ -208,7 +208,7 @@ def plan_shard(
     except ShardUnreadable as error:
         return PlannedShard(shard=shard, probe=probe, parts=(), reason=error.reason)
     chosen = [stage for stage in stages if applies(stage, held_out=config.splits[shard.split].held_out)]
-    names = _shared_names(tuple(stage.name for stage in chosen))
+    names = tuple(stage.name for stage in chosen)
     parts = []
     for part in probe.parts:
         reading = reading_key(probe.sha256, shard.split, shard.format, shard.compression, part, fields)
@@ -228,26 +228,13 @@ def _fields(shard: Shard, config: AuditConfig) -> FieldRule:
     split = config.splits[shard.split]
     assert split.text is not None, "text and source are resolved before planning"
     assert split.source is not None, "text and source are resolved before planning"
-    rule = field_rule(
+    return field_rule(
         split.text,
         split.source,
         shard.uri,
         max_record_bytes=config.reader.max_line_bytes,
         text_document=config.reader.text_document if FORMATS[shard.format].has_text_document else "",
     )
-    return _shared(rule)
-
-
-@lru_cache(maxsize=1024)
-def _shared(rule: FieldRule) -> FieldRule:
-    """Return one object for equal rules: most shards have the same."""
-    return rule
-
-
-@lru_cache(maxsize=64)
-def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return one object for equal names of stages."""
-    return names
 
 
 def worker_versions() -> dict[str, str]:

@@ -27,7 +27,8 @@ import orjson
 from dataaudit.base.lazy import LazySequence
 from dataaudit.base.sealing import seal
 from dataaudit.base.text import plural
-from dataaudit.config import AuditConfig, Reader, Split, nearest
+from dataaudit.base.yamlfile import nearest
+from dataaudit.config import AuditConfig, Reader, Split
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Outcome, PeekUnit, Probe, ProbeUnit, Runner, run_units

@@ -18,7 +18,7 @@ from dataaudit.engine import scan as work
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.plan_probe import probe_file
 from dataaudit.engine.runner import READING, PeekUnit, ProbeUnit
-from dataaudit.engine.scan import MOST_PARTS, Scan, hash_file, scan_part
+from dataaudit.engine.scan import MOST_PARTS, Scan, hash_file
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.store_entries import read_pack
 from dataaudit.manifest.formats import FORMATS, UNKNOWN
@@ -44,12 +44,12 @@ def scan_unit(settings, *paths, part_bytes=1 << 20):
 def test_a_scan_leaves_everything_that_a_rerun_looks_for(settings, tmp_path):
     """Partials, rows and the reading are there; the same scan twice writes the same bytes."""
     unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
-    assert scan_part(unit, settings).reason is None
+    assert Scan(settings)(unit).reason is None
     files = {path: path.read_bytes() for path in settings.state.rglob("*") if path.is_file()}
     store = PartialStore(settings.state)
     assert all(store.read(name, key) is not None for name, key in unit.stage_keys)
     assert store.read(READING, unit.reading_key).meta["records"] == 20
-    assert scan_part(pickle.loads(pickle.dumps(unit)), settings).reason is None
+    assert Scan(settings)(pickle.loads(pickle.dumps(unit))).reason is None
     assert {path: path.read_bytes() for path in settings.state.rglob("*") if path.is_file()} == files
 
 
@@ -59,7 +59,7 @@ def test_a_file_that_changes_between_hash_and_scan_leaves_nothing(settings, tmp_
     unit = scan_unit(settings, path)
     write_file(path, LINES.replace(b"document 7", b"document X"))
     os.utime(path, ns=(unit.stat.mtime_ns, unit.stat.mtime_ns))
-    assert scan_part(unit, settings).reason == Reason.CHANGED
+    assert Scan(settings)(unit).reason == Reason.CHANGED
     assert not [found for found in settings.state.rglob("*") if found.is_file()]
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_only_touched_has_not_changed(settings, tmp_path):
     unit = scan_unit(settings, path)
     os.utime(path, ns=(5, 5))
     Path(path).chmod(0o600)
-    assert scan_part(unit, settings).reason is None
+    assert Scan(settings)(unit).reason is None
 
 
 def test_a_twin_stands_in_for_a_file_that_is_gone_or_changed(settings, tmp_path):
@@ -78,10 +78,10 @@ def test_a_twin_stands_in_for_a_file_that_is_gone_or_changed(settings, tmp_path)
     unit = scan_unit(settings, *paths)
     Path(paths[0]).unlink()
     write_file(paths[1], LINES + b"{}\n")
-    assert scan_part(unit, settings).reason is None
+    assert Scan(settings)(unit).reason is None
     assert PartialStore(settings.state).read(READING, unit.reading_key).meta["records"] == 20
     Path(paths[2]).unlink()
-    assert scan_part(unit, settings).reason == Reason.NOT_FOUND
+    assert Scan(settings)(unit).reason == Reason.NOT_FOUND
 
 
 def test_a_file_that_grows_while_it_is_hashed_is_said(tmp_path, monkeypatch):
@@ -115,7 +115,7 @@ def test_a_state_folder_that_refuses_is_no_shards_fault(settings, tmp_path, monk
         raise error
 
     monkeypatch.setattr("dataaudit.engine.store_entries.write_whole", refuse)
-    outcome = scan_part(unit, settings)
+    outcome = Scan(settings)(unit)
     assert outcome.reason is None
     assert str(settings.state) in outcome.fault[0]
     assert error.strerror in outcome.fault[0]
@@ -127,7 +127,7 @@ def test_a_tokenizer_that_a_worker_cannot_load_is_no_shards_fault(settings, tmp_
     unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
     tokens, *others = settings.annotators
     gone = replace(tokens, tokenizer=replace(tokens.tokenizer, path=tmp_path / "gone.json", sha256="0" * 64))
-    outcome = scan_part(unit, replace(settings, annotators=(gone, *others)))
+    outcome = Scan(replace(settings, annotators=(gone, *others)))(unit)
     assert outcome.reason is None
     assert tokens.tokenizer.name in outcome.fault[0]
 
@@ -139,7 +139,7 @@ def test_a_detector_that_a_worker_cannot_load_is_no_shards_fault(settings, tmp_p
     models = next(one.models for one in settings.annotators if isinstance(one, Languages))
     wrong = replace(models, **{role: replace(getattr(models, role), sha256="0" * 64)})
     others = [one for one in settings.annotators if not isinstance(one, Languages)]
-    outcome = scan_part(unit, replace(settings, annotators=(*others, Languages(models=wrong, seed=0))))
+    outcome = Scan(replace(settings, annotators=(*others, Languages(models=wrong, seed=0))))(unit)
     assert outcome.reason is None
     assert "language detector" in outcome.fault[0]
 
@@ -149,14 +149,14 @@ def test_input_errors_that_may_pass_are_raised(settings, tmp_path, monkeypatch):
     unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
     monkeypatch.setattr(work, "read_part", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
     with pytest.raises(OSError, match="Input/output"):
-        scan_part(unit, settings)
+        Scan(settings)(unit)
 
 
 def test_a_fault_of_ours_costs_one_shard_and_shows_no_text(settings, tmp_path, monkeypatch):
     """It is named by kind and place; its message, which may hold text, is not."""
     unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
     monkeypatch.setattr(work, "read_part", lambda *_: (_ for _ in ()).throw(ValueError("document 7")))
-    outcome = scan_part(unit, settings)
+    outcome = Scan(settings)(unit)
     assert outcome.reason == Reason.INTERNAL
     assert outcome.place.startswith("ValueError at ")
     assert "document" not in outcome.place

@@ -208,7 +208,7 @@ from dataaudit.scan.corpus.storage.files import stat_file
 from dataaudit.engine.store_entries import entry_item
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.runner import WANTED, ScanSettings, SecondPassUnit
-from dataaudit.engine.second_pass import read_again
+from dataaudit.engine.second_pass import Again
 from dataaudit.metrics.near_dup.verification import NearSets
 from dataaudit.metrics.repeats.windows import RepeatWindows
 
@@ -238,7 +238,7 @@ def peak(megabytes):
     )
     unit = SecondPassUnit(request=request, stat=stat, sha256="", reading_key="", tasks=tuple(tasks), size=1)
     before = most()
-    outcome = read_again(unit, settings)
+    outcome = Again(settings)(unit)
     assert outcome.reason is None and not outcome.damaged, outcome
     return most() - before
 
