@@ -15,7 +15,7 @@ from dataaudit.engine.collect import CollectedShard, merge_parts, survey
 from dataaudit.engine.join import run_join
 from dataaudit.engine.plan import plan_shard, stage_identity
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
-from dataaudit.engine.runner import READING, Probe, finish
+from dataaudit.engine.runner import READING, Probe, Services, finish
 from dataaudit.engine.sums import NOTHING_BESIDE, Sums, shard_row
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import STAGES
@@ -107,10 +107,15 @@ def missing(planned, store, *, fresh=False, of=None):
     return list(missing_units(plan_of(planned), store, Notes(), fresh=fresh, of=places))
 
 
+def services(store, runner=None):
+    """Return what phases work with, here."""
+    return Services(store=store, runner=runner or HereRunner(), progress=Notes())
+
+
 def read_shards(planned, store, *, failures=None, max_bad=1.0, seen=STAGE_LIST, stages=STAGE_LIST, runner=None):
     """Return planned shards as they were read; the partials of the stages that are seen have to be in the store."""
-    work = store, runner or HereRunner(), Notes()
-    return survey(plan_of(planned, stages=stages), failures or {}, seen, *work, max_bad=max_bad)[0]
+    work = services(store, runner)
+    return survey(plan_of(planned, stages=stages), failures or {}, seen, work, max_bad=max_bad)[0]
 
 
 def keys_of(gathered, stage):
@@ -223,7 +228,7 @@ def context_of(stage, shards, store, runner, settings=None, *, fresh=False):
         survey=surveyed(shards, store=store),
         parts_of=shards.parts_of,
         store=store,
-        join=partial(run_join, store=store, runner=runner, progress=Notes(), fresh=fresh),
+        join=partial(run_join, services=services(store, runner), fresh=fresh),
         config=settings or config(),
     )
 

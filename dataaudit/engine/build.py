@@ -51,7 +51,7 @@ from dataaudit.engine.plan_protected import prepare_protected
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.publish import BuildSums, now, publish_build
-from dataaudit.engine.runner import Runner, ScanSettings, run_units
+from dataaudit.engine.runner import Runner, ScanSettings, Services, run_units
 from dataaudit.engine.scan import Scan
 from dataaudit.engine.second_pass import PartsLostError, run_second_pass
 from dataaudit.engine.state_folder import open_state
@@ -131,11 +131,9 @@ def build(
         with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
             progress.note(f"workers: {runner}")
             with _interruptible():
-                probed = probe_shards(
-                    shards, state, runner, progress, config.reader, rehash=options.rehash or options.fresh
-                )
+                services = Services(store=PartialStore(state), runner=runner, progress=progress)
+                probed = probe_shards(shards, services, config.reader, rehash=options.rehash or options.fresh)
                 config = resolve_columns(config, shards, runner, progress)
-                store = PartialStore(state)
                 job = Job(
                     config=config,
                     base=base,
@@ -152,12 +150,12 @@ def build(
                     parents=parents,
                     reference=reference,
                     older=None if config.reference is None else base / config.reference,
-                    store=store,
+                    store=services.store,
                     runner=runner,
                     content=content,
                     exclusions=None
                     if options.quarantine is None
-                    else ExclusionFilter(quarantine=options.quarantine, store=store),
+                    else ExclusionFilter(quarantine=options.quarantine, store=services.store),
                 )
                 sums = _sums(job, stages)
                 hosts, workers = runner.hosts, runner.workers
@@ -231,7 +229,7 @@ def _count(job: Job) -> None:
     ]
     if units := missing_units(plan, job.store, job.progress, fresh=False, of=np.array(asked, dtype=np.int64)):
         scan = Scan(ScanSettings(state=job.store.root, stages=(), annotators=()))
-        run_units("count", scan, units, job.runner, job.progress, store=job.store)
+        run_units("count", scan, units, job, write_packs=True)
 
 
 def _scan_and_link(job: Job) -> BuildSums | None:
@@ -249,7 +247,7 @@ def _scan_and_link(job: Job) -> BuildSums | None:
         lost = _scan(job, plan) | job.lost
         give_memory_back()  # units of work and what they were sent as
         max_bad = job.config.reader.max_bad_records
-        shards, surveyed = survey(plan, lost, job.stages, job.store, job.runner, job.progress, max_bad=max_bad)
+        shards, surveyed = survey(plan, lost, job.stages, job, max_bad=max_bad)
         if job.force_reference or not surveyed.total("volume", "encoding", "differing"):
             break
         job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
@@ -299,7 +297,7 @@ def _scan(job: Job, plan: Plan) -> dict[str, tuple[Reason, str]]:
     job.planned_parts = len(np.unique(plan.firsts))
     if len(units) < job.planned_parts:
         job.progress.note(f"scan: {job.planned_parts - len(units):,} of {job.planned_parts:,} parts are known")
-    failed, _ = run_units("scan", Scan(job.scan_settings()), units, job.runner, job.progress, store=job.store)
+    failed, _ = run_units("scan", Scan(job.scan_settings()), units, job, write_packs=True)
     job.scanned += len(units)
     return {units.reading_key(index): why for index, why in failed.items()}
 
@@ -312,7 +310,7 @@ def _link_results(job: Job, shards: CollectedShards, surveyed: Survey) -> dict[s
         survey=surveyed,
         parts_of=shards.parts_of,
         store=job.store,
-        join=lambda join: run_join(join, job.store, job.runner, job.progress, fresh=job.fresh),
+        join=lambda join: run_join(join, job, fresh=job.fresh),
         config=job.config,
         content=job.content,
         protected=job.protected,
@@ -323,9 +321,7 @@ def _link_results(job: Job, shards: CollectedShards, surveyed: Survey) -> dict[s
     settings = job.scan_settings()
     results = run_link_steps(
         steps,
-        lambda requests: run_second_pass(
-            requests, shards, settings, job.store, job.runner, job.progress, fresh=job.fresh
-        ),
+        lambda requests: run_second_pass(requests, shards, settings, job, fresh=job.fresh),
     )
     for warning in (line for result in results.values() for line in result.warnings):
         job.progress.note(f"warning: {warning}", important=True)
@@ -361,5 +357,5 @@ def _link(job: Job, shards: CollectedShards, surveyed: Survey) -> BuildSums:
         fewer=fewer,
     )
     give_memory_back()
-    table, merged = run_sums(shards, summing, results, job.store, job.runner, job.progress)
+    table, merged = run_sums(shards, summing, results, job)
     return BuildSums(shards=shards, results=results, table=table, merged=merged, setting=setting)

@@ -23,13 +23,12 @@ from dataaudit.base.lazy import LazySequence
 from dataaudit.base.text import plural
 from dataaudit.engine.plan import PlannedShard, vanished
 from dataaudit.engine.plan_shards import Plan
-from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     PARTIALS,
     READING,
     ListedUnit,
     Outcome,
-    Runner,
+    Services,
     listed_partials,
     run_listed,
     take_results,
@@ -387,9 +386,7 @@ def survey(
     plan: Plan,
     failures: Mapping[str, tuple[Reason, str]],
     stages: Sequence[Stage],
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
+    services: Services,
     *,
     max_bad: float,
 ) -> tuple[CollectedShards, Survey]:
@@ -397,8 +394,8 @@ def survey(
     families = by_stage()
     looking = tuple(stage for stage in stages if families[stage.name].by_shard or families[stage.name].by_split)
     names = frozenset(stage.name for stage in looking)
-    units, starts = [], range(0, len(plan), SHARDS_PER_TASK)
-    for start in progress.over("lists", starts, len(starts)):
+    store, units, starts = services.store, [], range(0, len(plan), SHARDS_PER_TASK)
+    for start in services.progress.over("lists", starts, len(starts)):
         places = range(start, min(start + SHARDS_PER_TASK, len(plan)))
         rows = _listed(plan, places, failures, store)
         read = [
@@ -412,7 +409,7 @@ def survey(
         }
         units.append(write_list(_LISTS, tables, store))
     task = CollectTask(state=store.root, stages=looking, max_bad=max_bad)
-    keys = run_listed("partials", task, units, _LISTS, store, runner, progress)
+    keys = run_listed("partials", task, units, _LISTS, services)
     found, readings = _Tables.of(looking), TextWriter(store.root)
     for stored in take_results(_SURVEYS, keys, store):
         found.add_stored(stored.tables)

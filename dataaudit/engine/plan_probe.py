@@ -31,7 +31,7 @@ from dataaudit.base.yamlfile import nearest
 from dataaudit.config import AuditConfig, Reader, Split
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Outcome, PeekUnit, Probe, ProbeUnit, Runner, run_units
+from dataaudit.engine.runner import Outcome, PeekUnit, Probe, ProbeUnit, Runner, Services, run_units
 from dataaudit.engine.scan import as_outcome, hash_file
 from dataaudit.engine.store_columns import TextWriter, Values, packed
 from dataaudit.manifest.formats import has_columns
@@ -288,26 +288,16 @@ class _Units(LazySequence[ProbeUnit]):
         )
 
 
-def probe_shards(
-    shards: ShardList, folder: Path, runner: Runner, progress: Progress, reader: Reader, *, rehash: bool
-) -> Probed:
+def probe_shards(shards: ShardList, services: Services, reader: Reader, *, rehash: bool) -> Probed:
     """Find out what the file of every shard is, each file once."""
-    with closing(StatIndex(folder / "files.sqlite")) as index:
-        return _probe_shards(shards, index, folder, runner, progress, reader, rehash=rehash)
+    with closing(StatIndex(services.store.root / "files.sqlite")) as index:
+        return _probe_shards(shards, index, services, reader, rehash=rehash)
 
 
-def _probe_shards(
-    shards: ShardList,
-    index: StatIndex,
-    folder: Path,
-    runner: Runner,
-    progress: Progress,
-    reader: Reader,
-    *,
-    rehash: bool,
-) -> Probed:
+def _probe_shards(shards: ShardList, index: StatIndex, services: Services, reader: Reader, *, rehash: bool) -> Probed:
+    progress, notes = services.progress, services.runner.notes
     part_bytes, text_document = reader.part_bytes, reader.text_document
-    probed = Probed(shards, folder)
+    probed = Probed(shards, services.store.root)
     recipe = f"{READER_VERSION}/{part_bytes}/{text_document}"
     unknown, unchanged, unvouched = array("q"), 0, 0
     firsts = probed.firsts(shards)
@@ -334,14 +324,14 @@ def _probe_shards(
         else:
             probed.fail(first, outcome.reason or Reason.INTERNAL, outcome.place)
 
-    run_units("hash", probe_file, todo, runner, progress, on_outcome=done)
+    run_units("hash", probe_file, todo, services, on_outcome=done)
     if unvouched:
         note = f"{unvouched:,} remote file(s) have no ETag, checksum or time, so they are hashed in every build"
         progress.note(f"hash: {note}")
-        runner.notes.append(note)
+        notes.append(note)
     for note in index.notes():
         progress.note(note, important=True)
-        runner.notes.append(note)
+        notes.append(note)
     return probed.done()
 
 

@@ -28,9 +28,9 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     WANTED,
     Outcome,
-    Runner,
     ScanSettings,
     SecondPassUnit,
+    Services,
     remove_damaged,
     run_units,
     task_kind,
@@ -75,22 +75,20 @@ def run_second_pass(
     requests: Sequence[SecondPassRequest],
     shards: CollectedShards,
     settings: ScanSettings,
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
+    services: Services,
     *,
     fresh: bool = False,
 ) -> list[SecondPassResult]:
     """Read again what is wanted, each part once for all tasks, and return what each of them found."""
-    plan = _Plan(shards, store)
+    plan = _Plan(shards, services.store)
     for request in requests:
-        plan.add(request, progress)
+        plan.add(request, services.progress)
     units = plan.units(fresh=fresh)
-    failed, damaged = run_units("second-pass", Again(settings), units, runner, progress, store=store)
+    failed, damaged = run_units("second-pass", Again(settings), units, services, write_packs=True)
     if failed:
         raise PartsLostError({units[index].reading_key: (units.uri(index), *why) for index, why in failed.items()})
-    remove_damaged(store, damaged)
-    return plan.results(len(requests), progress)
+    remove_damaged(services.store, damaged)
+    return plan.results(len(requests), services.progress)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from made_build import (
     STAGE_LIST,
     HereRunner,
-    Notes,
     batch,
     config,
     keys_of,
@@ -17,6 +16,7 @@ from made_build import (
     plan_of,
     probe,
     read_shards,
+    services,
     shard,
     surveyed,
     write_partials,
@@ -35,12 +35,6 @@ from dataaudit.scan.cross_shard.step import DamagedEntryError
 from dataaudit.scan.stages.base import merge
 
 BAD = st.lists(st.sampled_from([None, Reason.INVALID_JSON, Reason.TEXT_MISSING]), min_size=1, max_size=120)
-
-
-@pytest.fixture
-def store(tmp_path):
-    """An empty store."""
-    return PartialStore(tmp_path)
 
 
 def gather(store, planned, *, failures=None, max_bad=1.0):
@@ -290,7 +284,7 @@ def planned_shards(store, count):
 
 def look(planned, store, *, runner=None):
     """Survey planned shards."""
-    return survey(plan_of(planned), {}, STAGE_LIST, store, runner or HereRunner(), Notes(), max_bad=1.0)
+    return survey(plan_of(planned), {}, STAGE_LIST, services(store, runner), max_bad=1.0)
 
 
 def summed(table, shape):

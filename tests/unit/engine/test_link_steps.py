@@ -10,7 +10,6 @@ from dataaudit.base.errors import ClusterError
 from dataaudit.engine import join as joins
 from dataaudit.engine.join import run_link_steps
 from dataaudit.engine.runner import READING, Outcome
-from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.exact_dup.stage import ExactDup, cluster_rows, exact_duplicates
@@ -18,12 +17,6 @@ from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.cross_shard.step import DamagedEntryError
 
 SAME = [(f"document {number % 40}", "ab"[number % 2]) for number in range(60)]
-
-
-@pytest.fixture
-def store(tmp_path):
-    """An empty store."""
-    return PartialStore(tmp_path)
 
 
 @pytest.fixture

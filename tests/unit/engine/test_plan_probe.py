@@ -8,11 +8,12 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from made_build import HereRunner, Notes, config, probe, shard, shard_list, stat, write_file
+from made_build import HereRunner, Notes, config, probe, services, shard, shard_list, stat, write_file
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.config import AuditConfig, Reader, SourceRule
 from dataaudit.engine.plan_probe import Probed, StatIndex, probe_shards, resolve_columns
+from dataaudit.engine.store import PartialStore
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.readers import Part
 from dataaudit.scan.corpus.storage.address import Access, RemotePath, RemoteStat
@@ -32,7 +33,7 @@ def files(tmp_path):
 def look(tmp_path, shards, *, rehash=False, part_bytes=1 << 20):
     """Probe shards with the index of a state folder; return probes, failures and what was hashed."""
     runner, reader = HereRunner(), Reader.model_construct(part_bytes=part_bytes, text_document="file")
-    found = probe_shards(shard_list(*shards), tmp_path, runner, Notes(), reader, rehash=rehash)
+    found = probe_shards(shard_list(*shards), services(PartialStore(tmp_path), runner), reader, rehash=rehash)
     by_path = {one.path: (found.probe(place), found.failure(place)) for place, one in enumerate(shards)}
     probes = {path: probe for path, (probe, _) in by_path.items() if probe is not None}
     failures = {path: failure for path, (_, failure) in by_path.items() if failure is not None}

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_build import HereRunner, Notes, config, identities, read_shards, write_reading
+from made_build import HereRunner, config, identities, read_shards, services, write_reading
 from packed import entries, flip
 
 from dataaudit.base.files import DamagedFileError
@@ -99,7 +99,7 @@ def look(world, wanted, *, runner=None, task=None):
     table = pa.table([list(column) for column in zip(*wanted, strict=True)], names=names)
     table = table.set_column(0, "shard", table["shard"].cast(pa.int32()))
     visit = SecondPassRequest(task=task or Looker(), wanted=table)
-    (found,) = run_second_pass([visit], world.shards, world.settings, world.store, runner or HereRunner(), Notes())
+    (found,) = run_second_pass([visit], world.shards, world.settings, services(world.store, runner))
     return found
 
 
@@ -178,7 +178,7 @@ def test_families_share_a_reading(world):
     runner = HereRunner()
 
     def again(requests):
-        return run_second_pass(requests, world.shards, world.settings, world.store, runner, Notes())
+        return run_second_pass(requests, world.shards, world.settings, services(world.store, runner))
 
     def family(row, rounds):
         seen = []

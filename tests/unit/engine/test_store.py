@@ -42,12 +42,6 @@ def _clean(value):
     return value.encode("utf-8", "ignore").decode() if isinstance(value, str) else value
 
 
-@pytest.fixture
-def store(tmp_path):
-    """An empty store."""
-    return PartialStore(tmp_path)
-
-
 @given(meta=META, columns=TABLES)
 def test_an_entry_comes_back_as_it_was_written(meta, columns, tmp_path_factory):
     """Any JSON value and any tables survive, empty ones too."""
