@@ -228,7 +228,7 @@ def context_of(stage, shards, store, runner, settings=None, *, fresh=False):
         survey=surveyed(shards, store=store),
         parts_of=shards.parts_of,
         store=store,
-        join=partial(run_join, services=services(store, runner), fresh=fresh),
+        run=partial(run_join, services=services(store, runner), fresh=fresh),
         config=settings or config(),
     )
 

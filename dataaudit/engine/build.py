@@ -310,7 +310,7 @@ def _link_results(job: Job, shards: CollectedShards, surveyed: Survey) -> dict[s
         survey=surveyed,
         parts_of=shards.parts_of,
         store=job.store,
-        join=lambda join: run_join(join, job, fresh=job.fresh),
+        run=lambda join: run_join(join, job, fresh=job.fresh),
         config=job.config,
         content=job.content,
         protected=job.protected,

@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
@@ -26,7 +26,7 @@ from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.corpus.protected.index_file import IndexFile, ProtectedIndex
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.tokens import TokenBatch
-from dataaudit.scan.cross_shard.joins import Join, JoinedParts, KeyedFile, KeyedFiles
+from dataaudit.scan.cross_shard.joins import Join, JoinedParts, JoinFunction, KeyedFile, KeyedFiles
 from dataaudit.scan.detectors import ContentModels
 from dataaudit.scan.stages.base import Stage
 from dataaudit.scan.stages.partial import OTHER
@@ -288,8 +288,8 @@ class LinkContext:
     parts_of: Callable[[str], Iterable[tuple[str, int, int, int]]]
     """Yields key, shard, split and first record of every part that a stage has read."""
     store: Store
-    join: Callable[[Join], JoinedParts]
-    """Joins keyed rows, on the workers."""
+    run: Callable[[Join], JoinedParts]
+    """Runs a join on the workers."""
     config: AuditConfig
     content: ContentModels = field(default_factory=ContentModels)
     """Models that judge documents."""
@@ -307,6 +307,31 @@ class LinkContext:
     def files(self, *names: str) -> KeyedFiles:
         """Return the stage's keyed rows of some names, for every part of every shard that was read."""
         return KeyedFiles.of_parts(self.stage.name, names, self.parts_of(self.stage.name))
+
+    def join(
+        self,
+        name: str,
+        function: JoinFunction,
+        files: Sequence[KeyedFile],
+        rows: int = 0,
+        *,
+        identity: object = None,
+        by_shard: bool = False,
+        **emits: pa.Schema,
+    ) -> JoinedParts:
+        """Join keyed rows; the identity is the version of the stage, and what is given, or the function's fields."""
+        own = asdict(function) if identity is None and is_dataclass(function) else identity
+        return self.run(
+            Join(
+                kind=f"link-{name}",
+                function=function,
+                identity=[self.stage.version, own],
+                files=files,
+                rows=rows,
+                emits=emits,
+                by_shard=by_shard,
+            )
+        )
 
 
 def kept_sources(survey: Survey, max_sources: int) -> pa.Array | None:

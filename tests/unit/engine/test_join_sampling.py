@@ -81,4 +81,4 @@ def test_partitions_are_made_for_all_rows_that_are_joined(context, monkeypatch):
     place = table.schema.get_field_index("language")
     world.survey.by_split["toxicity", "strata"] = table.set_column(place, table.schema.field(place), [languages])
     draw(world, question())
-    assert len(world.join.keywords["services"].runner.ran) == 8
+    assert len(world.run.keywords["services"].runner.ran) == 8
