@@ -71,7 +71,8 @@ def diagnose(*, state: Path, as_json: bool) -> tuple[str, ExitCode]:
     """Look at everything; return what to print and the exit code."""
     builds = not absent("build")
     checks = [
-        *_program(),
+        Check("Program", "dataaudit", "ok", __version__),
+        Check("Program", "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         *_libraries(builds=builds),
         *(_scan(state) if builds else ()),
         *_extras(),
@@ -97,11 +98,6 @@ def _line(check: Check) -> tuple[str, str]:
     mark = {"ok": "ok", "note": "--", "missing": "no", "broken": "!!"}[check.state]
     advice = f"; {check.advice}" if check.advice else ""
     return f"{mark}  {check.name}", t.clean(f"{check.found}{advice}")
-
-
-def _program() -> Iterator[Check]:
-    yield Check("Program", "dataaudit", "ok", __version__)
-    yield Check("Program", "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
 def _libraries(*, builds: bool) -> Iterator[Check]:

@@ -98,7 +98,8 @@ def stage_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
         "parameters": parameters(stage),
         "normal_form": [NORMAL_FORM, NORMAL_FORM_VERSION],
     }
-    for name in _looked_at(stage):
+    annotations = [annotation.name for annotation in stage.needs if annotation != FINDINGS]
+    for name in [*annotations, *filter(None, [stage.detector])]:
         assert decisive.get(name) is not None, f"{name} is part of the key of a stage that looks at it"
         value[name] = decisive[name]
     return digest_json(value)
@@ -154,11 +155,6 @@ def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:
         else:
             values[model.annotation.name] = [item.decisive() for item in in_order([model.annotation], models)]
     return values
-
-
-def _looked_at(stage: Stage) -> list[str]:
-    names = [annotation.name for annotation in stage.needs if annotation != FINDINGS]
-    return [*names, stage.detector] if stage.detector else names
 
 
 def _short(value: list[Any]) -> str:

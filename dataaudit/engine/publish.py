@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from pkgutil import resolve_name
 
 import pyarrow as pa
@@ -73,11 +72,6 @@ def result_tables(results: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
     return {name: pa.concat_tables(tables) for name, tables in pieces.items()}
 
 
-def result_folders(results: Mapping[str, LinkResult]) -> dict[str, Callable[[Path], None]]:
-    """Return what fills the folders of the manifest, by name."""
-    return {name: fill for link_result in results.values() for name, fill in link_result.folders.items()}
-
-
 def publish_build(job: Job, gathered: BuildSums, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:
     """Finalise every stage, publish the manifest and say what it is."""
     shards, progress = gathered.shards, job.progress
@@ -128,7 +122,9 @@ def publish_build(job: Job, gathered: BuildSums, started: str, hosts: tuple[str,
     )
     progress.advance(0)
     run = Run(
-        roots={name: _printable(root) for name, root in sorted(job.roots.items())},
+        roots={  # as text that JSON can hold
+            name: os.fsencode(root).decode("utf-8", "backslashreplace") for name, root in sorted(job.roots.items())
+        },
         started=started,
         finished=now(),
         hosts=hosts,
@@ -148,7 +144,8 @@ def publish_build(job: Job, gathered: BuildSums, started: str, hosts: tuple[str,
             f"All {len(shards)} shard(s) are unread, the first for {shards[0].reason or 'holding no document'};"
             " build into a new folder to look at the ledger.",
         )
-    identity = publish(job.options.target, core, run, tables, result_folders(gathered.results))
+    folders = {name: fill for result in gathered.results.values() for name, fill in result.folders.items()}
+    identity = publish(job.options.target, core, run, tables, folders)
     progress.end(tell_short=False)  # and nothing that an interrupt ends: what is published is published
     code = ExitCode.NOT_EVALUATED if ledger.unread else ExitCode.PASS
     if whole.documents == 0:
@@ -203,11 +200,6 @@ def _finished(job: Job, merged: Mapping[str, Mapping[str, Partial]], setting: Se
                 stage, merged, partial(setting.context, stage), job.tokenizer, job.progress.note
             )
     return tables
-
-
-def _printable(path: str) -> str:
-    """Return a path as text that JSON can hold, also when its bytes are no UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def now() -> str:

@@ -31,10 +31,6 @@ _RUNS = "repeated_ngrams"
 """The rule set that looks at tokens; a record without a rule is of any rule, this set too."""
 
 
-def _counts_tokens(rule: str | None) -> bool:
-    return rule is None or rule.startswith(_RUNS)
-
-
 def _rejected(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     """Count the documents of each shard that the case's rule would reject, or any."""
     shards = tables.shards
@@ -62,7 +58,7 @@ FAMILY = Family(
             in_words=True,
             reading=8,
             evidence=Counted(count=_rejected, columns=("filters",)),
-            counts_tokens=_counts_tokens,
+            counts_tokens=lambda rule: rule is None or rule.startswith(_RUNS),
             area="quality",
             columns=(ShardStatistic("rate", "filter_reject_rate", head="would reject", spare=True),),
         ),

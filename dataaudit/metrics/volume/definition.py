@@ -444,10 +444,6 @@ def _highlights(manifest: Manifest) -> Iterator[Highlight]:
         yield Highlight(kind=Kind.ENCODER, part="splits", area="tokens", size=1, text=text)
 
 
-def _sources_by_split(manifest: Manifest) -> dict[str, list[dict[str, Any]]]:
-    return {split.name: source_volumes(manifest, split.name)[0] for split in manifest.core.splits}
-
-
 def _declared_mixture(manifest: Manifest) -> list[Section]:
     view = overview(manifest)
     return [mixture(view)] if any(source["declared"] is not None for source in view.sources) else []
@@ -473,5 +469,9 @@ SHOWN = Shown(
         Part(area="tokens", blocks=lambda manifest: [identity(overview(manifest), here=False)]),
     ),
     highlights=_highlights,
-    long_facts={"sources_by_split": _sources_by_split},
+    long_facts={
+        "sources_by_split": lambda manifest: {
+            split.name: source_volumes(manifest, split.name)[0] for split in manifest.core.splits
+        }
+    },
 )
