@@ -1,4 +1,4 @@
-"""Bad shards among good ones: each is named with its reason, the rest is audited, and the ledger balances."""
+"""Bad shards among good ones, and what could be hidden from a build: each is named, the rest is audited."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""An existing Dask cluster: a real scheduler and real worker processes, started as a user starts them."""
+"""An existing Dask cluster: a scheduler and workers started as a user starts them, or a client that the caller has."""
 
 import contextlib
 import itertools

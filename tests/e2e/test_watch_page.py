@@ -1,4 +1,4 @@
-"""The page of a run in a real browser: it follows a log that grows, takes an acknowledgement, and fits a telephone."""
+"""The page of a run, and the site, in a real browser: what grows is followed, all fits, nothing is fetched."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""What runs on a worker, run here: files that change, twins, and a state folder that refuses."""
+"""What runs on a worker, run here: parts alone and together, files that change, copies, a state folder that refuses."""
 
 import errno
 import gzip

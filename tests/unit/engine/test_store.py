@@ -1,4 +1,4 @@
-"""The partial store: what is read is what was written under that key, or nothing."""
+"""The store of partials, and its segment files: what is read is what was written under that key, or nothing."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""The registry says what manifests hold: the same as the metrics page, and as a real manifest."""
+"""The registry, the texts for codes, and the stages that a config chooses: the same as pages and manifests say."""
 
 import ast
 import inspect

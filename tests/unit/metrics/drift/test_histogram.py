@@ -1,4 +1,4 @@
-"""Token histogram and drift: counts against a loop, comparisons against SciPy, and what cannot be compared."""
+"""Token histogram and drift: counts against a loop, comparisons against SciPy, and what pages say of them."""
 
 from collections import Counter
 

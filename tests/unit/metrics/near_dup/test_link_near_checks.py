@@ -1,4 +1,4 @@
-"""The check of reported pairs, the records of the search, and estimates from the signatures of a reference."""
+"""Near-duplicates: the check of reported pairs, records, recall by language, the reference, and the block of a page."""
 
 import json
 import random

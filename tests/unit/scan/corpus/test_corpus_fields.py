@@ -1,3 +1,5 @@
+"""Fields, batches, losses and formats of shards."""
+
 import inspect
 import pickle
 import re

@@ -1,4 +1,4 @@
-"""Large compressed files in parts: the same documents for any cut, and decoding bounded."""
+"""Parts: large compressed files whatever the cut, chosen records of a part, and the columns that a reading notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathering: losses with their places, statuses and totals do not depend on how a shard was cut."""
+"""Collected shards: losses, states and totals are the same for any cut; the survey is what each partial shows."""
 
 import random
 
