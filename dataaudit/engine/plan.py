@@ -177,8 +177,8 @@ class PlannedShard:
 
     shard: Shard
     probe: Probe | None
-    parts: tuple[PlannedPart, ...]
-    reason: Reason | None
+    parts: tuple[PlannedPart, ...] = ()
+    reason: Reason | None = None
     place: str = ""
     stages: tuple[str, ...] = ()
 
@@ -193,31 +193,24 @@ def plan_shard(
 ) -> PlannedShard:
     """Plan a shard."""
     if shard.skip is not None:
-        return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
+        return PlannedShard(shard=shard, probe=None, reason=shard.skip)
     if failure is not None or probe is None:
         reason, place = failure or (Reason.INTERNAL, "")
-        return PlannedShard(shard=shard, probe=probe, parts=(), reason=reason, place=place)
+        return PlannedShard(shard=shard, probe=probe, reason=reason, place=place)
     if probe.reason is not None:
-        return PlannedShard(shard=shard, probe=probe, parts=(), reason=probe.reason, place=probe.place)
+        return PlannedShard(shard=shard, probe=probe, reason=probe.reason, place=probe.place)
     try:
         fields = _fields(shard, config)
     except ShardUnreadable as error:
-        return PlannedShard(shard=shard, probe=probe, parts=(), reason=error.reason)
+        return PlannedShard(shard=shard, probe=probe, reason=error.reason)
     chosen = [stage for stage in stages if applies(stage, held_out=config.splits[shard.split].held_out)]
     names = tuple(stage.name for stage in chosen)
     parts = []
     for part in probe.parts:
         reading = reading_key(probe.sha256, shard.split, shard.format, shard.compression, part, fields)
-        request = ReadRequest(
-            path=shard.path,
-            format=shard.format,
-            compression=shard.compression,
-            part=part,
-            fields=fields,
-            batch_bytes=config.reader.batch_bytes,
-        )
+        request = ReadRequest.of(shard, part, fields, config.reader.batch_bytes)
         parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=PartKeys(reading, names, identities)))
-    return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None, stages=names)
+    return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), stages=names)
 
 
 def _fields(shard: Shard, config: AuditConfig) -> FieldRule:

@@ -343,16 +343,8 @@ def _units(
         planned[ordinal] = []
         for part in probe.parts:
             reading = reading_key(probe.sha256, shard.split, shard.format, shard.compression, part, fields[ordinal])
-            request = ReadRequest(
-                path=shard.path,
-                format=shard.format,
-                compression=shard.compression,
-                part=part,
-                fields=fields[ordinal],
-                batch_bytes=default.batch_bytes,
-            )
             unit = PartUnit(
-                request=request,
+                request=ReadRequest.of(shard, part, fields[ordinal], default.batch_bytes),
                 stat=probe.stat,
                 sha256=probe.sha256,
                 key=encode.key(reading),
