@@ -27,15 +27,7 @@ from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import (
-    Broken,
-    Counted,
-    Family,
-    ShardStatistic,
-    Tables,
-    declare,
-    statistics,
-)
+from dataaudit.metrics.family import Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import (
     documents_with_text_of,
     leak_sites,

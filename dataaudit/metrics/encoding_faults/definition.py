@@ -13,16 +13,7 @@ from dataaudit.base.render.blocks import Section, column, empty_section, table_o
 from dataaudit.base.render.line import Line, join, say, share
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import (
-    SOURCES,
-    Broken,
-    Counted,
-    Family,
-    ShardStatistic,
-    Tables,
-    declare,
-    statistics,
-)
+from dataaudit.metrics.family import SOURCES, Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.recomputed import FAULTS, Condition, Follows, Number, given
 from dataaudit.metrics.shown import Part, ShardValues, Shown, floats

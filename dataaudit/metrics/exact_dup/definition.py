@@ -13,14 +13,7 @@ from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import (
-    SOURCES,
-    Family,
-    ShardColumn,
-    ShardStatistic,
-    declare,
-    statistics,
-)
+from dataaudit.metrics.family import SOURCES, Family, ShardColumn, ShardStatistic, declare, statistics
 from dataaudit.metrics.recomputed import Condition, Follows, Number, keeps, of_shard, quotient, total
 from dataaudit.metrics.records import of_clusters
 from dataaudit.metrics.shown import MANY, Highlight, Kind, Oddity, OddShard, Part, Shown, above, split_and_uri

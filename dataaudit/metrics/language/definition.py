@@ -17,16 +17,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.family import LANGUAGE_DETECTION, SOURCES, Family, ShardStatistic, declare, statistics
 from dataaudit.metrics.peers import COLUMN, UND, unusual_language_shares
-from dataaudit.metrics.recomputed import (
-    COUNTS,
-    Agrees,
-    Follows,
-    ManifestTables,
-    Number,
-    Numbers,
-    Shape,
-    of_shard,
-)
+from dataaudit.metrics.recomputed import COUNTS, Agrees, Follows, ManifestTables, Number, Numbers, Shape, of_shard
 from dataaudit.metrics.shown import LONG, Part, ShardValues, Shown, floats, listed_shares
 
 METRIC = "language_share"

@@ -30,14 +30,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.exact_dup.definition import repeated_share
-from dataaudit.metrics.family import (
-    SOURCES,
-    Family,
-    ShardColumn,
-    ShardStatistic,
-    declare,
-    statistics,
-)
+from dataaudit.metrics.family import SOURCES, Family, ShardColumn, ShardStatistic, declare, statistics
 from dataaudit.metrics.recomputed import (
     PAIRED,
     Agrees,

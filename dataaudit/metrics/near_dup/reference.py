@@ -30,14 +30,7 @@ from dataaudit.manifest.minhash import (
     signature_settings,
 )
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.near_dup.candidates import (
-    CANDIDATES,
-    PAIRS,
-    BucketRows,
-    PairJoin,
-    bucket_bounds,
-    pairs_table,
-)
+from dataaudit.metrics.near_dup.candidates import CANDIDATES, PAIRS, BucketRows, PairJoin, bucket_bounds, pairs_table
 from dataaudit.metrics.near_dup.stage import BANDS, NearDup
 from dataaudit.scan.cross_shard.joins import Joined, KeyedFile, KeyedFiles
 from dataaudit.scan.cross_shard.keyed import (

@@ -36,16 +36,7 @@ from dataaudit.base.render.blocks import (
 from dataaudit.base.render.line import Interval, Line, Name, join, say, share
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import (
-    SOURCES,
-    Broken,
-    Counted,
-    Family,
-    ShardStatistic,
-    Tables,
-    declare,
-    statistics,
-)
+from dataaudit.metrics.family import SOURCES, Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import (
     NEARLY_ALL,
     LeakSite,

@@ -34,16 +34,7 @@ from dataaudit.metrics.family import (
     pattern_statistics,
     statistics,
 )
-from dataaudit.metrics.judged import (
-    Judge,
-    estimate,
-    interval,
-    judge_of,
-    not_judged,
-    nothing_judged,
-    number,
-    rests_on,
-)
+from dataaudit.metrics.judged import Judge, estimate, interval, judge_of, not_judged, nothing_judged, number, rests_on
 from dataaudit.metrics.pii.cells import JUDGED, METRIC, few_judged, pii_cells
 from dataaudit.metrics.recomputed import Number, of_shard, quotient
 from dataaudit.metrics.records import Records, by_scope, of_findings, records_in

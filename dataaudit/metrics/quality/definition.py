@@ -12,16 +12,7 @@ from dataaudit.base.render.blocks import Bar, Block, Column, Figure, Section, ba
 from dataaudit.base.render.line import Line, Name, join, say, share
 from dataaudit.manifest.core import UpstreamFilterRecord
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.metrics.family import (
-    RULES,
-    Broken,
-    Counted,
-    Family,
-    ShardStatistic,
-    Tables,
-    declare,
-    statistics,
-)
+from dataaudit.metrics.family import RULES, Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.recomputed import Condition, Follows, Number, product
 from dataaudit.metrics.shown import SHORT, Part, ShardValues, Shown, floats

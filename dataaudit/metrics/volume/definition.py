@@ -32,17 +32,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, ShardStatistic, declare, statistics
-from dataaudit.metrics.recomputed import (
-    COUNTS,
-    LOST,
-    Agrees,
-    Follows,
-    ManifestTables,
-    Number,
-    Numbers,
-    Shape,
-    of_shard,
-)
+from dataaudit.metrics.recomputed import COUNTS, LOST, Agrees, Follows, ManifestTables, Number, Numbers, Shape, of_shard
 from dataaudit.metrics.shown import LONG, Highlight, Kind, Part, Shown, encoder_text, listed_shares
 
 _DOCUMENTS, _TOKENS = Number("sources", "documents"), Number("sources", "tokens")
