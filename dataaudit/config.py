@@ -11,40 +11,17 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import read_safely
 from dataaudit.base.redact import without_secrets
-from dataaudit.base.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, nearest
+from dataaudit.base.yamlfile import NAME_PATTERN, explain, in_words, load_yaml
 
 MIB = 1024 * 1024
 MAX_LINE_BYTES = 2**31 - 1024
 """Kernels count the bytes of a document in 32 bits, with a sign."""
-__all__ = [
-    "AuditConfig",
-    "Dataset",
-    "LanguageConfig",
-    "MixtureEntry",
-    "PiiConfig",
-    "ProtectedSet",
-    "Reader",
-    "SecretsConfig",
-    "SourceRule",
-    "Split",
-    "ToxicityConfig",
-    "UpstreamFilter",
-    "load_config",
-    "nearest",
-    "parse_config",
-]
+_Text = Annotated[str, Field(min_length=1)]
 
 
 class _Strict(BaseModel):
@@ -57,18 +34,17 @@ class Dataset(_Strict):
     """Name and version that the manifest carries."""
 
     name: str = Field(default="dataset", pattern=NAME_PATTERN, description="Short name of the corpus.")
-    version: str = Field(default="0.0.0", min_length=1, description="Version of the corpus, semver advised.")
+    version: _Text = Field(default="0.0.0", description="Version of the corpus, semver advised.")
 
 
 class SourceRule(_Strict):
     """Where a document's source comes from; exactly one of the three."""
 
-    column: str | None = Field(default=None, min_length=1, description="Column (dotted path) holding it.")
+    column: _Text | None = Field(default=None, description="Column (dotted path) holding it.")
     pattern: str | None = Field(
-        default=None,
-        description="Regular expression searched in the shard's URI; its group `source` is the source.",
+        default=None, description="Regular expression searched in the shard's URI; its group `source` is the source."
     )
-    constant: str | None = Field(default=None, min_length=1, description="One name for every document.")
+    constant: _Text | None = Field(default=None, description="One name for every document.")
 
     @model_validator(mode="after")
     def _one_of_three(self) -> Self:
@@ -90,30 +66,26 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-_Item = Annotated[str, Field(min_length=1)]
-Listed = Annotated[tuple[_Item, ...], BeforeValidator(_listed, json_schema_input_type=_Item | tuple[_Item, ...])]
-Paths = Listed
+Listed = Annotated[tuple[_Text, ...], BeforeValidator(_listed, json_schema_input_type=_Text | tuple[_Text, ...])]
 
 
 class DatasetSource(_Strict):
     """A Hugging Face dataset that is streamed."""
 
-    id: str = Field(min_length=1, description="Id on the hub, or a folder that begins with ./, ../, / or ~.")
-    config: str | None = Field(default=None, min_length=1, description="Configuration of the dataset.")
-    split: str = Field(default="train", min_length=1, description="Split of the dataset.")
-    revision: str | None = Field(default=None, min_length=1, description="Branch, tag or commit on the hub.")
+    id: _Text = Field(description="Id on the hub, or a folder that begins with ./, ../, / or ~.")
+    config: _Text | None = Field(default=None, description="Configuration of the dataset.")
+    split: _Text = Field(default="train", description="Split of the dataset.")
+    revision: _Text | None = Field(default=None, description="Branch, tag or commit on the hub.")
 
 
 class Split(_Strict):
     """One split: which files or which dataset, which column is the text, where the source comes from."""
 
-    paths: Paths = Field(
+    paths: Listed = Field(
         default=(), strict=False, description="Files, folders, globs (** allowed) or addresses; this or `dataset`."
     )
     dataset: DatasetSource | None = Field(default=None, description="Rows of a dataset instead of files.")
-    text: str | None = Field(
-        default=None, min_length=1, description="Text column, dotted path allowed; inferred when left out."
-    )
+    text: _Text | None = Field(default=None, description="Text column, dotted path allowed; inferred when left out.")
     source: SourceRule | None = Field(default=None, description="Source of a document; inferred when absent.")
     held_out: bool = Field(default=False, description="True for validation and test data.")
 
@@ -128,16 +100,16 @@ class Split(_Strict):
 class ProtectedSet(_Strict):
     """An evaluation set that must not be in training data."""
 
-    paths: Paths = Field(min_length=1, strict=False, description="Files of items: JSON lines, CSV or Parquet.")
-    question: str = Field(min_length=1, description="Column of the question, dotted path allowed.")
-    answer: str | None = Field(default=None, min_length=1, description="Column of the answer.")
-    id: str | None = Field(default=None, min_length=1, description="Column of the item's name; its number if absent.")
+    paths: Listed = Field(min_length=1, strict=False, description="Files of items: JSON lines, CSV or Parquet.")
+    question: _Text = Field(description="Column of the question, dotted path allowed.")
+    answer: _Text | None = Field(default=None, description="Column of the answer.")
+    id: _Text | None = Field(default=None, description="Column of the item's name; its number if absent.")
 
 
 class UpstreamFilter(_Strict):
     """A filter that ran before this build, with its counts as declared."""
 
-    name: str = Field(min_length=1, description="Name of the filter.")
+    name: _Text = Field(description="Name of the filter.")
     version: str = Field(default="", description="Version of the filter.")
     documents_in: int = Field(alias="in", ge=0, lt=2**53, description="Documents that went in.")
     documents_out: int = Field(alias="out", ge=0, lt=2**53, description="Documents that came out.")
@@ -187,9 +159,8 @@ class LanguageConfig(_Strict):
         default="combined",
         description="The detector that decides: both weighted, or one. fastText, or else pycld2, classifies a sample.",
     )
-    model: str | None = Field(
+    model: _Text | None = Field(
         default=None,
-        min_length=1,
         description="lid.176.bin or another fastText model, or `fasttext-langdetect`; lid.176.ftz when left out.",
     )
     min_confidence: float = Field(default=0.5, ge=0, le=1, description="Confidence below which a language is `und`.")
@@ -198,14 +169,12 @@ class LanguageConfig(_Strict):
 class ToxicityConfig(_Strict):
     """Which judge looks at a sample for toxicity, and how large the sample is."""
 
-    judge: str | None = Field(
+    judge: _Text | None = Field(
         default=None,
-        min_length=1,
         description="`original`, `unbiased`, `multilingual`, or the file of a Detoxify checkpoint; none when left out.",
     )
-    config_path: str | None = Field(
+    config_path: _Text | None = Field(
         default=None,
-        min_length=1,
         description="Folder with the settings and vocabulary of the judge's weights; found by itself when left out.",
     )
     languages: Listed = Field(
@@ -221,16 +190,16 @@ class ToxicityConfig(_Strict):
 class PiiConfig(_Strict):
     """Which entities are looked for, and whether presidio looks at a sample."""
 
-    entities: str | None = Field(
-        default=None, min_length=1, description="File of further entities, or of changes to those that are shipped."
+    entities: _Text | None = Field(
+        default=None, description="File of further entities, or of changes to those that are shipped."
     )
     analyzer: Literal["presidio"] | None = Field(
         default=None, description="`presidio` judges a sample and the candidates in it; none when left out."
     )
-    model: str | None = Field(
-        default=None, min_length=1, description="spaCy model for names, places and organisations; none when left out."
+    model: _Text | None = Field(
+        default=None, description="spaCy model for names, places and organisations; none when left out."
     )
-    language: str = Field(default="en", min_length=1, description="Language that the analyzer reads.")
+    language: _Text = Field(default="en", description="Language that the analyzer reads.")
     half_width: float = Field(
         default=0.02, gt=0, lt=0.5, description="Half of the 95 % interval that the sample is planned for."
     )
@@ -246,11 +215,11 @@ class PiiConfig(_Strict):
 class SecretsConfig(_Strict):
     """Which secrets are looked for, and which are known."""
 
-    rules: str | None = Field(
-        default=None, min_length=1, description="File of further rules, or of changes to those that are shipped."
+    rules: _Text | None = Field(
+        default=None, description="File of further rules, or of changes to those that are shipped."
     )
-    allow: str | None = Field(
-        default=None, min_length=1, description="File of fingerprints of findings that are known and allowed."
+    allow: _Text | None = Field(
+        default=None, description="File of fingerprints of findings that are known and allowed."
     )
 
 
@@ -274,20 +243,14 @@ class AuditConfig(_Strict):
     splits: dict[Annotated[str, Field(pattern=NAME_PATTERN)], Split] = Field(
         min_length=1, description="Splits by name."
     )
-    root: str | None = Field(
-        default=None, min_length=1, description="Folder or address that the paths of splits start from."
-    )
+    root: _Text | None = Field(default=None, description="Folder or address that the paths of splits start from.")
     protected: dict[Annotated[str, Field(pattern=NAME_PATTERN)], ProtectedSet] = Field(
         default_factory=dict, description="Evaluation sets by name."
     )
-    tokenizer: str | None = Field(
-        default=None,
-        min_length=1,
-        description="tokenizer.json, .tiktoken, SentencePiece .model, hub id or `default`.",
+    tokenizer: _Text | None = Field(
+        default=None, description="tokenizer.json, .tiktoken, SentencePiece .model, hub id or `default`."
     )
-    reference: str | None = Field(
-        default=None, min_length=1, description="Folder of an older manifest to compare with."
-    )
+    reference: _Text | None = Field(default=None, description="Folder of an older manifest to compare with.")
     language: LanguageConfig = LanguageConfig()
     toxicity: ToxicityConfig = ToxicityConfig()
     pii: PiiConfig = PiiConfig()

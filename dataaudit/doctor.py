@@ -25,7 +25,7 @@ from dataaudit.engine.job import user_cache
 from dataaudit.engine.plan import NUMERIC_LIBRARIES
 from dataaudit.manifest.replace import exchange
 from dataaudit.metrics.shown import encoder_text
-from dataaudit.scan.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokenizer
+from dataaudit.scan.corpus.tokens import inspect_risks, resolve_tokenizer
 from dataaudit.scan.corpus.tokens.spec import DEFAULT_NAME
 from dataaudit.scan.detectors import language_detectors
 from dataaudit.scan.detectors.base import DetectorModel
@@ -71,7 +71,8 @@ def diagnose(*, state: Path, as_json: bool) -> tuple[str, ExitCode]:
     """Look at everything; return what to print and the exit code."""
     builds = not absent("build")
     checks = [
-        *_program(),
+        Check("Program", "dataaudit", "ok", __version__),
+        Check("Program", "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         *_libraries(builds=builds),
         *(_scan(state) if builds else ()),
         *_extras(),
@@ -97,11 +98,6 @@ def _line(check: Check) -> tuple[str, str]:
     mark = {"ok": "ok", "note": "--", "missing": "no", "broken": "!!"}[check.state]
     advice = f"; {check.advice}" if check.advice else ""
     return f"{mark}  {check.name}", t.clean(f"{check.found}{advice}")
-
-
-def _program() -> Iterator[Check]:
-    yield Check("Program", "dataaudit", "ok", __version__)
-    yield Check("Program", "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
 def _libraries(*, builds: bool) -> Iterator[Check]:
@@ -144,26 +140,21 @@ def _scan(state: Path) -> Iterator[Check]:
 
 
 def _tokenizers(state: Path) -> Iterator[Check]:
-    """Load the default vocabulary as a build does, by each of its names, and ask the fast encoder's check."""
+    """Load the default vocabulary as a build does, and ask the fast encoder's check."""
     group = "Tokenizers"
     with tempfile.TemporaryDirectory() as temporary:
         known = state / "tokenizers"
         cache = known if known.is_dir() and os.access(known, os.W_OK) else Path(temporary)
-        accepted: list[str] = []
-        file: TokenizerFile | None = None
-        for name in ("default", DEFAULT_NAME):
-            try:
-                file = resolve_tokenizer(name, base_dir=Path(temporary), cache_dir=cache)
-                accepted.append(name)
-            except DataAuditError as error:
-                if name == "default":
-                    yield Check(group, name, "broken", error.message, error.hint)
-        if file is not None:
+        try:
+            file = resolve_tokenizer("default", base_dir=Path(temporary), cache_dir=cache)
+        except DataAuditError as error:
+            yield Check(group, "default", "broken", error.message, error.hint)
+        else:
             about = f"{file.name}, {file.vocab_size:,} ids, sha256 {file.sha256[:12]}..."
             yield Check(group, "default", "ok", about)
             risks = inspect_risks(file, cache_dir=user_cache() or cache)
             yield Check(group, "encoder", "ok" if risks.supported else "note", encoder_text(risks.reason))
-            yield Check(group, "names", "note", ", ".join(accepted))
+            yield Check(group, "names", "note", f"default, {DEFAULT_NAME}")
     yield Check(group, "also", "note", _ACCEPTED)
 
 
@@ -174,14 +165,13 @@ def _detectors() -> Iterator[Check]:
         def find_lid176() -> DetectorModel:
             return language_detectors.find_lid176(None, cache_dir=Path(temporary))
 
+        def find_both() -> DetectorModel:
+            return language_detectors.combine(find_cld2(), find_lid176())
+
         for detector, name, find in (
             (language_detectors.CLD2, "cld2", find_cld2),
             (language_detectors.LID176, "lid.176", find_lid176),
-            (
-                language_detectors.COMBINED,
-                "both weighted",
-                lambda: language_detectors.combine(find_cld2(), find_lid176()),
-            ),
+            (language_detectors.COMBINED, "both weighted", find_both),
         ):
             try:
                 model = find()

@@ -102,18 +102,18 @@ def _sections(page: str, text: str) -> Iterator[tuple[list[str], Section]]:
     lines = text.splitlines()
     above: list[tuple[int, str]] = []
     stem = Path(page).stem
-    for number, title, body in _headings(lines):
+    for number, title, body, own in _headings(lines):
         above = [*(item for item in above if item[0] < number), (number, _text(title))]
         titles = tuple(name for _, name in above)
         slug = _slug(title)
         keys = [stem] if number == 1 else [slug, re.sub("^(?:a|the)-", "", slug), f"{stem}#{slug}"]
         yield [*_names(title), *keys], Section(page, titles, body)
-        for keys, block in _blocks(body.splitlines()[1:]):
+        for keys, block in _blocks(own):
             yield keys, Section(page, titles, block)
 
 
-def _headings(lines: list[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield each heading with its level and the text of its section, up to the next heading of that level or above."""
+def _headings(lines: list[str]) -> Iterator[tuple[int, str, str, str]]:
+    """Yield each heading: level, title, the text up to the next of that level or above, and that up to the next one."""
     fenced, starts = False, []
     for start, line in enumerate(lines):
         fenced ^= bool(_FENCE.match(line))
@@ -122,13 +122,14 @@ def _headings(lines: list[str]) -> Iterator[tuple[int, str, str]]:
             starts.append((start, len(match[1]), match[2]))
     for index, (start, number, title) in enumerate(starts):
         end = next((other for other, level, _ in starts[index + 1 :] if level <= number), len(lines))
-        yield number, title, "\n".join(lines[start:end]).strip() + "\n"
+        following = starts[index + 1][0] if index + 1 < len(starts) else len(lines)
+        yield number, title, "\n".join(lines[start:end]).strip() + "\n", "\n".join(lines[start + 1 : following])
 
 
-def _blocks(lines: list[str]) -> Iterator[tuple[list[str], str]]:
-    """Yield the rows of tables, items of lists and paragraphs before the next heading, each with its names."""
+def _blocks(text: str) -> Iterator[tuple[list[str], str]]:
+    """Yield the rows of tables, items of lists and paragraphs, each with its names."""
     header: list[str] = []
-    for block in re.split(r"\n\s*\n|\n(?=[-*] |\|)", "\n".join(_until_heading(lines))):
+    for block in re.split(r"\n\s*\n|\n(?=[-*] |\|)", text):
         if block.startswith("|"):
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", block.strip().strip("|"))]
             if not header:
@@ -152,15 +153,6 @@ def _blocks(lines: list[str]) -> Iterator[tuple[list[str], str]]:
 def _names(text: str) -> list[str]:
     """Return the code in a text that is a name: values with spaces or signs are none."""
     return [_plain(code) for code in _CODE.findall(text) if _NAME.fullmatch(code)]
-
-
-def _until_heading(lines: list[str]) -> Iterator[str]:
-    fenced = False
-    for line in lines:
-        fenced ^= bool(_FENCE.match(line))
-        if not fenced and _HEADING.fullmatch(line):
-            return
-        yield line
 
 
 def _plain(name: str) -> str:

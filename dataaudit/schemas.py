@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pyarrow as pa
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.text import clean
-from dataaudit.config import AuditConfig, nearest
+from dataaudit.base.yamlfile import nearest
+from dataaudit.config import AuditConfig
 from dataaudit.decide.diff import difference
 from dataaudit.decide.gate import document
 from dataaudit.decide.gate.policy import Policy
@@ -58,11 +60,6 @@ def config_schema() -> Json:
     return schema
 
 
-def manifest_schema() -> Json:
-    """Return the schema of ``manifest.json``."""
-    return core.ManifestFile.model_json_schema(by_alias=True)
-
-
 def metric_schema() -> Json:
     """Return the schema of a metric record, as `show --metric NAME --json` prints it."""
     properties = {field.name: _column_schema(field) for field in TABLES["metrics"].schema}
@@ -85,32 +82,24 @@ def metric_schema() -> Json:
     }
 
 
-def tables_description() -> Json:
+def tables_description(title: str, description: str, tables: Mapping[str, TableSpec]) -> Json:
     """Return columns, types, meanings and key of every table."""
-    return {
-        "title": "Tables",
-        "description": "The Parquet tables of a manifest: columns in their order, Arrow types, keys.",
-        "tables": {name: _table(spec) for name, spec in TABLES.items()},
-    }
-
-
-def runlog_description() -> Json:
-    """Return columns, types, meanings and key of every table of a run log."""
-    return {
-        "title": "Run log",
-        "description": "The Arrow streams of a training run's log: columns in their order, Arrow types, keys.",
-        "tables": {name: _table(spec) for name, spec in runlog.TABLES.items()},
-    }
+    head = {"title": title, "description": f"{description}: columns in their order, Arrow types, keys."}
+    return {**head, "tables": {name: _table(spec) for name, spec in tables.items()}}
 
 
 SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
     "config": ("JSON Schema of a config file, for editors and checks", config_schema, 1),
-    "manifest": ("JSON Schema of manifest.json", manifest_schema, core.SCHEMA_VERSION),
+    "manifest": ("JSON Schema of manifest.json", core.ManifestFile.model_json_schema, core.SCHEMA_VERSION),
     "metric": ("JSON Schema of one metric record", metric_schema, 1),
     "policy": ("JSON Schema of a gate's policy", Policy.model_json_schema, 1),
     "gate": ("JSON Schema of gate.json, a verdict", document.gate_schema, document.SCHEMA_VERSION),
     "quarantine": ("JSON Schema of one line of a quarantine list", entry.entry_schema, entry.SCHEMA_VERSION),
-    "tables": ("columns, types, meanings and keys of every table", tables_description, core.SCHEMA_VERSION),
+    "tables": (
+        "columns, types, meanings and keys of every table",
+        partial(tables_description, "Tables", "The Parquet tables of a manifest", TABLES),
+        core.SCHEMA_VERSION,
+    ),
     "attribution": (
         "JSON Schema of attribution.json, what a run log says",
         findings.attribution_schema,
@@ -134,7 +123,11 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
         runlog.SCHEMA_VERSION,
     ),
     "alerts": ("JSON Schema of alerts.yaml, rules of a live run", alerts_schema, 1),
-    "runlog": ("columns, types, meanings and keys of a run log's tables", runlog_description, runlog.SCHEMA_VERSION),
+    "runlog": (
+        "columns, types, meanings and keys of a run log's tables",
+        partial(tables_description, "Run log", "The Arrow streams of a training run's log", runlog.TABLES),
+        runlog.SCHEMA_VERSION,
+    ),
 }
 """What it is of, what makes it, and the version of that form, by name."""
 

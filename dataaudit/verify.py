@@ -46,14 +46,10 @@ class DataCheck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Verdict:
     folder: Path
-    id: str | None
-    """None when the manifest's own id is wrong."""
-    tables: int
-    rows: int
-    files: int
-    """Whose bytes the manifest holds; 0 before version 2."""
+    manifest: Manifest | None
+    """None when its own id is wrong."""
     problems: tuple[Problem, ...]
-    data: DataCheck | None
+    data: DataCheck | None = None
     """None when the shards were not asked for."""
     signed: SignedVerdict | None = None
     """None when no signed verdict was asked for."""
@@ -80,10 +76,9 @@ def verify_folder(
     if data:
         require("verify --data", "build")
     verdict = _check(folder, data=data, root=root, quiet=quiet, trust=trust, signer=signer)
-    if quarantine is not None and not verdict.problems:
-        listed = check_pinned(
-            quarantine, load_manifest(folder), None if verdict.signed is None else verdict.signed.summary
-        )
+    if quarantine is not None and verdict.manifest is not None and not verdict.problems:
+        signed = verdict.signed
+        listed = check_pinned(quarantine, verdict.manifest, None if signed is None else signed.summary)
         verdict = replace(verdict, listed=len(listed.entries))
     code = ExitCode.BUDGET_EXCEEDED if verdict.problems else ExitCode.PASS
     return (_json if as_json else _text)(verdict, code), code
@@ -96,7 +91,7 @@ def _check(
         manifest = load_manifest(folder)
     except ManifestMismatch as error:
         problem = Problem("id", error.message)
-        return _Verdict(folder=folder, id=None, tables=0, rows=0, files=0, problems=(problem,), data=None)
+        return _Verdict(folder=folder, manifest=None, problems=(problem,))
     problems = verify(manifest)
     problems += contradictions(manifest) if not problems else []
     signed, of_data, attested = None, None, None
@@ -106,20 +101,11 @@ def _check(
     if trust is not None:
         signed, more = check_trust(manifest, trust)
         problems += more
-    records = manifest.core.tables.values()
     if data and not any(problem.code.startswith(("table", "file_bytes", "file_list")) for problem in problems):
         of_data = _check_data(manifest, root, quiet=quiet)
         problems += of_data.problems
     return _Verdict(
-        folder=folder,
-        id=manifest.id,
-        tables=len(records),
-        rows=sum(record.rows for record in records),
-        files=len(manifest.run.files),
-        problems=tuple(problems),
-        data=of_data,
-        signed=signed,
-        attested=attested,
+        folder=folder, manifest=manifest, problems=tuple(problems), data=of_data, signed=signed, attested=attested
     )
 
 
@@ -184,7 +170,8 @@ def _size_of(path: str) -> int | None:
 
 
 def _json(verdict: _Verdict, code: ExitCode) -> str:
-    data: dict[str, Any] | None = None
+    manifest, data = verdict.manifest, None
+    tables = manifest.core.tables.values() if manifest else ()
     if verdict.data is not None:
         data = {
             "shards_checked": verdict.data.shards,
@@ -194,13 +181,13 @@ def _json(verdict: _Verdict, code: ExitCode) -> str:
     return t.as_json(
         {
             "manifest": shown(verdict.folder),
-            "id": verdict.id,
+            "id": manifest and manifest.id,
             "well": not verdict.problems,
             "exit_code": int(code),
             "problems": [{"code": problem.code, "text": problem.text} for problem in verdict.problems],
-            "tables": verdict.tables,
-            "rows": verdict.rows,
-            "files_held": verdict.files,
+            "tables": len(tables),
+            "rows": sum(table.rows for table in tables),
+            "files_held": len(manifest.run.files) if manifest else 0,
             "data": data,
             "signed_by": None if verdict.attested is None or verdict.attested.problem else verdict.attested.signer,
             "list_entries": verdict.listed,
@@ -211,12 +198,12 @@ def _json(verdict: _Verdict, code: ExitCode) -> str:
 
 def _text(verdict: _Verdict, code: ExitCode) -> str:
     state = "all is well" if code == ExitCode.PASS else t.plural(len(verdict.problems), "problem")
-    pairs = [("id", verdict.id or "does not match the contents")]
-    if verdict.id is not None:
-        checked = f"{t.plural(verdict.tables, 'table')}, {t.plural(verdict.rows, 'row')}"
+    pairs = [("id", verdict.manifest.id if verdict.manifest else "does not match the contents")]
+    if verdict.manifest:
+        tables, files = verdict.manifest.core.tables.values(), len(verdict.manifest.run.files)
+        checked = f"{t.plural(len(tables), 'table')}, {t.plural(sum(table.rows for table in tables), 'row')}"
         pairs.append(("tables", f"{checked}: schema, digests and ledger checked, numbers computed again"))
-        checked_files = f"{t.plural(verdict.files, 'file')}: size and sha256 checked"
-        pairs.append(("bytes", checked_files))
+        pairs.append(("bytes", f"{t.plural(files, 'file')}: size and sha256 checked"))
     if verdict.attested is not None:
         who = t.clean(verdict.attested.signer, 200)
         pairs.append(("signed by", f"not by {who}" if verdict.attested.problem else who))

@@ -3,6 +3,7 @@
 import hashlib
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ from strategies import make_batch
 
 from dataaudit.config import AuditConfig
 from dataaudit.engine.collect import CollectedShard, merge_parts, survey
+from dataaudit.engine.join import run_join
 from dataaudit.engine.plan import plan_shard, stage_identity
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
-from dataaudit.engine.runner import READING, Probe, finish
+from dataaudit.engine.runner import READING, Probe, Services, finish
 from dataaudit.engine.sums import NOTHING_BESIDE, Sums, shard_row
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import STAGES
@@ -22,7 +24,7 @@ from dataaudit.scan.corpus.readers import Part
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.storage.files import FileStat
 from dataaudit.scan.cross_shard.keyed import write_keyed
-from dataaudit.scan.cross_shard.step import Survey
+from dataaudit.scan.cross_shard.step import LinkContext, Survey
 from dataaudit.scan.stages.base import merge
 
 STAGE_LIST = tuple(kind() for kind in STAGES if MATCHES not in kind.needs)
@@ -101,10 +103,15 @@ def missing(planned, store, *, fresh=False, of=None):
     return list(missing_units(plan_of(planned), store, Notes(), fresh=fresh, of=places))
 
 
+def services(store, runner=None):
+    """Return what phases work with, here."""
+    return Services(store=store, runner=runner or HereRunner(), progress=Notes())
+
+
 def read_shards(planned, store, *, failures=None, max_bad=1.0, seen=STAGE_LIST, stages=STAGE_LIST, runner=None):
     """Return planned shards as they were read; the partials of the stages that are seen have to be in the store."""
-    work = store, runner or HereRunner(), Notes()
-    return survey(plan_of(planned, stages=stages), failures or {}, seen, *work, max_bad=max_bad)[0]
+    work = services(store, runner)
+    return survey(plan_of(planned, stages=stages), failures or {}, seen, work, max_bad=max_bad)[0]
 
 
 def keys_of(gathered, stage):
@@ -170,6 +177,19 @@ def surveyed(shards, *, stages=STAGE_LIST, store=None):
             by_shard[stage.name, name] = rows.add_column(0, "shard", pa.array(ordinals, pa.int32()))
             by_split[stage.name, name] = rows.add_column(0, "split", pa.array(splits, pa.string()))
     return Survey(by_shard=by_shard, by_split=by_split)
+
+
+def context_of(stage, shards, store, runner, settings=None, *, fresh=False):
+    """Return the context of a stage's link step, of partials in a store."""
+    return LinkContext(
+        stage=stage,
+        shards=shards,
+        survey=surveyed(shards, store=store),
+        parts_of=shards.parts_of,
+        store=store,
+        run=partial(run_join, services=services(store, runner), fresh=fresh),
+        config=settings or config(),
+    )
 
 
 def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE, store=None):

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from dataaudit.base.sealing import seal
+from dataaudit.base.sealing import named_seal
 
 _NAME_BYTES = 64
 _SEAL_BYTES = 65
@@ -81,7 +81,7 @@ def read_sealed(path: Path) -> bytes | None:
 
 
 def _seal(path: Path, content: bytes) -> bytes:
-    return seal(os.fsencode(path.name) + b"\n" + content).hexdigest().encode() + b"\n"
+    return named_seal(path.name, content).hex().encode() + b"\n"
 
 
 def write_changed(path: Path, content: bytes) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 KEY_ID_DIGITS = 16
+ALIGN = 64
+"""What is sealed lies at a multiple of so many bytes; as many are before a head."""
 
 
 class Seal(Protocol):
@@ -44,6 +47,31 @@ class _Process:
 def seal(data: bytes = b"") -> Seal:
     """Return what seals bytes of the state folder, begun with some."""
     return hmac.new(_Process.key, data, hashlib.sha256) if _Process.key else hashlib.sha256(data)
+
+
+def named_seal(name: str, body: bytes | memoryview) -> bytes:
+    """Return the seal of bytes under a name, so that no others can take their place."""
+    begun = seal(os.fsencode(f"{name}\n"))
+    begun.update(body)
+    return begun.digest()
+
+
+def padded(data: bytes) -> bytes:
+    """Return bytes, with zeros up to a multiple of :data:`ALIGN`."""
+    return data + bytes(-len(data) % ALIGN)
+
+
+def sealed_head(magic: bytes, name: str, head: bytes) -> bytes:
+    """Return a head as it is stored: after 24 bytes of magic, its length (8 bytes) and its seal under a name."""
+    return magic + len(head).to_bytes(8, "little") + named_seal(name, head) + padded(head)
+
+
+def read_head(magic: bytes, name: str, read: Callable[[int], bytes], most: int) -> tuple[bytes, int] | None:
+    """Return a head of at most so many bytes, and where what it heads begins; None when it is damaged or another's."""
+    fixed = read(ALIGN)
+    length = int.from_bytes(fixed[len(magic) : len(magic) + 8], "little")
+    head = read(length) if fixed.startswith(magic) and length <= most else b""
+    return (head, ALIGN + len(padded(head))) if fixed == sealed_head(magic, name, head)[:ALIGN] else None
 
 
 def key_here() -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -36,7 +37,7 @@ from dataaudit.engine.job import (
     tell_discovery,
     unused_kernels,
 )
-from dataaudit.engine.join import LinkContext, run_link_steps
+from dataaudit.engine.join import run_join, run_link_steps
 from dataaudit.engine.plan import (
     ExclusionFilter,
     PlannedShard,
@@ -50,12 +51,13 @@ from dataaudit.engine.plan_protected import prepare_protected
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.publish import BuildSums, now, publish_build
-from dataaudit.engine.runner import Runner, ScanSettings, run_units
+from dataaudit.engine.runner import Runner, ScanSettings, Services, run_units
 from dataaudit.engine.scan import Scan
-from dataaudit.engine.second_pass import PartsLostError
+from dataaudit.engine.second_pass import PartsLostError, run_second_pass
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.sums import Setting, SumTask, run_sums
+from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
@@ -63,7 +65,14 @@ from dataaudit.scan.annotators import MATCHES
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.shards import discover
 from dataaudit.scan.corpus.storage.address import Access
-from dataaudit.scan.cross_shard.step import DamagedEntryError, Survey, folded_totals, largest_sources
+from dataaudit.scan.cross_shard.step import (
+    DamagedEntryError,
+    LinkContext,
+    LinkResult,
+    Survey,
+    folded_totals,
+    largest_sources,
+)
 from dataaudit.scan.kernels.jit import compiling
 from dataaudit.scan.stages.base import Limited, Stage
 
@@ -122,11 +131,9 @@ def build(
         with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
             progress.note(f"workers: {runner}")
             with _interruptible():
-                probed = probe_shards(
-                    shards, state, runner, progress, config.reader, rehash=options.rehash or options.fresh
-                )
+                services = Services(store=PartialStore(state), runner=runner, progress=progress)
+                probed = probe_shards(shards, services, config.reader, rehash=options.rehash or options.fresh)
                 config = resolve_columns(config, shards, runner, progress)
-                store = PartialStore(state)
                 job = Job(
                     config=config,
                     base=base,
@@ -143,12 +150,12 @@ def build(
                     parents=parents,
                     reference=reference,
                     older=None if config.reference is None else base / config.reference,
-                    store=store,
+                    store=services.store,
                     runner=runner,
                     content=content,
                     exclusions=None
                     if options.quarantine is None
-                    else ExclusionFilter(quarantine=options.quarantine, store=store),
+                    else ExclusionFilter(quarantine=options.quarantine, store=services.store),
                 )
                 sums = _sums(job, stages)
                 hosts, workers = runner.hosts, runner.workers
@@ -222,7 +229,7 @@ def _count(job: Job) -> None:
     ]
     if units := missing_units(plan, job.store, job.progress, fresh=False, of=np.array(asked, dtype=np.int64)):
         scan = Scan(ScanSettings(state=job.store.root, stages=(), annotators=()))
-        run_units("count", scan, units, job.runner, job.progress, store=job.store)
+        run_units("count", scan, units, job, write_packs=True)
 
 
 def _scan_and_link(job: Job) -> BuildSums | None:
@@ -240,7 +247,7 @@ def _scan_and_link(job: Job) -> BuildSums | None:
         lost = _scan(job, plan) | job.lost
         give_memory_back()  # units of work and what they were sent as
         max_bad = job.config.reader.max_bad_records
-        shards, surveyed = survey(plan, lost, job.stages, job.store, job.runner, job.progress, max_bad=max_bad)
+        shards, surveyed = survey(plan, lost, job.stages, job, max_bad=max_bad)
         if job.force_reference or not surveyed.total("volume", "encoding", "differing"):
             break
         job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
@@ -290,21 +297,40 @@ def _scan(job: Job, plan: Plan) -> dict[str, tuple[Reason, str]]:
     job.planned_parts = len(np.unique(plan.firsts))
     if len(units) < job.planned_parts:
         job.progress.note(f"scan: {job.planned_parts - len(units):,} of {job.planned_parts:,} parts are known")
-    failed, _ = run_units("scan", Scan(job.scan_settings()), units, job.runner, job.progress, store=job.store)
+    failed, _ = run_units("scan", Scan(job.scan_settings()), units, job, write_packs=True)
     job.scanned += len(units)
     return {units.reading_key(index): why for index, why in failed.items()}
 
 
-def _link(job: Job, shards: CollectedShards, surveyed: Survey) -> BuildSums:
-    """Run the link steps, then sum over all shards."""
-    linkings = {
-        stage.name: LinkContext(job=job, stage=stage, shards=shards, survey=surveyed, fresh=job.fresh)
-        for stage in job.stages
-        if stage.name in job.links
-    }
-    results = run_link_steps({name: job.links[name](context) for name, context in linkings.items()}, linkings)
+def _link_results(job: Job, shards: CollectedShards, surveyed: Survey) -> dict[str, LinkResult]:
+    """Run the link step of each stage that has one."""
+    context = partial(
+        LinkContext,
+        shards=shards,
+        survey=surveyed,
+        parts_of=shards.parts_of,
+        store=job.store,
+        run=lambda join: run_join(join, job, fresh=job.fresh),
+        config=job.config,
+        content=job.content,
+        protected=job.protected,
+        older=job.older,
+        tokenizer=digest_json(job.tokens().decisive()),
+    )
+    steps = {stage.name: job.links[stage.name](context(stage=stage)) for stage in job.stages if stage.name in job.links}
+    settings = job.scan_settings()
+    results = run_link_steps(
+        steps,
+        lambda requests: run_second_pass(requests, shards, settings, job, fresh=job.fresh),
+    )
     for warning in (line for result in results.values() for line in result.warnings):
         job.progress.note(f"warning: {warning}", important=True)
+    return results
+
+
+def _link(job: Job, shards: CollectedShards, surveyed: Survey) -> BuildSums:
+    """Run the link steps, then sum over all shards."""
+    results = _link_results(job, shards, surveyed)
     totals = surveyed.source_totals()
     kept = largest_sources(totals, job.config.max_sources)
     if kept is not None:
@@ -331,5 +357,5 @@ def _link(job: Job, shards: CollectedShards, surveyed: Survey) -> BuildSums:
         fewer=fewer,
     )
     give_memory_back()
-    table, merged = run_sums(shards, summing, results, job.store, job.runner, job.progress)
+    table, merged = run_sums(shards, summing, results, job)
     return BuildSums(shards=shards, results=results, table=table, merged=merged, setting=setting)

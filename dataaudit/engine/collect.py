@@ -23,13 +23,12 @@ from dataaudit.base.lazy import LazySequence
 from dataaudit.base.text import plural
 from dataaudit.engine.plan import PlannedShard, vanished
 from dataaudit.engine.plan_shards import Plan
-from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     PARTIALS,
     READING,
     ListedUnit,
     Outcome,
-    Runner,
+    Services,
     listed_partials,
     run_listed,
     take_results,
@@ -45,7 +44,7 @@ from dataaudit.scan.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.scan.corpus.readers.part import MAX_COLUMNS
 from dataaudit.scan.cross_shard.step import Place, Survey
 from dataaudit.scan.stages.base import Stage, merge
-from dataaudit.scan.stages.partial import Partial, group
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 
 def merge_parts(stage: Stage, entries: Sequence[Entry | None]) -> Partial:
@@ -251,68 +250,56 @@ READINGS = pa.schema([("reading", pa.binary())])
 
 @dataclass(slots=True)
 class _Tables:
-    """Tables of some shards, as they come."""
+    """Tables of some shards, as they come: rows by shard, and sums by split."""
 
-    stages: Mapping[str, Stage]
-    by_shard: dict[Place, list[pa.Table]]
-    by_split: dict[Place, dict[str, list[pa.Table]]]
+    shapes: dict[tuple[str, str, str], TableShape]
+    """By the column that a table begins with, its stage and its name."""
+    pieces: dict[tuple[str, str, str], list[pa.Table]]
 
     @classmethod
     def of(cls, stages: Iterable[Stage]) -> _Tables:
         """Return nothing yet, of the tables that families name."""
-        families, chosen = by_stage(), {stage.name: stage for stage in stages}
-        return cls(
-            chosen,
-            {(name, table): [] for name in chosen for table in families[name].by_shard},
-            {(name, table): {} for name in chosen for table in families[name].by_split},
-        )
+        families, shapes = by_stage(), dict[tuple[str, str, str], TableShape]()
+        for stage in stages:
+            family = families[stage.name]
+            for column, kind, tables in (
+                ("shard", pa.int32(), family.by_shard),
+                ("split", pa.string(), family.by_split),
+            ):
+                for table in tables:
+                    shape = stage.shapes()[table]
+                    shapes[column, stage.name, table] = replace(shape, keys={column: kind, **shape.keys})
+        return cls(shapes, {name: [] for name in shapes})
 
     def add(self, shard: int, split: str, name: str, partial: Partial) -> None:
         """Take the partial of a stage of a shard."""
-        for (stage, table), pieces in self.by_shard.items():
+        first = {"shard": pa.scalar(shard, pa.int32()), "split": pa.scalar(split, pa.string())}
+        for (column, stage, table), pieces in self.pieces.items():
             if stage == name:
-                ordinals = pa.array(np.full(partial[table].num_rows, shard, dtype=np.int32))
-                pieces.append(partial[table].add_column(0, "shard", ordinals))
-        for (stage, table), splits in self.by_split.items():
-            if stage == name:
-                splits.setdefault(split, []).append(partial[table])
-
-    def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield what is stored, each with its name."""
-        for (stage, table), pieces in self.by_shard.items():
-            rows = [self._schema(stage, table, "shard", pa.int32()).empty_table(), *pieces]
-            yield f"shard {stage} {table}", pa.concat_tables(rows).combine_chunks()
-        for (stage, table), splits in self.by_split.items():
-            shape = self.stages[stage].shapes()[table]
-            rows = [self._schema(stage, table, "split", pa.string()).empty_table()]
-            for split, merged in sorted(splits.items()):
-                summed = group(shape, pa.concat_tables(merged))
-                rows.append(summed.add_column(0, "split", pa.array([split] * summed.num_rows, pa.string())))
-            yield f"split {stage} {table}", pa.concat_tables(rows).combine_chunks()
+                rows = partial[table]
+                pieces.append(rows.add_column(0, column, pa.repeat(first[column], rows.num_rows)))
 
     def add_stored(self, tables: Mapping[str, pa.Table]) -> None:
         """Take tables that were stored."""
-        for (stage, table), pieces in self.by_shard.items():
-            pieces.append(tables[f"shard {stage} {table}"])
-        for (stage, table), splits in self.by_split.items():
-            stored = tables[f"split {stage} {table}"]
-            names = stored["split"].to_numpy()
-            for split in sorted(set(names.tolist())):
-                splits.setdefault(split, []).append(stored.filter(pa.array(names == split)).drop_columns(["split"]))
+        for name, pieces in self.pieces.items():
+            pieces.append(tables[" ".join(name)])
+
+    def tables(self) -> Iterator[tuple[tuple[str, str, str], pa.Table]]:
+        """Yield the tables."""
+        for name, shape in self.shapes.items():
+            rows = pa.concat_tables([shape.schema().empty_table(), *self.pieces[name]])
+            yield name, (group(shape, rows) if name[0] == "split" else rows).combine_chunks()
 
     def survey(self) -> Survey:
         """Return all of it."""
-        tables = {tuple(name.split(" ")): table for name, table in self.tables()}
-        by_shard, by_split = (
-            {(stage, table): rows for (kind, stage, table), rows in tables.items() if kind == wanted}
-            for wanted in ("shard", "split")
-        )
-        orders = {place: np.argsort(rows["shard"].to_numpy(), kind="stable") for place, rows in by_shard.items()}
-        ordered = {place: rows.take(pa.array(orders[place])).combine_chunks() for place, rows in by_shard.items()}
-        return Survey(by_shard=ordered, by_split=by_split)
-
-    def _schema(self, stage: str, table: str, name: str, kind: pa.DataType) -> pa.Schema:
-        return pa.schema([(name, kind), *self.stages[stage].shapes()[table].schema()])
+        by_shard, by_split = dict[Place, pa.Table](), dict[Place, pa.Table]()
+        for (column, stage, table), rows in self.tables():
+            if column == "split":
+                by_split[stage, table] = rows
+            else:
+                order = np.argsort(rows["shard"].to_numpy(), kind="stable")
+                by_shard[stage, table] = rows.take(pa.array(order)).combine_chunks()
+        return Survey(by_shard=by_shard, by_split=by_split)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +327,8 @@ class CollectTask:
             readings.append(reading)
         if missing.names:
             return Outcome(damaged=tuple(sorted(missing.names)))
-        found_tables = {_READINGS: pa.table([readings], schema=READINGS), **dict(tables.tables())}
+        found_tables = {_READINGS: pa.table([readings], schema=READINGS)}
+        found_tables |= {" ".join(name): rows for name, rows in tables.tables()}
         PartialStore(self.state).write(_SURVEYS, unit.key, {}, found_tables)
         return Outcome()
 
@@ -355,13 +343,13 @@ class CollectTask:
         if result.status in UNREAD:
             return result
         documents = num_bytes = 0
-        for name, places in partials.items():
-            parts = [missing.read(place) for place in places]
-            if missing.names:
+        for stage in self.stages:
+            parts = [missing.read(place) for place in partials.get(stage.name, ())]
+            if missing.names or not parts:
                 continue
-            partial = merge_parts(tables.stages[name], parts)
-            tables.add(row["shard"], row["split"], name, partial)
-            if name == _VOLUME:
+            partial = merge_parts(stage, parts)
+            tables.add(row["shard"], row["split"], stage.name, partial)
+            if stage.name == _VOLUME:
                 documents, num_bytes = (sum(partial[_VOLUME][column].to_pylist()) for column in ("documents", "bytes"))
         digest = _rows_digest([os.fsdecode(part["rows"]) for part in row["parts"]], missing)
         return replace(result, rows_digest=digest, documents=documents, text_bytes=num_bytes)
@@ -398,9 +386,7 @@ def survey(
     plan: Plan,
     failures: Mapping[str, tuple[Reason, str]],
     stages: Sequence[Stage],
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
+    services: Services,
     *,
     max_bad: float,
 ) -> tuple[CollectedShards, Survey]:
@@ -408,8 +394,8 @@ def survey(
     families = by_stage()
     looking = tuple(stage for stage in stages if families[stage.name].by_shard or families[stage.name].by_split)
     names = frozenset(stage.name for stage in looking)
-    units, starts = [], range(0, len(plan), SHARDS_PER_TASK)
-    for start in progress.over("lists", starts, len(starts)):
+    store, units, starts = services.store, [], range(0, len(plan), SHARDS_PER_TASK)
+    for start in services.progress.over("lists", starts, len(starts)):
         places = range(start, min(start + SHARDS_PER_TASK, len(plan)))
         rows = _listed(plan, places, failures, store)
         read = [
@@ -423,7 +409,7 @@ def survey(
         }
         units.append(write_list(_LISTS, tables, store))
     task = CollectTask(state=store.root, stages=looking, max_bad=max_bad)
-    keys = run_listed("partials", task, units, _LISTS, store, runner, progress)
+    keys = run_listed("partials", task, units, _LISTS, services)
     found, readings = _Tables.of(looking), TextWriter(store.root)
     for stored in take_results(_SURVEYS, keys, store):
         found.add_stored(stored.tables)

@@ -93,15 +93,11 @@ def with_choices(config: AuditConfig, cwd: Path, *, tokenizer: str | None, refer
     """Return a config with a tokenizer and a reference named beside it; paths of them start from ``cwd``."""
     updates: dict[str, object] = {}
     if tokenizer is not None:
-        updates["tokenizer"] = _from_cwd(tokenizer, cwd)
+        path = cwd / tokenizer  # relative to where it is typed, not to the config
+        updates["tokenizer"] = str(path.absolute()) if path.exists() else tokenizer
     if reference is not None:
         updates["reference"] = str((cwd / reference).absolute())
     return config.model_copy(update=updates)
-
-
-def _from_cwd(tokenizer: str, cwd: Path) -> str:
-    """A path on the command line is relative to where it is typed, not to the config."""
-    return str((cwd / tokenizer).absolute()) if (cwd / tokenizer).exists() else tokenizer
 
 
 def read_key(path: Path) -> bytes:

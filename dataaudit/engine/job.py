@@ -20,9 +20,8 @@ from dataaudit.engine.plan import ExclusionFilter
 from dataaudit.engine.plan_probe import Probed
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Runner, ScanSettings
+from dataaudit.engine.runner import ScanSettings, Services
 from dataaudit.engine.state_folder import own_folder
-from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.load import load_manifest
 from dataaudit.scan.annotators import (
     LANGUAGES,
@@ -98,14 +97,13 @@ class BuildResult:
 
 
 @dataclass(slots=True, kw_only=True)
-class Job:
+class Job(Services):
     """One build: what it was asked for, what it works with, and how far it has come."""
 
     config: AuditConfig
     """With text and source of every split filled in."""
     base: Path
     options: BuildOptions
-    progress: Progress
     stages: tuple[Stage, ...]
     links: Mapping[str, Callable[[LinkContext], LinkStep]]
     roots: Mapping[str, str]
@@ -117,8 +115,6 @@ class Job:
     parents: tuple[str, ...]
     reference: Reference | None
     older: Path | None
-    store: PartialStore
-    runner: Runner
     scanned: int = 0
     planned_parts: int = 0
     mended: int = 0

@@ -23,96 +23,32 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from dataaudit.config import AuditConfig
-from dataaudit.engine.collect import CollectedShard, CollectedShards
-from dataaudit.engine.job import Job
 from dataaudit.engine.plan import keys_as_text
-from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import FILES, LinkUnit, ListedUnit, Outcome, Runner, run_listed, run_stored
+from dataaudit.engine.runner import FILES, LinkUnit, ListedUnit, Outcome, Services, run_listed, run_stored
 from dataaudit.engine.scan import as_outcome
-from dataaudit.engine.second_pass import run_second_pass
 from dataaudit.engine.store import Damage, Missing, PartialStore
 from dataaudit.engine.store_entries import SMALL_BYTES, stream_of
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.cross_shard.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFiles, Numbered
 from dataaudit.scan.cross_shard.keyed import MERGED, NUM_BYTES, PARTS, Stored, merge_rows, write_keyed
-from dataaudit.scan.cross_shard.step import LinkResult, LinkStep, Protected, SecondPassRequest, Survey
-from dataaudit.scan.detectors import ContentModels
-from dataaudit.scan.stages.base import Stage
+from dataaudit.scan.cross_shard.step import LinkResult, LinkStep, SecondPassRequest, SecondPassResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkContext:
-    """What a link step works with: a build that has scanned."""
-
-    job: Job
-    stage: Stage
-    shards: CollectedShards
-    survey: Survey
-    fresh: bool
-
-    @property
-    def config(self) -> AuditConfig:
-        """Return the config of the build."""
-        return self.job.config
-
-    @property
-    def store(self) -> PartialStore:
-        """Return where keyed rows are."""
-        return self.job.store
-
-    @property
-    def content(self) -> ContentModels:
-        """Return what judges documents."""
-        return self.job.content
-
-    @property
-    def protected(self) -> Protected | None:
-        """Return what is protected, when a stage looks for it."""
-        return self.job.protected
-
-    @property
-    def older(self) -> Path | None:
-        """Return the folder of the reference manifest."""
-        return self.job.older
-
-    def read(self) -> Iterator[CollectedShard]:
-        """Yield the shards that the stage has looked at."""
-        return (shard for shard in self.shards if self.stage.name in shard.partials)
-
-    def tokenizer(self) -> str:
-        """Return the digest of what decides tokens, which keeps what tasks count with different ones apart."""
-        return digest_json(self.job.tokens().decisive())
-
-    def files(self, *names: str) -> KeyedFiles:
-        """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
-        return KeyedFiles.of_parts(self.stage.name, names, self.shards.parts_of(self.stage.name))
-
-    def join(self, join: Join) -> JoinedParts:
-        """Run a join; see :func:`dataaudit.engine.join.run_join`."""
-        return run_join(join, self.job.store, self.job.runner, self.job.progress, fresh=self.fresh)
-
-
-def run_link_steps(families: Mapping[str, LinkStep], linkings: Mapping[str, LinkContext]) -> dict[str, LinkResult]:
-    """Advance all families until each has returned, with one second read for all in every round."""
+def run_link_steps(
+    steps: Mapping[str, LinkStep], read_again: Callable[[Sequence[SecondPassRequest]], list[SecondPassResult]]
+) -> dict[str, LinkResult]:
+    """Advance all link steps until each has returned, with one second read for all in every round."""
     results: dict[str, LinkResult] = {}
     asked: dict[str, Sequence[SecondPassRequest]] = {}
-    for name, family in families.items():
-        _advance(name, partial(next, family), asked, results)
+    for name, step in steps.items():
+        _advance(name, partial(next, step), asked, results)
     while asked:
-        linking = linkings[next(iter(asked))]
-        requests = [request for wanted in asked.values() for request in wanted]
-        job = linking.job
-        answers = iter(
-            run_second_pass(
-                requests, linking.shards, job.scan_settings(), job.store, job.runner, job.progress, fresh=linking.fresh
-            )
-        )
+        answers = iter(read_again([request for requests in asked.values() for request in requests]))
         waiting, asked = asked, {}
-        for name, wanted in waiting.items():
-            own = [next(answers) for _ in wanted]
-            _advance(name, partial(families[name].send, own), asked, results)
-    return {name: results[name] for name in families}
+        for name, requests in waiting.items():
+            own = [next(answers) for _ in requests]
+            _advance(name, partial(steps[name].send, own), asked, results)
+    return {name: results[name] for name in steps}
 
 
 def _advance(
@@ -158,15 +94,15 @@ class Merging:
         return Outcome()
 
 
-def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool) -> pa.Table:
+def link_files(files: KeyedFiles, services: Services, *, fresh: bool) -> pa.Table:
     """Return what a join reads: of schema :data:`LINK_FILES`, or of :data:`LISTED` where small parts were merged."""
     numbered = Numbered.of(files)
     numbers, counts = numbered.numbers, np.bincount(files.of_name, minlength=len(files.names)).tolist()
-    listing = _Listing(files, numbered, store, fresh)
+    listing = _Listing(files, numbered, services.store, fresh)
     waiting: dict[int, list[int]] = {}
     addresses: dict[int, str] = {}
     sizes: Counter[int] = Counter()
-    for places, stored in located(files, store, progress):
+    for places, stored in located(files, services):
         some = slice(places.start, places.stop)
         names, shards = files.of_name[some].tolist(), files.shards[some].tolist()
         for place, item, name, shard in zip(places, stored, names, shards, strict=True):
@@ -186,21 +122,21 @@ def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress:
     for group in waiting.values():
         listing.add_group(group, [addresses.pop(number) for number in group])
     if listing.units:
-        run_listed("link-merge", Merging(state=store.root), listing.units, _LISTS, store, runner, progress)
+        run_listed("link-merge", Merging(state=services.store.root), listing.units, _LISTS, services)
     return listing.table()
 
 
-def located(files: KeyedFiles, store: PartialStore, progress: Progress) -> Iterator[tuple[range, list[Stored]]]:
+def located(files: KeyedFiles, services: Services) -> Iterator[tuple[range, list[Stored]]]:
     """Yield the places of some files at a time, and where these lie."""
     starts = range(0, len(files), _LOCATED)
-    for start in progress.over("lists", starts, len(files), each=_LOCATED):
+    for start in services.progress.over("lists", starts, len(files), each=_LOCATED):
         places = range(start, min(start + _LOCATED, len(files)))
         keys, of_name = keys_as_text(files.keys[start : places.stop]), files.of_name[start : places.stop]
         located_files: dict[int, Stored] = {}
         for number in np.unique(of_name).tolist():
             own = np.flatnonzero(of_name == number).tolist()
             kind, name = files.names[number]
-            located_files |= zip(own, store.places(kind, [keys[item] for item in own], name), strict=True)
+            located_files |= zip(own, services.store.places(kind, [keys[item] for item in own], name), strict=True)
         yield places, [located_files[item] for item in range(len(places))]
 
 
@@ -250,24 +186,20 @@ _SHARD_BYTES = 64 << 20
 """Stored rows of the shards that a task has, if these are several."""
 
 
-def run_join(
-    join: Join, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool = False
-) -> JoinedParts:
+def run_join(join: Join, services: Services, *, fresh: bool = False) -> JoinedParts:
     """Join on the cluster what is not joined yet."""
     if not join.files:
         return JoinedParts(keys=(), tables=(), kind=join.kind)
-    if join.by_shard:
-        keys = _join_shards(join, store, runner, progress, fresh=fresh)
-    else:
-        keys = _join_keys(join, store, runner, progress, fresh=fresh)
-    damage = Damage(store)
+    keys = (_join_shards if join.by_shard else _join_keys)(join, services, fresh=fresh)
+    damage = Damage(services.store)
     entries = [entry.tables for key in keys if (entry := damage.read(join.kind, key)) is not None]
     damage.tell()
     return JoinedParts(keys=tuple(keys), tables=tuple(entries), kind=join.kind)
 
 
-def _join_keys(join: Join, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool) -> list[str]:
+def _join_keys(join: Join, services: Services, *, fresh: bool) -> list[str]:
     """Join some keys of all files at a time; return the keys of the results."""
+    store = services.store
     listed = KeyedFiles.of(join.files)
     files = listed.digest()
     partitions = min(NUM_BYTES, max(1, -(-join.rows // ROWS_PER_PARTITION)))
@@ -275,17 +207,17 @@ def _join_keys(join: Join, store: PartialStore, runner: Runner, progress: Progre
     units = [_unit(join, files, start, stop, store) for start, stop in pairwise(bounds)]
     todo = [unit for unit in units if fresh or not store.has(join.kind, unit.key)]
     if todo:
-        read = link_files(listed, store, runner, progress, fresh=fresh)
+        read = link_files(listed, services, fresh=fresh)
         store.write_rows(join.kind, files, stream_of(read), FILES)
-    run_stored(join.kind, link_partition, todo, "partition(s)", store, runner, progress)
+    run_stored(join.kind, link_partition, todo, "partition(s)", services)
     return [unit.key for unit in units]
 
 
-def _join_shards(join: Join, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool) -> list[str]:
+def _join_shards(join: Join, services: Services, *, fresh: bool) -> list[str]:
     """Join all keys of some shards at a time; return the keys of the results."""
     listed = KeyedFiles.of(join.files)
-    keys, todo = [], []
-    for start, group in _by_shard(listed, store, progress):
+    store, keys, todo = services.store, [], []
+    for start, group in _by_shard(listed, services):
         some = listed.between(start, start + len(group))
         files = some.digest()
         unit = _unit(join, files, 0, NUM_BYTES, store)
@@ -296,19 +228,19 @@ def _join_shards(join: Join, store: PartialStore, runner: Runner, progress: Prog
             store.write_rows(join.kind, files, stream_of(table), FILES)
             todo.append(unit)
     try:
-        run_stored(join.kind, link_partition, todo, "task(s)", store, runner, progress)
+        run_stored(join.kind, link_partition, todo, "task(s)", services)
     finally:
         for unit in todo:
             store.remove(join.kind, unit.files)
     return keys
 
 
-def _by_shard(files: KeyedFiles, store: PartialStore, progress: Progress) -> Iterator[tuple[int, list[Stored]]]:
+def _by_shard(files: KeyedFiles, services: Services) -> Iterator[tuple[int, list[Stored]]]:
     """Yield where the files of some shards at a time lie, and the place of the first of these."""
     group: list[Stored] = []
     num_bytes = start = 0
     last = None
-    for places, items in located(files, store, progress):
+    for places, items in located(files, services):
         shards = files.shards[places.start : places.stop].tolist()
         for place, stored, shard in zip(places, items, shards, strict=True):
             size = stored.num_bytes()

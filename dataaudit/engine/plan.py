@@ -15,7 +15,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib.metadata import version
 from itertools import accumulate
 from typing import Any
@@ -98,7 +98,8 @@ def stage_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
         "parameters": parameters(stage),
         "normal_form": [NORMAL_FORM, NORMAL_FORM_VERSION],
     }
-    for name in _looked_at(stage):
+    annotations = [annotation.name for annotation in stage.needs if annotation != FINDINGS]
+    for name in [*annotations, *filter(None, [stage.detector])]:
         assert decisive.get(name) is not None, f"{name} is part of the key of a stage that looks at it"
         value[name] = decisive[name]
     return digest_json(value)
@@ -156,11 +157,6 @@ def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:
     return values
 
 
-def _looked_at(stage: Stage) -> list[str]:
-    names = [annotation.name for annotation in stage.needs if annotation != FINDINGS]
-    return [*names, stage.detector] if stage.detector else names
-
-
 def _short(value: list[Any]) -> str:
     """Return the sha256 of a list of plain values, hex; there are some for every part, so nothing long is in it."""
     return hashlib.sha256(orjson.dumps(value)).hexdigest()
@@ -181,8 +177,8 @@ class PlannedShard:
 
     shard: Shard
     probe: Probe | None
-    parts: tuple[PlannedPart, ...]
-    reason: Reason | None
+    parts: tuple[PlannedPart, ...] = ()
+    reason: Reason | None = None
     place: str = ""
     stages: tuple[str, ...] = ()
 
@@ -197,57 +193,37 @@ def plan_shard(
 ) -> PlannedShard:
     """Plan a shard."""
     if shard.skip is not None:
-        return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
+        return PlannedShard(shard=shard, probe=None, reason=shard.skip)
     if failure is not None or probe is None:
         reason, place = failure or (Reason.INTERNAL, "")
-        return PlannedShard(shard=shard, probe=probe, parts=(), reason=reason, place=place)
+        return PlannedShard(shard=shard, probe=probe, reason=reason, place=place)
     if probe.reason is not None:
-        return PlannedShard(shard=shard, probe=probe, parts=(), reason=probe.reason, place=probe.place)
+        return PlannedShard(shard=shard, probe=probe, reason=probe.reason, place=probe.place)
     try:
         fields = _fields(shard, config)
     except ShardUnreadable as error:
-        return PlannedShard(shard=shard, probe=probe, parts=(), reason=error.reason)
+        return PlannedShard(shard=shard, probe=probe, reason=error.reason)
     chosen = [stage for stage in stages if applies(stage, held_out=config.splits[shard.split].held_out)]
-    names = _shared_names(tuple(stage.name for stage in chosen))
+    names = tuple(stage.name for stage in chosen)
     parts = []
     for part in probe.parts:
         reading = reading_key(probe.sha256, shard.split, shard.format, shard.compression, part, fields)
-        request = ReadRequest(
-            path=shard.path,
-            format=shard.format,
-            compression=shard.compression,
-            part=part,
-            fields=fields,
-            batch_bytes=config.reader.batch_bytes,
-        )
+        request = ReadRequest.of(shard, part, fields, config.reader.batch_bytes)
         parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=PartKeys(reading, names, identities)))
-    return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None, stages=names)
+    return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), stages=names)
 
 
 def _fields(shard: Shard, config: AuditConfig) -> FieldRule:
     split = config.splits[shard.split]
     assert split.text is not None, "text and source are resolved before planning"
     assert split.source is not None, "text and source are resolved before planning"
-    rule = field_rule(
+    return field_rule(
         split.text,
         split.source,
         shard.uri,
         max_record_bytes=config.reader.max_line_bytes,
         text_document=config.reader.text_document if FORMATS[shard.format].has_text_document else "",
     )
-    return _shared(rule)
-
-
-@lru_cache(maxsize=1024)
-def _shared(rule: FieldRule) -> FieldRule:
-    """Return one object for equal rules: most shards have the same."""
-    return rule
-
-
-@lru_cache(maxsize=64)
-def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return one object for equal names of stages."""
-    return names
 
 
 def worker_versions() -> dict[str, str]:

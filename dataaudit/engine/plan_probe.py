@@ -27,10 +27,11 @@ import orjson
 from dataaudit.base.lazy import LazySequence
 from dataaudit.base.sealing import seal
 from dataaudit.base.text import plural
-from dataaudit.config import AuditConfig, Reader, Split, nearest
+from dataaudit.base.yamlfile import nearest
+from dataaudit.config import AuditConfig, Reader, Split
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Outcome, PeekUnit, Probe, ProbeUnit, Runner, run_units
+from dataaudit.engine.runner import Outcome, PeekUnit, Probe, ProbeUnit, Runner, Services, run_units
 from dataaudit.engine.scan import as_outcome, hash_file
 from dataaudit.engine.store_columns import TextWriter, Values, packed
 from dataaudit.manifest.formats import has_columns
@@ -287,60 +288,46 @@ class _Units(LazySequence[ProbeUnit]):
         )
 
 
-def probe_shards(
-    shards: ShardList, folder: Path, runner: Runner, progress: Progress, reader: Reader, *, rehash: bool
-) -> Probed:
+def probe_shards(shards: ShardList, services: Services, reader: Reader, *, rehash: bool) -> Probed:
     """Find out what the file of every shard is, each file once."""
-    with closing(StatIndex(folder / "files.sqlite")) as index:
-        return _probe_shards(shards, index, folder, runner, progress, reader, rehash=rehash)
-
-
-def _probe_shards(
-    shards: ShardList,
-    index: StatIndex,
-    folder: Path,
-    runner: Runner,
-    progress: Progress,
-    reader: Reader,
-    *,
-    rehash: bool,
-) -> Probed:
+    progress, notes = services.progress, services.runner.notes
     part_bytes, text_document = reader.part_bytes, reader.text_document
-    probed = Probed(shards, folder)
+    probed = Probed(shards, services.store.root)
     recipe = f"{READER_VERSION}/{part_bytes}/{text_document}"
     unknown, unchanged, unvouched = array("q"), 0, 0
-    firsts = probed.firsts(shards)
-    for first in progress.over("index", firsts.tolist(), len(firsts)):
-        known = None if rehash else _known(shards[first].path, index, recipe)
-        if known is None:
-            unknown.append(first)
-        else:
-            probed.add(first, known)
-            unchanged += 1
-            unvouched += not known.stat.validator
-    if unchanged:
-        progress.note(f"hash: {unchanged:,} files are unchanged")
-    todo = _Units(shards, unknown, part_bytes, text_document)
+    with closing(StatIndex(services.store.root / "files.sqlite")) as index:
+        firsts = probed.firsts(shards)
+        for first in progress.over("index", firsts.tolist(), len(firsts)):
+            known = None if rehash else _known(shards[first].path, index, recipe)
+            if known is None:
+                unknown.append(first)
+            else:
+                probed.add(first, known)
+                unchanged += 1
+                unvouched += not known.stat.validator
+        if unchanged:
+            progress.note(f"hash: {unchanged:,} files are unchanged")
+        todo = _Units(shards, unknown, part_bytes, text_document)
 
-    def done(position: int, outcome: Outcome) -> None:
-        nonlocal unvouched
-        first, probe = unknown[position], outcome.probe
-        if probe is not None:
-            probed.add(first, probe)
-            unvouched += not probe.stat.validator
-            if probe.reason is None:
-                index.store([(shards[first].path, probe.stat, probe.hashed_ns, _pack(probe, recipe))])
-        else:
-            probed.fail(first, outcome.reason or Reason.INTERNAL, outcome.place)
+        def done(position: int, outcome: Outcome) -> None:
+            nonlocal unvouched
+            first, probe = unknown[position], outcome.probe
+            if probe is not None:
+                probed.add(first, probe)
+                unvouched += not probe.stat.validator
+                if probe.reason is None:
+                    index.store([(shards[first].path, probe.stat, probe.hashed_ns, _pack(probe, recipe))])
+            else:
+                probed.fail(first, outcome.reason or Reason.INTERNAL, outcome.place)
 
-    run_units("hash", probe_file, todo, runner, progress, on_outcome=done)
-    if unvouched:
-        note = f"{unvouched:,} remote file(s) have no ETag, checksum or time, so they are hashed in every build"
-        progress.note(f"hash: {note}")
-        runner.notes.append(note)
-    for note in index.notes():
-        progress.note(note, important=True)
-        runner.notes.append(note)
+        run_units("hash", probe_file, todo, services, on_outcome=done)
+        if unvouched:
+            note = f"{unvouched:,} remote file(s) have no ETag, checksum or time, so they are hashed in every build"
+            progress.note(f"hash: {note}")
+            notes.append(note)
+        for note in index.notes():
+            progress.note(note, important=True)
+            notes.append(note)
     return probed.done()
 
 

@@ -221,7 +221,7 @@ def _read_sets(job: Job) -> tuple[list[SetFacts], list[_Pairs]]:
         paths = list(listed)
         key = digest_json([[os.fsencode(path).hex() for path in paths], own.question, own.answer, own.id])
         units.append(SetUnit(paths=tuple(paths), fields=fields, state=job.store.root, key=key.removeprefix("sha256:")))
-    failed, _ = run_units("protect", read_set, units, job.runner, job.progress)
+    failed, _ = run_units("protect", read_set, units, job)
     facts, pairs = [], []
     for number, (name, unit) in enumerate(zip(names, units, strict=True)):
         if number in failed:
@@ -264,7 +264,7 @@ def _store_words(job: Job, planned: Sequence[PlannedShard]) -> None:
                     key=key,
                     size=shard.probe.stat.size // max(1, len(shard.parts)),
                 )
-    failed, _ = run_units("protect", read_held_out, list(units.values()), job.runner, job.progress)
+    failed, _ = run_units("protect", read_held_out, list(units.values()), job)
     if failed:
         note = f"{len(failed):,} part(s) of held-out shards could not be read, so their shards are not searched for"
         job.runner.notes.append(f"{note}: {next(iter(failed.values()))[0]}")

@@ -103,15 +103,7 @@ class Plan(LazySequence[PlannedShard]):
             self.keys(place), self._without_of(place), probe.parts if probe else (), strict=False
         ):
             assert kind.fields is not None
-            request = ReadRequest(
-                path=shard.path,
-                format=shard.format,
-                compression=shard.compression,
-                part=part,
-                fields=kind.fields,
-                batch_bytes=kind.batch_bytes,
-                without=without,
-            )
+            request = ReadRequest.of(shard, part, kind.fields, kind.batch_bytes, without=without)
             parts.append(PlannedPart(request=request, reading_key=keys.reading, stage_keys=keys))
         return PlannedShard(
             shard=shard,

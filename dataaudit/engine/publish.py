@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from pkgutil import resolve_name
 
 import pyarrow as pa
@@ -73,11 +72,6 @@ def result_tables(results: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
     return {name: pa.concat_tables(tables) for name, tables in pieces.items()}
 
 
-def result_folders(results: Mapping[str, LinkResult]) -> dict[str, Callable[[Path], None]]:
-    """Return what fills the folders of the manifest, by name."""
-    return {name: fill for link_result in results.values() for name, fill in link_result.folders.items()}
-
-
 def publish_build(job: Job, gathered: BuildSums, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:
     """Finalise every stage, publish the manifest and say what it is."""
     shards, progress = gathered.shards, job.progress
@@ -108,7 +102,10 @@ def publish_build(job: Job, gathered: BuildSums, started: str, hosts: tuple[str,
         libraries=library_versions(),
         tokenizer=_tokenizer_record(job, merged[""]["volume"]["encoding"]),
         detectors=_detector_records(job),
-        protected=_protected_records(job),
+        protected=tuple(
+            ProtectedRecord(name=facts.name, items=len(facts.ids), sha256=facts.sha256)
+            for facts in (job.protected.sets if job.protected else ())
+        ),
         upstream_filters=tuple(
             UpstreamFilterRecord.model_validate(entry.model_dump(by_alias=True))
             for entry in job.config.upstream_filters
@@ -125,7 +122,9 @@ def publish_build(job: Job, gathered: BuildSums, started: str, hosts: tuple[str,
     )
     progress.advance(0)
     run = Run(
-        roots={name: _printable(root) for name, root in sorted(job.roots.items())},
+        roots={  # as text that JSON can hold
+            name: os.fsencode(root).decode("utf-8", "backslashreplace") for name, root in sorted(job.roots.items())
+        },
         started=started,
         finished=now(),
         hosts=hosts,
@@ -145,7 +144,8 @@ def publish_build(job: Job, gathered: BuildSums, started: str, hosts: tuple[str,
             f"All {len(shards)} shard(s) are unread, the first for {shards[0].reason or 'holding no document'};"
             " build into a new folder to look at the ledger.",
         )
-    identity = publish(job.options.target, core, run, tables, result_folders(gathered.results))
+    folders = {name: fill for result in gathered.results.values() for name, fill in result.folders.items()}
+    identity = publish(job.options.target, core, run, tables, folders)
     progress.end(tell_short=False)  # and nothing that an interrupt ends: what is published is published
     code = ExitCode.NOT_EVALUATED if ledger.unread else ExitCode.PASS
     if whole.documents == 0:
@@ -156,8 +156,8 @@ def publish_build(job: Job, gathered: BuildSums, started: str, hosts: tuple[str,
         scanned=job.scanned,
         planned=job.planned_parts,
         unread=tuple(ledger.unread),
-        held_back=ledger.held_back_shards,
-        held_back_documents=ledger.held_back_documents,
+        held_back=ledger.whole.listed,
+        held_back_documents=ledger.whole.held_back,
         paths=job.shards.paths(),
     )
 
@@ -200,17 +200,6 @@ def _finished(job: Job, merged: Mapping[str, Mapping[str, Partial]], setting: Se
                 stage, merged, partial(setting.context, stage), job.tokenizer, job.progress.note
             )
     return tables
-
-
-def _protected_records(job: Job) -> tuple[ProtectedRecord, ...]:
-    """Return the evaluation sets by name; held-out splits are among the splits."""
-    sets = () if job.protected is None else job.protected.sets
-    return tuple(ProtectedRecord(name=facts.name, items=len(facts.ids), sha256=facts.sha256) for facts in sets)
-
-
-def _printable(path: str) -> str:
-    """Return a path as text that JSON can hold, also when its bytes are no UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def now() -> str:
@@ -261,7 +250,7 @@ class Ledger:
         self._bad = self._known = self._uncounted = 0
         for shard in shards:
             self._add(shard)
-        self._whole = _Counts(*(sum(column) for column in zip(*map(astuple, self._splits.values()), strict=True)))
+        self.whole = _Counts(*(sum(column) for column in zip(*map(astuple, self._splits.values()), strict=True)))
 
     def _add(self, shard: CollectedShard) -> None:
         status = shard.status if shard.status in UNREAD else "read"
@@ -280,26 +269,16 @@ class Ledger:
             for loss in shard.losses[:1] if status != "read" else shard.losses:
                 self._lost[loss.reason] = self._lost.get(loss.reason, 0) + loss.num_bytes
 
-    @property
-    def held_back_shards(self) -> int:
-        """Return how many shards the quarantine list holds back."""
-        return self._whole.listed
-
-    @property
-    def held_back_documents(self) -> int:
-        """Return how many documents of other shards it holds back."""
-        return self._whole.held_back
-
     def table(self) -> pa.Table:
         """Return every loss."""
         return pa.table([list(item) for item in zip(*self._losses, strict=True)] or [[]] * len(_LOSSES), schema=_LOSSES)
 
     def record(self, documents: int) -> LedgerRecord:
         """Return the counts; each line balances."""
-        bad, known, held_back = self._bad, self._known, self._whole.held_back
+        bad, known, held_back = self._bad, self._known, self.whole.held_back
         return LedgerRecord(
-            shards=Coverage(planned=self._whole.shards, **self._numbers),
-            bytes=Coverage(planned=self._whole.size, **self._sizes),
+            shards=Coverage(planned=self.whole.shards, **self._numbers),
+            bytes=Coverage(planned=self.whole.size, **self._sizes),
             documents=Coverage(
                 planned=documents + bad + known + held_back,
                 read=documents,
@@ -309,8 +288,8 @@ class Ledger:
                 skipped=0,
             ),
             uncounted_shards=self._uncounted,
-            listed_shards=self._whole.listed,
-            listed_bytes=self._whole.listed_bytes,
+            listed_shards=self.whole.listed,
+            listed_bytes=self.whole.listed_bytes,
         )
 
     def metrics(self) -> list[Metric]:
@@ -319,11 +298,11 @@ class Ledger:
 
     def _coverage(self) -> list[Metric]:
         """Return the bytes that were planned and not read, in all and by reason; quarantined ones were not planned."""
-        values = [("bytes", Scope(), sum(self._lost.values())), ("shard_bytes", Scope(), self._whole.unread)]
+        values = [("bytes", Scope(), sum(self._lost.values())), ("shard_bytes", Scope(), self.whole.unread)]
         values += [("bytes", Scope(rule=reason), value) for reason, value in sorted(self._lost.items())]
         planned = {name: counts for name, counts in sorted(self._splits.items()) if counts.shards > counts.listed}
         values += [("shard_bytes", Scope(split=name), counts.unread) for name, counts in planned.items()]
-        num_bytes = self._whole.size - self._whole.listed_bytes
+        num_bytes = self.whole.size - self.whole.listed_bytes
         return [
             count("coverage_unread_bytes", stat, value, scope=scope, unit="bytes", n=num_bytes, version="1")
             for stat, scope, value in values
@@ -332,7 +311,7 @@ class Ledger:
     def _held_back(self) -> list[Metric]:
         """Return what the quarantine list left out, in all and by split; no record where that is nothing."""
         records = []
-        groups = [(Scope(), self._whole), *((Scope(split=name), item) for name, item in sorted(self._splits.items()))]
+        groups = [(Scope(), self.whole), *((Scope(split=name), item) for name, item in sorted(self._splits.items()))]
         for scope, counts in groups:
             of = (("shards", counts.listed, counts.shards), ("documents", counts.held_back, counts.records))
             for stat, value, n in of:

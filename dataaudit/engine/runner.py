@@ -301,23 +301,32 @@ PARTIALS = "partials"
 """Table of a list: the addresses of the partials of its shards."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """What the phases of a build work with."""
+
+    store: PartialStore
+    runner: Runner
+    progress: Progress
+
+
 def run_units(
     name: str,
     function: Callable[[Any], Outcome],
     units: Sequence[Unit],
-    runner: Runner,
-    progress: Progress,
+    services: Services,
     *,
     phase: str = "",
     on_outcome: Callable[[int, Outcome], object] | None = None,
-    store: PartialStore | None = None,
+    write_packs: bool = False,
     tell_short: bool = True,
 ) -> tuple[dict[int, tuple[Reason, str]], set[str]]:
     """Run units as a phase of the build, shown as ``phase`` when that is given.
 
     Returns reason and place of each unit that failed, by its index, and the ``kind/key`` of entries that are absent or
-    damaged. A ``store`` then sees the packs that units wrote.
+    damaged. The store then sees the packs of units that write some.
     """
+    progress = services.progress
     sizes = sizes_of(units)
     failed: dict[int, tuple[Reason, str]] = {}
     damaged = set[str]()
@@ -331,9 +340,9 @@ def run_units(
             on_outcome(index, outcome)
         progress.advance(int(sizes[index]), failed=outcome.reason is not None)
 
-    runner.run(name, function, units, done)
-    if store is not None:
-        store.packs.refresh()
+    services.runner.run(name, function, units, done)
+    if write_packs:
+        services.store.packs.refresh()
     progress.end(tell_short=tell_short)
     return failed, damaged
 
@@ -343,22 +352,20 @@ def run_stored(
     function: Callable[[Any], Outcome],
     units: Sequence[Unit],
     what: str,
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
+    services: Services,
     *,
     tell_short: bool = True,
 ) -> None:
     """Run units whose results all go to the store."""
     phase = name.replace("-", " ")
-    failed, damaged = run_units(name, function, units, runner, progress, phase=phase, tell_short=tell_short)
+    failed, damaged = run_units(name, function, units, services, phase=phase, tell_short=tell_short)
     if failed:
         reason, place = next(iter(failed.values()))
         raise ClusterError(
             f"{name} failed on {len(failed)} {what}: {reason} {place}".rstrip(),
             "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
         )
-    remove_damaged(store, damaged)
+    remove_damaged(services.store, damaged)
 
 
 def remove_damaged(store: PartialStore, names: Iterable[str]) -> None:
@@ -390,20 +397,14 @@ def write_list(kind: str, tables: Mapping[str, pa.Table], store: PartialStore) -
 
 
 def run_listed(
-    name: str,
-    function: Callable[[Any], Outcome],
-    units: Sequence[ListedUnit],
-    lists: str,
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
+    name: str, function: Callable[[Any], Outcome], units: Sequence[ListedUnit], lists: str, services: Services
 ) -> list[str]:
     """Run units, remove their lists, and return the keys of their results."""
     try:
-        run_stored(name, function, units, "task(s)", store, runner, progress, tell_short=False)
+        run_stored(name, function, units, "task(s)", services, tell_short=False)
     finally:
         for unit in units:
-            store.remove(lists, unit.key)
+            services.store.remove(lists, unit.key)
     return [unit.key for unit in units]
 
 

@@ -22,7 +22,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
@@ -113,22 +112,12 @@ def run_together_alone(
     seconds = unit_seconds + sum(unit_limit(unit, 0.0) for unit in units)
     with _LOCK:
         child = _warm_child(any(map(wants_pandas, units)))
-        answer = child.ask((_Several(function), list(units)), memory_limit, seconds)
+        answer = child.ask((function.together, list(units)), memory_limit, seconds)
         if isinstance(answer, list):
             return answer
         if answer != INPUT_ERROR:
             _drop()
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Several:
-    """A function of many units."""
-
-    function: Together
-
-    def __call__(self, units: Sequence[Unit]) -> list[Outcome]:
-        return self.function.together(units)
 
 
 def _run(call: tuple[Callable[[Any], Outcome], Any], memory_limit: int, seconds: float) -> Outcome:

@@ -56,14 +56,6 @@ _OF_THE_PATH = (*_REASONS.values(), Reason.CHANGED)
 """Reasons that another file of the same bytes does not share."""
 
 
-def scan_part(unit: ScanUnit, settings: ScanSettings) -> Outcome:
-    """Read a part once and write the partial of every missing stage, then what the reading showed.
-
-    When its file is gone, refuses or has changed since it was hashed, another file of the same bytes is read.
-    """
-    return try_copies(_scan, unit, settings)
-
-
 def join_small(settings: ScanSettings, outcomes: Sequence[Outcome]) -> None:
     """Join the small packs that some units left; where that cannot be done they stay as they are."""
     with contextlib.suppress(OSError):
@@ -242,8 +234,11 @@ class Scan:
     settings: ScanSettings
 
     def __call__(self, unit: ScanUnit) -> Outcome:
-        """Scan a part; see :func:`dataaudit.engine.scan.scan_part`."""
-        return scan_part(unit, self.settings)
+        """Read a part once and write the partial of every missing stage, then what the reading showed.
+
+        When its file is gone, refuses or has changed since it was hashed, another file of the same bytes is read.
+        """
+        return try_copies(_scan, unit, self.settings)
 
     def gains(self, unit: ScanUnit) -> bool:
         """Tell whether a part is small, as far as its stored size says."""

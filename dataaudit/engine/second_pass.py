@@ -23,13 +23,14 @@ from dataaudit.base.lazy import LazySequence
 from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.engine.collect import CollectedShards
+from dataaudit.engine.plan import keys_as_text
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     WANTED,
     Outcome,
-    Runner,
     ScanSettings,
     SecondPassUnit,
+    Services,
     remove_damaged,
     run_units,
     task_kind,
@@ -74,22 +75,20 @@ def run_second_pass(
     requests: Sequence[SecondPassRequest],
     shards: CollectedShards,
     settings: ScanSettings,
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
+    services: Services,
     *,
     fresh: bool = False,
 ) -> list[SecondPassResult]:
     """Read again what is wanted, each part once for all tasks, and return what each of them found."""
-    plan = _Plan(shards, store)
+    plan = _Plan(shards, services.store)
     for request in requests:
-        plan.add(request, progress)
+        plan.add(request, services.progress)
     units = plan.units(fresh=fresh)
-    failed, damaged = run_units("second-pass", Again(settings), units, runner, progress, store=store)
+    failed, damaged = run_units("second-pass", Again(settings), units, services, write_packs=True)
     if failed:
         raise PartsLostError({units[index].reading_key: (units.uri(index), *why) for index, why in failed.items()})
-    remove_damaged(store, damaged)
-    return plan.results(len(requests), progress)
+    remove_damaged(services.store, damaged)
+    return plan.results(len(requests), services.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +105,6 @@ class _Asked:
         """Return the key of the result of a part, by its place."""
         key: str = self.keys[place].tobytes().hex()
         return key
-
-    def every_key(self) -> list[str]:
-        """Return the keys of all."""
-        return [self.key(place) for place in range(len(self.keys))]
 
 
 class _Plan:
@@ -178,7 +173,7 @@ class _Plan:
         """Return a unit for every part of which some task's result is missing."""
         due = []
         for asked in self._asked:
-            keys = asked.every_key()
+            keys = keys_as_text(asked.keys)
             has = [False] * len(keys) if fresh else self._store.have(task_kind(asked.task), keys)
             chosen = ~np.array(has, dtype=bool)
             due.append(_Asked(asked.task, asked.contents[chosen], asked.keys[chosen]))
@@ -250,11 +245,6 @@ _LARGE = 1 << 20
 """Stored bytes of a part before which free memory goes back to the system: looking for it takes milliseconds."""
 
 
-def read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
-    """Read a part again and write what each of its tasks finds; twins are read as in :func:`scan_part`."""
-    return try_copies(_read_again, unit, settings)
-
-
 @dataclass(frozen=True, slots=True)
 class Again:
     """The second reading of parts, on a worker."""
@@ -262,10 +252,10 @@ class Again:
     settings: ScanSettings
 
     def __call__(self, unit: SecondPassUnit) -> Outcome:
-        """Read a part; see :func:`read_again`."""
+        """Read a part and write what each of its tasks finds; twins are read as :class:`Scan` reads them."""
         if unit.size >= _LARGE:
             give_memory_back()
-        return read_again(unit, self.settings)
+        return try_copies(_read_again, unit, self.settings)
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
         """Join the packs of some parts."""

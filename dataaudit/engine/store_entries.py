@@ -22,7 +22,7 @@ import orjson
 import pyarrow as pa
 
 from dataaudit.base.files import DamagedFileError, write_whole
-from dataaudit.base.sealing import seal
+from dataaudit.base.sealing import ALIGN, named_seal, padded
 from dataaudit.engine.store_columns import SortedRows
 from dataaudit.scan.cross_shard.keyed import Stored, is_keyed, is_sound, keyed_pieces
 
@@ -33,8 +33,7 @@ SMALL_BYTES = 4 << 20
 _JOINED_BYTES = 64 << 20
 _DIGEST_BYTES = 32
 _KEY_BYTES = 32
-_ALIGN = 64
-_MAGIC = b"dataaudit partial 2\n".ljust(_ALIGN - _DIGEST_BYTES, b"\0")
+_MAGIC = b"dataaudit partial 2\n".ljust(ALIGN - _DIGEST_BYTES, b"\0")
 IPC_OPTIONS = pa.ipc.IpcWriteOptions()
 """Arrow's present format, whatever the environment asks for: digests are of these bytes."""
 _NAMES = pa.dictionary(pa.int16(), pa.string())
@@ -132,30 +131,23 @@ def is_whole(stored: Stored) -> bool:
 
 def sealed(name: str, body: bytes) -> list[bytes]:
     """Return what is stored of a body, in pieces."""
-    return [_MAGIC, _digest(name, body), body]
+    return [_MAGIC, named_seal(name, body), body]
 
 
 def _body(name: str, data: pa.Buffer) -> pa.Buffer | None:
     """Return what was sealed under a name, or None when it is damaged."""
     view = memoryview(data)
-    if bytes(view[:_ALIGN]) != _MAGIC + _digest(name, view[_ALIGN:]):
+    if bytes(view[:ALIGN]) != _MAGIC + named_seal(name, view[ALIGN:]):
         return None
-    return data.slice(_ALIGN)
-
-
-def _digest(name: str, body: bytes | memoryview) -> bytes:
-    """Return the digest of a body in its place: an entry under another name is not that entry."""
-    state = seal(f"{name}\n".encode())
-    state.update(body)
-    return state.digest()
+    return data.slice(ALIGN)
 
 
 def packed_entry(meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> bytes:
     """Return an entry as bytes."""
-    bodies = [_padded(stream_of(table)) for table in tables.values()]
+    bodies = [padded(stream_of(table)) for table in tables.values()]
     sizes = [[name, len(body)] for name, body in zip(tables, bodies, strict=True)]
     header = orjson.dumps({"meta": dict(meta), "tables": sizes})
-    return b"".join([_padded(len(header).to_bytes(8, "little") + header), *bodies])
+    return b"".join([padded(len(header).to_bytes(8, "little") + header), *bodies])
 
 
 def stream_of(table: pa.Table) -> bytes:
@@ -167,15 +159,11 @@ def stream_of(table: pa.Table) -> bytes:
     return data
 
 
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % _ALIGN)
-
-
 def _unpack(body: pa.Buffer) -> Entry:
     view = memoryview(body)
     length = int.from_bytes(view[:8], "little")
     header = orjson.loads(view[8 : 8 + length])
-    position = 8 + length + -(8 + length) % _ALIGN
+    position = 8 + length + -(8 + length) % ALIGN
     tables = {}
     for name, size in header["tables"]:
         tables[name] = pa.ipc.open_stream(body.slice(position, size)).read_all()
@@ -186,15 +174,15 @@ def _unpack(body: pa.Buffer) -> Entry:
 def write_pack(folder: Path, items: Iterable[Item]) -> Path:
     """Write a pack; the same entries give the same file."""
     ordered = [item for _, item in sorted({item.name: item for item in items}.items())]
-    pieces, position = [bytes(_ALIGN)], _ALIGN
+    pieces, position = [bytes(ALIGN)], ALIGN
     columns: list[list[Any]] = [[] for _ in _INDEX]
     for item in ordered:
         size = sum(map(len, item.pieces))
         row = (bytes.fromhex(item.key), item.kind, item.suffix, position, size)
         for column, value in zip(columns, row, strict=True):
             column.append(value)
-        pieces += [*item.pieces, bytes(-size % _ALIGN)]
-        position += size + -size % _ALIGN
+        pieces += [*item.pieces, bytes(-size % ALIGN)]
+        position += size + -size % ALIGN
     index = sealed(PACKS, packed_entry({}, {"index": pa.table(columns, schema=_INDEX)}))
     name = index[1].hex()
     path = folder / name[:2] / name
@@ -338,7 +326,7 @@ class Packs:
             codes = index[column].chunk(0)
             numbers = [self._names.setdefault(name, len(self._names)) for name in codes.dictionary.to_pylist()]
             entries[column] = np.array(numbers)[codes.indices]
-        entries["offset"], entries["size"] = index["offset"].to_numpy() // _ALIGN, index["size"].to_numpy()
+        entries["offset"], entries["size"] = index["offset"].to_numpy() // ALIGN, index["size"].to_numpy()
         return entries
 
     def _are_there(self, entries: np.ndarray) -> np.ndarray:
@@ -353,7 +341,7 @@ class Packs:
         """Return where an entry, or rows beside it, lies; None when no pack holds it."""
         for match in self._matches(kind, key):
             if match.suffix == self._names.get(suffix):
-                return Stored(match.path, stored_name(kind, key, suffix), match.position[1] * _ALIGN, match.size)
+                return Stored(match.path, stored_name(kind, key, suffix), match.position[1] * ALIGN, match.size)
         return None
 
     def find_all(self, kind: str, keys: Sequence[str], suffix: str = "") -> list[Stored | None]:
@@ -372,7 +360,7 @@ class Packs:
             for place, pack, offset, size in zip(*(column.tolist() for column in columns), strict=True):
                 path = self._paths[pack]
                 if matches[place] is None and path is not None and (pack, offset) not in self._dropped:
-                    matches[place] = Stored(path, stored_name(kind, keys[place], suffix), offset * _ALIGN, size)
+                    matches[place] = Stored(path, stored_name(kind, keys[place], suffix), offset * ALIGN, size)
         return matches
 
     def drop(self, kind: str, key: str) -> None:

@@ -18,12 +18,11 @@ import pyarrow as pa
 
 from dataaudit.base.process import give_memory_back, release_arrow
 from dataaudit.engine.collect import UNREAD, CollectedShard, CollectedShards, addresses, merge_parts
-from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     PARTIALS,
     ListedUnit,
     Outcome,
-    Runner,
+    Services,
     listed_partials,
     new_key,
     run_listed,
@@ -204,11 +203,10 @@ def run_sums(
     shards: CollectedShards,
     summing: SumTask,
     found: Mapping[str, LinkResult],
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
+    services: Services,
 ) -> tuple[pa.Table, Merged]:
     """Sum all shards on the workers."""
+    store = services.store
     extra = {
         f"{stage} {name}": _ByShard.of(table)
         for stage, link_result in found.items()
@@ -218,7 +216,7 @@ def run_sums(
     names = {stage.name for stage in summing.stages}
     units = []
     starts = range(0, len(shards), SHARDS_PER_TASK)
-    for start in progress.over("lists", starts, len(starts)):
+    for start in services.progress.over("lists", starts, len(starts)):
         some = shards[start : start + SHARDS_PER_TASK]
         rows = {gathered_shard.ordinal: shard_row(gathered_shard) for gathered_shard in some}
         for more in columns:
@@ -232,13 +230,13 @@ def run_sums(
             **{name: table.between(some[0].ordinal, some[-1].ordinal) for name, table in extra.items()},
         }
         units.append(write_list(_LISTS, tables, store))
-    firsts = keys = run_listed("sums", summing, units, _LISTS, store, runner, progress)
+    firsts = keys = run_listed("sums", summing, units, _LISTS, services)
     while len(keys) > _SUMS_PER_TASK:
         groups = [keys[start : start + _SUMS_PER_TASK] for start in range(0, len(keys), _SUMS_PER_TASK)]
         units = [
             ListedUnit(key=new_key(), results=tuple(store.address(_SUMS, key) for key in group)) for group in groups
         ]
-        merged = run_listed("sums", summing, units, _LISTS, store, runner, progress)
+        merged = run_listed("sums", summing, units, _LISTS, services)
         for key in keys:
             store.remove(_SUMS, key)
         keys = merged

@@ -28,7 +28,7 @@ from dataaudit.engine.plan import reading_key
 from dataaudit.engine.plan_probe import probe_shards
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Outcome, PartUnit, Runner, Unit, run_units
+from dataaudit.engine.runner import Outcome, PartUnit, Runner, Services, Unit, run_units
 from dataaudit.engine.scan import as_outcome, hash_file, may_have_changed
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
@@ -295,7 +295,7 @@ def run_missing(
     todo = [unit for unit in units if not store.has(kind, unit.key)]
     if len(todo) < len(units):
         source.progress.note(f"{phase}: {len(units) - len(todo):,} of {len(units):,} parts are known")
-    failed, _ = run_units(phase, function, todo, runner, source.progress)
+    failed, _ = run_units(phase, function, todo, Services(store=store, runner=runner, progress=source.progress))
     return {todo[index].key: f"{reason} {place}".rstrip() for index, (reason, place) in failed.items()}
 
 
@@ -328,8 +328,8 @@ def _units(
         )
     recorded = source.manifest.core.config.get("reader", {})
     reader = default.model_copy(update={"text_document": recorded.get("text_document", default.text_document)})
-    listed = ShardList(shards.values(), source.state)
-    probed = probe_shards(listed, source.state, runner, source.progress, reader, rehash=False)
+    services = Services(store=PartialStore(source.state), runner=runner, progress=source.progress)
+    probed = probe_shards(ShardList(shards.values(), source.state), services, reader, rehash=False)
     units: dict[str, PartUnit] = {}
     planned: dict[int, list[PartUnit]] = {}
     for place, (ordinal, shard) in enumerate(shards.items()):
@@ -343,16 +343,8 @@ def _units(
         planned[ordinal] = []
         for part in probe.parts:
             reading = reading_key(probe.sha256, shard.split, shard.format, shard.compression, part, fields[ordinal])
-            request = ReadRequest(
-                path=shard.path,
-                format=shard.format,
-                compression=shard.compression,
-                part=part,
-                fields=fields[ordinal],
-                batch_bytes=default.batch_bytes,
-            )
             unit = PartUnit(
-                request=request,
+                request=ReadRequest.of(shard, part, fields[ordinal], default.batch_bytes),
                 stat=probe.stat,
                 sha256=probe.sha256,
                 key=encode.key(reading),

@@ -102,7 +102,7 @@ def map_files(
 
 def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOptions) -> TokenProof:
     manifest, whole = source.manifest, source.corpus
-    end, begin = (special_token(source, item, what) for item, what in _named_tokens(options))
+    end, begin = special_token(source, options.end_token, "end"), special_token(source, options.begin_token, "begin")
     most = max(source.tokenizer.vocab_size - 1, end or 0, begin or 0)
     heads = [open_token_file(path, _dtype(path, options.dtype, most)) for path in options.files]
     if len({head.format for head in heads}) > 1:
@@ -168,10 +168,6 @@ def open_readable(manifest: Manifest, splits: Sequence[str], root: Roots) -> Cor
             open_manifest(manifest.folder, require="verified", root=root, splits=[other])
             readable.append(other)
     return open_manifest(manifest.folder, require="verified", root=root, splits=readable)
-
-
-def _named_tokens(options: MapOptions) -> tuple[tuple[str | None, str], ...]:
-    return (options.end_token, "end"), (options.begin_token, "begin")
 
 
 def _check_holds(head: TokenFileHead, tokens: Mapping[str, int | None]) -> None:
@@ -276,7 +272,7 @@ class _Alignment:
             self._find_beginnings(runner)
 
     def _find_texts(self, runner: Runner) -> None:
-        unexplained, files = self._unexplained(), self._files
+        unexplained, files, decides = self._unexplained(), self._files, self._source.tokenizer.sha256
         units, places = [], []
         for place, head in enumerate(self._heads):
             own = unexplained[files.where[unexplained] == place]
@@ -285,7 +281,7 @@ class _Alignment:
                 continue
             for some in np.array_split(own, max(1, len(own) // 4096)):
                 borders = self._borders(head, some)
-                key = digest_json(["text", VERSION, str(head.path), digest_of_numbers(borders), self._decides()])
+                key = digest_json(["text", VERSION, str(head.path), digest_of_numbers(borders), decides])
                 units.append(
                     FileUnit(
                         path=head.path,
@@ -310,9 +306,6 @@ class _Alignment:
             for document, text in zip(some.tolist(), digests, strict=True):
                 if left := by_text.get(text.tobytes()):
                     self._pair(document, left.pop(0), self._retokenized)
-
-    def _decides(self) -> str:
-        return self._source.tokenizer.sha256
 
     def _borders(self, head: TokenFileHead, some: np.ndarray) -> np.ndarray:
         """Return int64[2 k] where each of some documents of a file begins and ends."""

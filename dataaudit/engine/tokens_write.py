@@ -8,7 +8,7 @@ place and moved there whole; its map comes last, and without its map it is none 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
 
@@ -288,18 +288,7 @@ def _known(path: Path, own: Mapping[str, str]) -> WrittenFile | None:
 
 def tokenized_json(written: Sequence[WrittenFile], manifest: Manifest) -> str:
     """Return what was written as JSON."""
-    files = [
-        {
-            "path": str(written_file.path),
-            "split": written_file.split,
-            "documents": written_file.documents,
-            "tokens": written_file.tokens,
-            "held_back": written_file.held_back,
-            "empty": written_file.empty,
-            "written": written_file.written,
-        }
-        for written_file in written
-    ]
+    files = [asdict(written_file) | {"path": str(written_file.path)} for written_file in written]
     return t.as_json({"manifest": manifest.id, "files": files})
 
 

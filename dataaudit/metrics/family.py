@@ -8,15 +8,15 @@ What families of pattern findings share: their statistics by tier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.recomputed import Agrees, Check, Condition, Follows, Number
+from dataaudit.metrics.recomputed import Agrees, Check, Condition, Follows, Number, shapes_of
 
 Population = Literal["all", "training", "held_out"]
 Shape = frozenset[str]
@@ -42,7 +42,8 @@ JUDGE = "the judge"
 class Statistic:
     """One statistic of a metric."""
 
-    metric: str
+    metric: str = ""
+    """Named by :func:`declare`."""
     stat: str
     unit: str
     shapes: frozenset[Shape]
@@ -69,24 +70,21 @@ class Statistic:
     """Whether it compares with the reference manifest."""
 
 
-def statistics(metric: str, stats: str, unit: str, shapes: str, **more: Any) -> tuple[Statistic, ...]:
+def statistics(stats: str, unit: str, shapes: str, **more: Any) -> tuple[Statistic, ...]:
     """Return statistics that differ in name alone; without a unit, the name is the unit, too."""
-    sets = shapes_of(shapes)
-    return tuple(Statistic(metric=metric, stat=stat, unit=unit or stat, shapes=sets, **more) for stat in stats.split())
+    sets = frozenset(map(frozenset, shapes_of(shapes)))
+    return tuple(Statistic(stat=stat, unit=unit or stat, shapes=sets, **more) for stat in stats.split())
 
 
-def shapes_of(words: str) -> frozenset[Shape]:
-    """Return the sets of fields of ``all, split, split and source``."""
-    return frozenset(frozenset(() if part == "all" else part.split(" and ")) for part in words.split(", "))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ShardStatistic:
     """A statistic that the table of shards has a column for."""
 
-    metric: str
     stat: str
     column: str
+    _: KW_ONLY
+    metric: str = ""
+    """Named by :func:`declare`."""
     of: str = "documents"
     """Column of what it is of: there is no number where that is 0."""
     but: str = ""
@@ -114,23 +112,14 @@ class ShardStatistic:
     """Whether `inspect` sets it beside the median of the split's other shards."""
 
 
-class Broken(Protocol):
-    """A case of a rule that does not hold, as evidence sees it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A case of a rule that does not hold, as the evidence of its metric sees it."""
 
-    @property
-    def metric(self) -> str:
-        """Return the metric."""
-        ...
-
-    @property
-    def stat(self) -> str:
-        """Return the statistic."""
-        ...
-
-    @property
-    def scope(self) -> Scope:
-        """Return the part of the corpus."""
-        ...
+    metric: str
+    stat: str
+    scope: Scope
+    """Part of the corpus."""
 
 
 class Tables(Protocol):
@@ -188,6 +177,8 @@ class MetricDefinition:
 
     name: str
     statistics: tuple[Statistic, ...]
+    columns: tuple[ShardStatistic, ...] = ()
+    """Those of them that the table of shards has a column for."""
     reading: int = LAST
     """Place among the metrics that people act on; several may share a place. 0 leaks, 1 contamination, 2 secrets,
     3 personal data, 4 toxicity, 5 mixture and languages, 6 duplicates and repeats, 7 drift, 8 quality, 9 lengths."""
@@ -223,13 +214,24 @@ class MetricDefinition:
     """Whether its statistics end in a number of the user's choice; :attr:`statistics` have some of them."""
 
 
+def declare(
+    name: str, *groups: Iterable[Statistic], columns: Iterable[ShardStatistic] = (), **more: Any
+) -> MetricDefinition:
+    """Return a metric with its statistics, which it names; ``more`` are further fields of it."""
+    return MetricDefinition(
+        name=name,
+        statistics=tuple(replace(item, metric=name) for group in groups for item in group),
+        columns=tuple(replace(item, metric=name) for item in columns),
+        **more,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A family of metrics."""
 
     name: str
     metrics: tuple[MetricDefinition, ...] = ()
-    shard_statistics: tuple[ShardStatistic, ...] = ()
     stage: str = ""
     """Path of the stage that counts it: ``package.module:Class``."""
     link: str = ""
@@ -257,6 +259,11 @@ class Family:
     checks: tuple[Check, ...] = ()
     """What of its numbers those tables determine: see :mod:`dataaudit.metrics.relations`."""
 
+    @property
+    def shard_statistics(self) -> tuple[ShardStatistic, ...]:
+        """Return the statistics that the table of shards has a column for."""
+        return tuple(item for metric in self.metrics for item in metric.columns)
+
 
 TIERS = ("validated", "contextual", "pattern")
 """How sure a finding is, the surest first."""
@@ -268,24 +275,14 @@ LOWER_BOUNDS = frozenset(
 """Statistics that are lower bounds where there are such documents."""
 
 
-def pattern_statistics(metric: str, *, hits: str, documents: str, draws: Draws = "") -> tuple[Statistic, ...]:
-    """Return the statistics of findings: hits and documents in all and by tier, reserved values, cut documents."""
+def pattern_statistics(*, hits: str, documents: str, draws: Draws = "") -> Iterator[Statistic]:
+    """Yield the statistics of findings: hits and documents in all and by tier, reserved values, cut documents."""
     entity = frozenset({"entity"})
-    return (
-        *statistics(
-            metric, " ".join(("hits", *(f"{tier}_hits" for tier in TIERS))), hits, ENTITIES, absent_is_zero=entity
-        ),
-        *statistics(
-            metric,
-            " ".join(("documents", *(f"{tier}_documents" for tier in TIERS))),
-            documents,
-            ENTITIES,
-            absent_is_zero=entity,
-            draws=draws,
-        ),
-        *statistics(metric, "reserved", "hits", ENTITIES, absent_is_zero=entity),
-        *statistics(metric, TRUNCATED, "documents", SOURCES, absent_is_zero=entity),
-    )
+    for stat, unit, drawn in (("hits", hits, ""), ("documents", documents, draws)):
+        names = " ".join((stat, *(f"{tier}_{stat}" for tier in TIERS)))
+        yield from statistics(names, unit, ENTITIES, absent_is_zero=entity, draws=drawn)
+    yield from statistics("reserved", "hits", ENTITIES, absent_is_zero=entity)
+    yield from statistics(TRUNCATED, "documents", SOURCES, absent_is_zero=entity)
 
 
 def found_of(detector: str, column: str, tier: str = "", *, reserved: bool = False, of_entity: bool = False) -> Number:

@@ -37,7 +37,6 @@ FAULTS = {
     },
 }
 """Statistics of encoding faults, which are columns of ``shards``, and the column that each is a share of."""
-BY_SOURCE = "all, split, source, split and source"
 
 
 @dataclass(frozen=True, slots=True)

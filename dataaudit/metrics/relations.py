@@ -21,7 +21,8 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
     """Return every number that contradicts the tables that determine it."""
     ran = {stage.name for stage in manifest.core.stages}
     if ALWAYS not in ran:
-        return _without_stages(manifest)
+        text = f"among {len(manifest.core.stages)} stages the core names no stage {ALWAYS}, which every build runs"
+        return [Problem("contradiction", text)]
     headline = [Problem("headline", text) for text in _without_headline(manifest)]
     texts, tables = [*_left_over(manifest, ran)], ManifestTables(manifest)
     for family in FAMILIES:
@@ -55,12 +56,6 @@ def load_consistent(folder: Path) -> Manifest:
     manifest = load_manifest(folder)
     hold_together(manifest)
     return manifest
-
-
-def _without_stages(manifest: Manifest) -> list[Problem]:
-    """Return the problem of a core that does not name the stage of every build: it could not be checked."""
-    text = f"among {len(manifest.core.stages)} stages the core names no stage {ALWAYS}, which every build runs"
-    return [Problem("contradiction", text)]
 
 
 def _left_over(manifest: Manifest, ran: Collection[str]) -> Iterator[str]:

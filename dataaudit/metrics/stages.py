@@ -10,7 +10,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.config import nearest
+from dataaudit.base.yamlfile import nearest
 from dataaudit.metrics.registry import FAMILIES
 from dataaudit.scan.stages.base import Stage
 

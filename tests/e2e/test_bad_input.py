@@ -189,7 +189,7 @@ def test_the_cases_cover_the_codes_that_a_file_can_have():
     of_datasets = {"unreadable_dataset"}  # streamed, no file: test_hub_rows.py
     of_sets = {"wrong_number_of_fields"}  # evaluation sets, no shards: test_leaks.py
     of_lists = {"quarantine_list"}  # of no file, of who holds it back: test_build_quarantine.py
-    beside_others = {"oversize_record", "not_finite"}  # too much of any shard that is small; a remark: test_hidden.py
+    beside_others = {"oversize_record", "not_finite"}  # too much of any shard that is small; a remark: test_losses.py
     assert {case.code for case in MILD + SEVERE if case.code} == set(
         Reason
     ) - of_machines - of_datasets - of_sets - of_lists - beside_others

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataaudit.base.render.blocks import Section, Table, names, numbers
 from dataaudit.base.render.line import Name, share
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, statistics
+from dataaudit.metrics.family import SOURCES, Family, declare, statistics
 from dataaudit.metrics.shown import Part, Shown
 
 METRIC = "question_rate"
@@ -14,9 +14,9 @@ _ID, _TITLE = "questions", "Questions"
 FAMILY = Family(
     name="questions",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
-            statistics=statistics(METRIC, "rate", "ratio", SOURCES, draws="documents"),
+        declare(
+            METRIC,
+            statistics("rate", "ratio", SOURCES, draws="documents"),
             reading=8,
             area="questions",
         ),

@@ -27,7 +27,7 @@ from dataaudit.decide.gate.verdict import Case, Evidence, ShardBehind, State, Su
 from dataaudit.decide.gate.writers.words import STOPPING, effect_of_case
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope, rounded
-from dataaudit.metrics.family import Counted, Population, ShardColumn
+from dataaudit.metrics.family import Broken, Counted, Population, ShardColumn
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.peers import COLUMNS
 from dataaudit.metrics.records import LISTED
@@ -59,15 +59,6 @@ def evidence_columns(rules: Sequence[Rule]) -> set[str]:
         elif evidence is not None:
             columns |= set(evidence.columns)
     return columns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
-    """A case that does not hold, as the evidence of its metric sees it."""
-
-    metric: str
-    stat: str
-    scope: Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,27 +26,15 @@ from dataaudit.base.render.blocks import (
 from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.manifest.metric import Metric
-from dataaudit.metrics.family import (
-    Broken,
-    Counted,
-    Family,
-    MetricDefinition,
-    ShardStatistic,
-    Tables,
-    statistics,
-)
+from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.family import Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import (
-    Key,
-    by_scope,
     documents_with_text_of,
     leak_sites,
     leaks_table,
     lists_all_items,
     matches_of,
-    number_of,
     standout,
-    value_of,
     why_absent,
 )
 from dataaudit.metrics.recomputed import (
@@ -62,7 +50,7 @@ from dataaudit.metrics.recomputed import (
     recorded,
     unlimited,
 )
-from dataaudit.metrics.records import listed
+from dataaudit.metrics.records import Records, by_scope, listed, number
 from dataaudit.metrics.shown import LONG, SHORT, Highlight, Kind, Part, Shown
 
 METRIC = "benchmark_contamination"
@@ -114,50 +102,41 @@ def _items(tables: ManifestTables, shape: Shape) -> Numbers:
 FAMILY = Family(
     name="contamination",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
-            in_words=True,
-            statistics=(
-                *statistics(
-                    METRIC,
-                    "rate",
-                    "ratio",
-                    f"{_ITEMS}, source and {_ITEMS}",
-                    absent_is_zero=frozenset({"source"}),
-                    **_TRAINING,
-                ),
-                *statistics(METRIC, "rate_without_common", "ratio", _ITEMS, **_TRAINING),
-                *statistics(METRIC, "items repeated", "items", "set", **_TRAINING),
-                *statistics(METRIC, "lost", "items", "set, set and rule", **_TRAINING),
-                *statistics(METRIC, "common context_found", "items", _PARTS, **_TRAINING),
-                *statistics(METRIC, "indexed short context too_short boilerplate absent", "items", _PARTS, **_TRAINING),
-                *statistics(METRIC, "matches", "matches", "set", **_TRAINING),
-                *statistics(
-                    METRIC,
-                    "train_documents",
-                    "ratio",
-                    "rule, split and rule, source and rule, split and source and rule, set and rule",
-                    **_TRAINING,
-                ),
+        declare(
+            METRIC,
+            statistics(
+                "rate", "ratio", f"{_ITEMS}, source and {_ITEMS}", absent_is_zero=frozenset({"source"}), **_TRAINING
             ),
+            statistics("rate_without_common", "ratio", _ITEMS, **_TRAINING),
+            statistics("items repeated", "items", "set", **_TRAINING),
+            statistics("lost", "items", "set, set and rule", **_TRAINING),
+            statistics("common context_found", "items", _PARTS, **_TRAINING),
+            statistics("indexed short context too_short boilerplate absent", "items", _PARTS, **_TRAINING),
+            statistics("matches", "matches", "set", **_TRAINING),
+            statistics(
+                "train_documents",
+                "ratio",
+                "rule, split and rule, source and rule, split and source and rule, set and rule",
+                **_TRAINING,
+            ),
+            in_words=True,
             reading=1,
             evidence=Counted(count=_evidence),
             documents=_documents,
             sets="evaluation",
             entities=frozenset({"question", "answer", "both"}),
             area="leakage",
-        ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric=METRIC,
-            stat="train_documents",
-            column="contaminated",
-            per_document=True,
-            population="training",
-            head="with evaluation items",
-            shown_as="count",
-            compared=True,
+            columns=(
+                ShardStatistic(
+                    "train_documents",
+                    "contaminated",
+                    per_document=True,
+                    population="training",
+                    head="with evaluation items",
+                    shown_as="count",
+                    compared=True,
+                ),
+            ),
         ),
     ),
     stage_name="overlap",
@@ -179,20 +158,22 @@ def set_leaks(manifest: Manifest) -> list[dict[str, Any]]:
     ``context_found`` those of them that were found. ``common`` are items in very many training documents. ``why`` says
     why a rate is absent.
     """
-    records = by_scope(manifest.metrics("benchmark_contamination"))
-    names = sorted({key[1] for key in records if key[0] == "items"})
-    parts = [(name, part) for name in names for part in _MATCHED_PARTS]
-    return [_leak(records, *key) for key in parts if ("rate", *key, "verbatim") in records]
+    records = by_scope(manifest.metrics(METRIC))
+    names = sorted(str(scope.set) for scope, own in records.items() if "items" in own)
+    parts = [Scope(set=name, entity=part) for name in names for part in _MATCHED_PARTS]
+    return [_leak(records, scope) for scope in parts if "rate" in records.get(replace(scope, rule="verbatim"), {})]
 
 
-def _leak(records: dict[Key, Metric], name: str, part: str) -> dict[str, Any]:
-    rate, similar = (records.get(("rate", name, part, tier)) for tier in ("verbatim", "similar"))
-    count = {stat: number_of(records, (stat, name, part, "")) for stat in ("too_short", "boilerplate", "common")}
-    beside = {stat: value_of(records, (stat, name, part, "")) for stat in ("context", "context_found")}
-    context, context_found = (None if value is None or part != "question" else int(value) for value in beside.values())
+def _leak(records: Mapping[Scope, Records], scope: Scope) -> dict[str, Any]:
+    name, part, own = scope.set, scope.entity, records.get(scope, {})
+    rate, similar = (records.get(replace(scope, rule=tier), {}).get("rate") for tier in ("verbatim", "similar"))
+    count = {stat: number(own, stat) for stat in ("too_short", "boilerplate", "common")}
+    context, context_found = (
+        number(own, stat) if part == "question" and stat in own else None for stat in ("context", "context_found")
+    )
     return {
         "set": name,
-        "items": number_of(records, ("items", name, "", "")),
+        "items": number(records[Scope(set=name)], "items"),
         "part": part,
         "findable": rate.denominator if rate else 0,
         "too_short": None if part == "both" else count["too_short"],

@@ -12,7 +12,7 @@ from dataaudit.base.render.blocks import Block, Facts, Section, Table, Tone, bad
 from dataaudit.base.render.line import Line, Name, join, say, size
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.tables import HELD_BACK
-from dataaudit.metrics.family import Broken, Counted, Family, MetricDefinition, ShardStatistic, Tables, statistics
+from dataaudit.metrics.family import Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.recomputed import LOST, Condition, Follows, Number, held_back, of_shard, total
 from dataaudit.metrics.shown import Highlight, Kind, Oddity, OddShard, Part, Shown, first_of, reason_text, split_and_uri
 from dataaudit.metrics.volume.definition import Overview, lost_shards, overview
@@ -67,27 +67,21 @@ _ACCOUNTED = total(Number("shards", "documents"), Number("shards", "bad_records"
 FAMILY = Family(
     name="coverage",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
-            statistics=(
-                *statistics(METRIC, "bytes", "bytes", "all, rule", absent_is_zero=_BY_REASON, headline=True),
-                *statistics(METRIC, "shard_bytes", "bytes", "all, split", absent_is_zero=_BY_REASON),
-            ),
+        declare(
+            METRIC,
+            statistics("bytes", "bytes", "all, rule", absent_is_zero=_BY_REASON, headline=True),
+            statistics("shard_bytes", "bytes", "all, split", absent_is_zero=_BY_REASON),
             evidence=Counted(count=_unread, columns=("size",)),
             area="coverage",
             by_stage=False,
+            columns=(ShardStatistic("shard_bytes", "size", head="stored size", shown_as="size", spare=True),),
         ),
-        MetricDefinition(
-            name=HELD,
-            statistics=statistics(HELD, "shards documents", "", "all, split", zero_version="1"),
+        declare(
+            HELD,
+            statistics("shards documents", "", "all, split", zero_version="1"),
             evidence=Counted(count=_held_back),
             area="coverage",
             by_stage=False,
-        ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric=METRIC, stat="shard_bytes", column="size", head="stored size", shown_as="size", spare=True
         ),
     ),
     checked_with=("ledger", "shards"),

@@ -30,7 +30,7 @@ from dataaudit.base.render.blocks import (
 from dataaudit.base.render.line import Line, Name, join, nats, say
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
-from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+from dataaudit.metrics.family import SOURCES, Family, ShardStatistic, declare, statistics
 from dataaudit.metrics.recomputed import Agrees, Number
 from dataaudit.metrics.shown import Highlight, Kind, Part, Shown, first_of
 
@@ -39,19 +39,17 @@ METRIC = "token_kl_drift"
 FAMILY = Family(
     name="drift",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
-            statistics=statistics(METRIC, "kl js kl_bias kl_excess", "nats", SOURCES, against_reference=True),
+        declare(
+            METRIC,
+            statistics("kl js kl_bias kl_excess", "nats", SOURCES, against_reference=True),
             reading=7,
             area="tokens",
+            columns=(
+                ShardStatistic("kl", "token_kl_drift", of="tokens", head="drift, nats", shown_as="number"),
+                ShardStatistic("js", "token_js_drift", of="tokens"),
+                ShardStatistic("kl_bias", "token_kl_bias", of="tokens", estimated=True),
+            ),
         ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric=METRIC, stat="kl", column="token_kl_drift", of="tokens", head="drift, nats", shown_as="number"
-        ),
-        ShardStatistic(metric=METRIC, stat="js", column="token_js_drift", of="tokens"),
-        ShardStatistic(metric=METRIC, stat="kl_bias", column="token_kl_bias", of="tokens", estimated=True),
     ),
     stage="dataaudit.metrics.drift.stage:Histogram",
     stage_name="histogram",

@@ -13,16 +13,7 @@ from dataaudit.base.render.blocks import Section, column, empty_section, table_o
 from dataaudit.base.render.line import Line, join, say, share
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import (
-    SOURCES,
-    Broken,
-    Counted,
-    Family,
-    MetricDefinition,
-    ShardStatistic,
-    Tables,
-    statistics,
-)
+from dataaudit.metrics.family import SOURCES, Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.recomputed import FAULTS, Condition, Follows, Number, given
 from dataaudit.metrics.shown import Part, ShardValues, Shown, floats
@@ -66,25 +57,20 @@ def _share(stat: str, of: str) -> Follows:
 FAMILY = Family(
     name="encoding_faults",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
-            statistics=tuple(
-                statistic
+        declare(
+            METRIC,
+            *(
+                statistics(stat, "ratio", SOURCES, draws="documents" if of == "documents" else "")
                 for stat, of in FAULTS.items()
-                for statistic in statistics(
-                    METRIC, stat, "ratio", SOURCES, draws="documents" if of == "documents" else ""
-                )
             ),
             reading=8,
             evidence=Counted(count=_counted, columns=tuple(FAULTS)),
             area="encoding",
+            columns=tuple(
+                ShardStatistic(stat, stat, per_document=True, by_chance=True, noun=noun, absent=NO_WORDS)
+                for stat, noun in COMPARED.items()
+            ),
         ),
-    ),
-    shard_statistics=tuple(
-        ShardStatistic(
-            metric=METRIC, stat=stat, column=stat, per_document=True, by_chance=True, noun=noun, absent=NO_WORDS
-        )
-        for stat, noun in COMPARED.items()
     ),
     stage="dataaudit.metrics.encoding_faults.stage:EncodingFaults",
     stage_name="encoding_faults",

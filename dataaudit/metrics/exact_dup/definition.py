@@ -13,14 +13,7 @@ from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import (
-    SOURCES,
-    Family,
-    MetricDefinition,
-    ShardColumn,
-    ShardStatistic,
-    statistics,
-)
+from dataaudit.metrics.family import SOURCES, Family, ShardColumn, ShardStatistic, declare, statistics
 from dataaudit.metrics.recomputed import Condition, Follows, Number, keeps, of_shard, quotient, total
 from dataaudit.metrics.records import of_clusters
 from dataaudit.metrics.shown import MANY, Highlight, Kind, Oddity, OddShard, Part, Shown, above, split_and_uri
@@ -33,25 +26,17 @@ _CLUSTERS, _DOCUMENTS = Number("clusters", "", _IS_EXACT, ("cluster",)), Number(
 FAMILY = Family(
     name="exact_dup",
     metrics=(
-        MetricDefinition(
-            name="exact_dup_rate",
-            statistics=(
-                *statistics("exact_dup_rate", "rate", "ratio", SOURCES, headline=True, draws="documents"),
-                *statistics("exact_dup_rate", "documents", "documents", SOURCES),
-                *statistics(
-                    "exact_dup_rate", "within_split_rate", "ratio", "split, split and source", draws="documents"
-                ),
-            ),
+        declare(
+            "exact_dup_rate",
+            statistics("rate", "ratio", SOURCES, headline=True, draws="documents"),
+            statistics("documents", "documents", SOURCES),
+            statistics("within_split_rate", "ratio", "split, split and source", draws="documents"),
             reading=6,
             evidence=ShardColumn(column="exact_dup_rate", noun="documents seen before"),
             documents=of_clusters("exact"),
             finds_copies=True,
             area="duplicates",
-        ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric="exact_dup_rate", stat="rate", column="exact_dup_rate", head="exact copies", compared=True
+            columns=(ShardStatistic("rate", "exact_dup_rate", head="exact copies", compared=True),),
         ),
     ),
     stage="dataaudit.metrics.exact_dup.stage:ExactDup",

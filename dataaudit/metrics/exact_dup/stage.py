@@ -14,7 +14,7 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.texts import DIGEST_BYTES, normal_digests
-from dataaudit.scan.cross_shard.joins import Join, Joined
+from dataaudit.scan.cross_shard.joins import Joined
 from dataaudit.scan.cross_shard.keyed import key_matrix, read_placed
 from dataaudit.scan.cross_shard.step import LinkContext, LinkResult, LinkStep
 from dataaudit.scan.kernels.pairing import earlier_duplicates
@@ -84,16 +84,10 @@ class ExactDup(StageDefaults):
         return {"exact_dup_rate": duplicates / documents if documents else None}
 
 
-_KIND = "link-exact"
-
-
 def exact_duplicates(context: LinkContext) -> LinkStep:
     """Join the keys of all shards that were read; nothing has to be read again."""
     documents = context.survey.total(context.stage.name, "exact_dup", "documents")
-    join = Join(
-        kind=_KIND, function=link_exact, identity=context.stage.version, files=context.files(KEYS), rows=documents
-    )
-    joined = context.join(join)
+    joined = context.join("exact", link_exact, context.files(KEYS), documents)
     yield from ()
     members = joined.table("members", MEMBERS)
     clusters = cluster_rows("exact", members["place"].to_numpy(), members["first"].to_numpy())

@@ -15,19 +15,9 @@ from dataaudit.base.render.blocks import Bar, Figure, Prose, Section, bars, colu
 from dataaudit.base.render.line import Interval, Line, Name, say, share, size
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.metrics.family import LANGUAGE_DETECTION, Family, MetricDefinition, ShardStatistic, statistics
-from dataaudit.metrics.peers import COLUMN, unusual_language_shares
-from dataaudit.metrics.recomputed import (
-    BY_SOURCE,
-    COUNTS,
-    Agrees,
-    Follows,
-    ManifestTables,
-    Number,
-    Numbers,
-    Shape,
-    of_shard,
-)
+from dataaudit.metrics.family import LANGUAGE_DETECTION, SOURCES, Family, ShardStatistic, declare, statistics
+from dataaudit.metrics.peers import COLUMN, UND, unusual_language_shares
+from dataaudit.metrics.recomputed import COUNTS, Agrees, Follows, ManifestTables, Number, Numbers, Shape, of_shard
 from dataaudit.metrics.shown import LONG, Part, ShardValues, Shown, floats, listed_shares
 
 METRIC = "language_share"
@@ -55,34 +45,26 @@ def _unusual(tables: ManifestTables, _: Shape) -> Numbers:
 FAMILY = Family(
     name="language",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
-            statistics=(
-                *statistics(
-                    METRIC,
-                    "share",
-                    "ratio",
-                    "language, split and language, source and language, split and source and language",
-                    is_amount=True,
-                    draws="language",
-                    over_tokens=True,
-                ),
-                *statistics(METRIC, "detector_agreement", "ratio", "all, split", over_tokens=True),
-                *statistics(METRIC, "unusual", "ratio", "shard"),
+        declare(
+            METRIC,
+            statistics(
+                "share",
+                "ratio",
+                "language, split and language, source and language, split and source and language",
+                is_amount=True,
+                draws="language",
+                over_tokens=True,
             ),
+            statistics("detector_agreement", "ratio", "all, split", over_tokens=True),
+            statistics("unusual", "ratio", "shard"),
             reading=5,
             decided_by=_decided_by,
             area="languages",
-        ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric=METRIC,
-            stat="unusual",
-            column=COLUMN,
-            by_chance=True,
-            noun="documents in an unusual language",
-            absent="no_words",
+            columns=(
+                ShardStatistic(
+                    "unusual", COLUMN, by_chance=True, noun="documents in an unusual language", absent="no_words"
+                ),
+            ),
         ),
     ),
     stage="dataaudit.metrics.language.stage:Language",
@@ -96,14 +78,13 @@ FAMILY = Family(
         *(
             Agrees(f"{name} of languages and {table}", _of(name), Number(table, name), shapes)
             for name in COUNTS
-            for table, shapes in (("sources", BY_SOURCE), ("shards.languages", f"all, split, {_BY_LANGUAGE}"))
+            for table, shapes in (("sources", SOURCES), ("shards.languages", f"all, split, {_BY_LANGUAGE}"))
         ),
         of_shard(COLUMN, _unusual),
     ),
     looked_for=True,
 )
 
-UND = "und"
 _BARS = 15
 _LEAST_SD = 0.02
 

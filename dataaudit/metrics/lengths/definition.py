@@ -11,9 +11,8 @@ from itertools import accumulate
 from dataaudit.base.render.blocks import Block, Column, Figure, Section, Steps, column, empty_section, table_of
 from dataaudit.base.render.line import Name, decimal, say
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, ShardStatistic, declare, statistics
 from dataaudit.metrics.recomputed import (
-    BY_SOURCE,
     Agrees,
     Follows,
     ManifestTables,
@@ -32,7 +31,7 @@ _DOCUMENTS = Number("lengths", "documents")
 
 def _quantile(stat: str, percent: int) -> Follows:
     low, high = _at_rank(percent, "low"), _at_rank(percent, "high")
-    return Follows("seq_len_p50_p95", stat, low, _DOCUMENTS, BY_SOURCE, most=high, adds_up=False)
+    return Follows("seq_len_p50_p95", stat, low, _DOCUMENTS, SOURCES, most=high, adds_up=False)
 
 
 def _at_rank(percent: int, edge: str) -> Quantity:
@@ -60,47 +59,31 @@ def _buckets(tables: ManifestTables, edge: str, shape: Shape) -> list[tuple[tupl
 FAMILY = Family(
     name="lengths",
     metrics=(
-        MetricDefinition(
-            name="bytes_per_token",
-            statistics=(
-                *statistics("bytes_per_token", "ratio", "bytes/token", LANGUAGES, headline=True),
-                *statistics("bytes_per_token", "p1 p50 p99", "bytes/token", SOURCES),
-            ),
+        declare(
+            "bytes_per_token",
+            statistics("ratio", "bytes/token", LANGUAGES, headline=True),
+            statistics("p1 p50 p99", "bytes/token", SOURCES),
             area="shards",
-        ),
-        MetricDefinition(
-            name="seq_len_p50_p95",
-            statistics=(
-                *statistics("seq_len_p50_p95", "p1 p5 p25", "tokens", SOURCES),
-                *statistics("seq_len_p50_p95", "p50", "tokens", SOURCES, headline=True),
-                *statistics("seq_len_p50_p95", "p75", "tokens", SOURCES),
-                *statistics("seq_len_p50_p95", "p95", "tokens", SOURCES, headline=True),
-                *statistics("seq_len_p50_p95", "p99 max", "tokens", SOURCES),
+            columns=(
+                ShardStatistic("ratio", "bytes_per_token", of="tokens", head="bytes per token", shown_as="number"),
+                ShardStatistic("p50", "bytes_per_token_p50", of="tokens"),
             ),
+        ),
+        declare(
+            "seq_len_p50_p95",
+            statistics("p1 p5 p25", "tokens", SOURCES),
+            statistics("p50", "tokens", SOURCES, headline=True),
+            statistics("p75", "tokens", SOURCES),
+            statistics("p95", "tokens", SOURCES, headline=True),
+            statistics("p99 max", "tokens", SOURCES),
             reading=9,
             area="lengths",
+            columns=(
+                ShardStatistic("p50", "seq_len_p50", head="median length", shown_as="count", spare=True),
+                ShardStatistic("p95", "seq_len_p95"),
+                ShardStatistic("max", "seq_len_max"),
+            ),
         ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric="bytes_per_token",
-            stat="ratio",
-            column="bytes_per_token",
-            of="tokens",
-            head="bytes per token",
-            shown_as="number",
-        ),
-        ShardStatistic(metric="bytes_per_token", stat="p50", column="bytes_per_token_p50", of="tokens"),
-        ShardStatistic(
-            metric="seq_len_p50_p95",
-            stat="p50",
-            column="seq_len_p50",
-            head="median length",
-            shown_as="count",
-            spare=True,
-        ),
-        ShardStatistic(metric="seq_len_p50_p95", stat="p95", column="seq_len_p95"),
-        ShardStatistic(metric="seq_len_p50_p95", stat="max", column="seq_len_max"),
     ),
     stage="dataaudit.metrics.lengths.stage:Lengths",
     stage_name="lengths",
@@ -110,8 +93,8 @@ FAMILY = Family(
     checks=(
         *(_quantile(f"p{percent}", percent) for percent in (1, 5, 25, 50, 75, 95, 99)),
         _quantile("max", 100),
-        Agrees("documents of lengths and sources", _DOCUMENTS, Number("sources", "documents"), BY_SOURCE),
-        Follows("bytes_per_token", "ratio", Number("sources", "bytes"), Number("sources", "tokens"), BY_SOURCE),
+        Agrees("documents of lengths and sources", _DOCUMENTS, Number("sources", "documents"), SOURCES),
+        Follows("bytes_per_token", "ratio", Number("sources", "bytes"), Number("sources", "tokens"), SOURCES),
         of_shard("bytes_per_token", quotient(Number("shards", "bytes"), Number("shards", "tokens"))),
     ),
 )

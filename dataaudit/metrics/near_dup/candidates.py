@@ -11,8 +11,7 @@ Four joins, each run on one partition of keyed rows:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +19,7 @@ import pyarrow as pa
 
 from dataaudit.manifest.locate import is_new, rows_of, shards_of
 from dataaudit.metrics.near_dup.stage import BANDS, DOCUMENTS, SKETCHES
-from dataaudit.scan.cross_shard.joins import Join, Joined, JoinedParts, JoinFunction, KeyedFile
+from dataaudit.scan.cross_shard.joins import Joined
 from dataaudit.scan.cross_shard.keyed import (
     Choose,
     Placed,
@@ -34,7 +33,6 @@ from dataaudit.scan.cross_shard.keyed import (
     read_placed,
     spread,
 )
-from dataaudit.scan.cross_shard.step import LinkContext
 from dataaudit.scan.kernels.pairing import (
     APART,
     LATER,
@@ -46,33 +44,6 @@ from dataaudit.scan.kernels.pairing import (
     form_crowd_pairs,
     form_pairs,
 )
-
-
-def run_join(
-    context: LinkContext,
-    name: str,
-    function: JoinFunction,
-    files: Sequence[KeyedFile],
-    rows: int = 0,
-    *,
-    identity: object = None,
-    by_shard: bool = False,
-    **emits: pa.Schema,
-) -> JoinedParts:
-    """Run a join of this family on the workers; its identity is that of the stage and its own, or its fields."""
-    own = asdict(function) if identity is None and is_dataclass(function) else identity
-    return context.join(
-        Join(
-            kind=f"link-near-{name}",
-            function=function,
-            identity=[context.stage.version, own],
-            files=files,
-            rows=rows,
-            emits=emits,
-            by_shard=by_shard,
-        )
-    )
-
 
 PAIRS = pa.schema(
     [

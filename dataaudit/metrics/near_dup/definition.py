@@ -30,16 +30,8 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.exact_dup.definition import repeated_share
-from dataaudit.metrics.family import (
-    SOURCES,
-    Family,
-    MetricDefinition,
-    ShardColumn,
-    ShardStatistic,
-    statistics,
-)
+from dataaudit.metrics.family import SOURCES, Family, ShardColumn, ShardStatistic, declare, statistics
 from dataaudit.metrics.recomputed import (
-    BY_SOURCE,
     PAIRED,
     Agrees,
     Condition,
@@ -110,48 +102,45 @@ def _joined(tables: ManifestTables, shape: Shape) -> Numbers:
 FAMILY = Family(
     name="near_dup",
     metrics=(
-        MetricDefinition(
-            name=_RATE,
+        declare(
+            _RATE,
+            statistics("rate", "ratio", SOURCES, headline=True, draws="documents"),
+            statistics("documents undecided no_words", "documents", SOURCES),
+            statistics("same_words largest_cluster", "documents", "all"),
+            statistics("candidate_pairs verified_pairs truncated_pairs", "pairs", "all"),
+            statistics("clusters", "clusters", "all"),
+            statistics("clusters_by_size", "clusters", "rule"),
+            statistics("weakest_link precision", "ratio", "all"),
+            statistics("bands band_rows", "count", "all"),
+            statistics("chance_to_meet", "ratio", "rule"),
+            statistics("recall", "ratio", "all, rule"),
+            statistics("in_reference", "ratio", "all, split", against_reference=True),
             in_words=True,
-            statistics=(
-                *statistics(_RATE, "rate", "ratio", SOURCES, headline=True, draws="documents"),
-                *statistics(_RATE, "documents undecided no_words", "documents", SOURCES),
-                *statistics(_RATE, "same_words largest_cluster", "documents", "all"),
-                *statistics(_RATE, "candidate_pairs verified_pairs truncated_pairs", "pairs", "all"),
-                *statistics(_RATE, "clusters", "clusters", "all"),
-                *statistics(_RATE, "clusters_by_size", "clusters", "rule"),
-                *statistics(_RATE, "weakest_link precision", "ratio", "all"),
-                *statistics(_RATE, "bands band_rows", "count", "all"),
-                *statistics(_RATE, "chance_to_meet", "ratio", "rule"),
-                *statistics(_RATE, "recall", "ratio", "all, rule"),
-                *statistics(_RATE, "in_reference", "ratio", "all, split", against_reference=True),
-            ),
             reading=6,
             evidence=_EVIDENCE,
             documents=near_duplicates,
             finds_copies=True,
             area="duplicates",
+            columns=(
+                ShardStatistic(
+                    "rate",
+                    "near_dup_rate",
+                    but="no_words",
+                    undecided="near_dup_undecided",
+                    head="near-duplicates",
+                    spare=True,
+                    compared=True,
+                ),
+            ),
         ),
-        MetricDefinition(
-            name=_COMPONENT,
+        declare(
+            _COMPONENT,
+            statistics("rate", "ratio", SOURCES, draws="documents"),
             in_words=True,
-            statistics=statistics(_COMPONENT, "rate", "ratio", SOURCES, draws="documents"),
             reading=6,
             evidence=_EVIDENCE,
             documents=of_clusters("near"),
             area="duplicates",
-        ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric=_RATE,
-            stat="rate",
-            column="near_dup_rate",
-            but="no_words",
-            undecided="near_dup_undecided",
-            head="near-duplicates",
-            spare=True,
-            compared=True,
         ),
     ),
     stage="dataaudit.metrics.near_dup.stage:NearDup",
@@ -162,7 +151,7 @@ FAMILY = Family(
     harmless=frozenset({"signatures", "checked_pairs", "recall_documents"}),
     checked_with=("near_sources", "clusters", "pairs", "sources", "shards"),
     checks=(
-        *(Follows(_RATE, stat, _NEAR, _WORDED, BY_SOURCE) for stat in ("documents", "rate")),
+        *(Follows(_RATE, stat, _NEAR, _WORDED, SOURCES) for stat in ("documents", "rate")),
         Agrees("documents without words", Number("shards", "no_words"), recorded(_RATE, "no_words")),
         Agrees("near-duplicates of shards and of near_sources", Number("shards", _near), _NEAR),
         Follows(_COMPONENT, "rate", Number("clusters", "", _IS_NEAR & ~_IS_KEPT), _SEARCHED),

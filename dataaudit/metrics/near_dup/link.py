@@ -39,7 +39,6 @@ from dataaudit.metrics.near_dup.candidates import (
     SketchJoin,
     first_spread,
     link_classes,
-    run_join,
     sketch_matrix,
 )
 from dataaudit.metrics.near_dup.clusters import EARLIER, NEAR_COUNTS, Corpus, NearClusters, cluster, filled_table
@@ -144,7 +143,7 @@ class _Search:
 
     def __init__(self, context: LinkContext) -> None:
         assert isinstance(context.stage, NearDup)
-        self._context, self._join = context, partial(run_join, context)
+        self._context = context
         self.stage = context.stage
         self._survey = context.survey
         self.documents = self._survey.total(self.stage.name, TABLE, "documents")
@@ -156,10 +155,10 @@ class _Search:
     def find_candidates(self) -> tuple[pa.Table, JoinedParts, list[JoinedParts]]:
         """Return the members of classes, the candidate pairs, and the neighbours of drawn documents, if any were."""
         stage, files = self.stage, self._context.files
-        classes = self._join("classes", link_classes, files("documents"), self.documents)
+        classes = self._context.join("near-classes", link_classes, files("documents"), self.documents)
         by_bands = BandJoin(small=stage.small_bucket, met=stage.recall_documents, held_out=self._held_out)
         rows = self.documents * stage.bands()[0]
-        bands = self._join("bands", by_bands, files("bands"), rows, pairs=PAIRS, crowds=CROWDS)
+        bands = self._context.join("near-bands", by_bands, files("bands"), rows, pairs=PAIRS, crowds=CROWDS)
         counts, paired = bands.table("counts", COUNTS), bands.files("pairs")
         rows, crowded, values = _sum(counts, "pairs"), _sum(counts, "crowds"), stage.values()
         drawn = first_spread(bands.table("met", MET)["place"].to_numpy(), stage.recall_documents)
@@ -167,11 +166,13 @@ class _Search:
         if crowded or len(drawn):
             by_class = SketchJoin(values=values, drawn=tuple(np.sort(drawn).tolist()))
             sketched = [*files("sketches"), *bands.files("crowds")]
-            sketches = self._join("sketches", by_class, sketched, self.documents * _SKETCH_WEIGHT, members=MEMBERS)
+            sketches = self._context.join(
+                "near-sketches", by_class, sketched, self.documents * _SKETCH_WEIGHT, members=MEMBERS
+            )
             if crowded:
                 by_crowds = CrowdJoin(values=values, held_out=self._held_out, limits=stage.limits())
                 weight = crowded * _SKETCH_WEIGHT
-                crowds = self._join("crowds", by_crowds, sketches.files("members"), weight, pairs=PAIRS)
+                crowds = self._context.join("near-crowds", by_crowds, sketches.files("members"), weight, pairs=PAIRS)
                 missed, self.cut = crowds.table("missed", MISSED), crowds.table("cut", HELD_OUT_CUT)
                 self.missed, rows = _sum(missed, "missed"), rows + _sum(missed, "rows")
                 paired = [*paired, *crowds.files("pairs")]
@@ -180,7 +181,7 @@ class _Search:
                 done = neighbours[0].table("done", DONE)["documents"].to_numpy()
                 self.drawn = drawn[: done.min()]
         by_pairs = PairJoin(limits=stage.limits(), values=values)
-        pairs = self._join("pairs", by_pairs, paired, rows, candidates=KEYED_CANDIDATES)
+        pairs = self._context.join("near-pairs", by_pairs, paired, rows, candidates=KEYED_CANDIDATES)
         return classes.table("members", CLASS_MEMBERS), pairs, neighbours
 
     def _neighbours(self, drawn: np.ndarray, sketched: pa.Table) -> JoinedParts:
@@ -190,7 +191,9 @@ class _Search:
         function = NeighbourJoin(drawn, sketches, self.stage.threshold)
         identity = [drawn.tolist(), hashlib.sha256(sketches.tobytes()).hexdigest(), self.stage.threshold]
         rows, files = self.documents * _SKETCH_WEIGHT, self._context.files("sketches")
-        return self._join("neighbours", function, files, rows, identity=identity, candidates=KEYED_CANDIDATES)
+        return self._context.join(
+            "near-neighbours", function, files, rows, identity=identity, candidates=KEYED_CANDIDATES
+        )
 
     def left_out(self, pairs: JoinedParts) -> pa.Table:
         """Return the documents of which pairs were left out, of schema :data:`.candidates.CUT`."""
@@ -207,7 +210,7 @@ class _Search:
         """Return the candidates with the sizes of intersection and union."""
         rows = ROWS_PER_PARTITION << min(bits, 8)
         files = [*(file for parts in joined for file in parts.files("candidates")), *result.files("sets")]
-        return self._join("verify", VerifyJoin(bits=bits), files, rows).table("verified", VERIFIED)
+        return self._context.join("near-verify", VerifyJoin(bits=bits), files, rows).table("verified", VERIFIED)
 
     def in_reference(self, best: BestMatches | str, members: pa.Table) -> list[Metric]:
         """Return the records of documents that are near some of the reference, by split and of all."""

@@ -30,15 +30,7 @@ from dataaudit.manifest.minhash import (
     signature_settings,
 )
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.near_dup.candidates import (
-    CANDIDATES,
-    PAIRS,
-    BucketRows,
-    PairJoin,
-    bucket_bounds,
-    pairs_table,
-    run_join,
-)
+from dataaudit.metrics.near_dup.candidates import CANDIDATES, PAIRS, BucketRows, PairJoin, bucket_bounds, pairs_table
 from dataaudit.metrics.near_dup.stage import BANDS, NearDup
 from dataaudit.scan.cross_shard.joins import Joined, KeyedFile, KeyedFiles
 from dataaudit.scan.cross_shard.keyed import (
@@ -170,7 +162,7 @@ def collect_signatures(context: LinkContext) -> tuple[pa.Table, Callable[[Path],
     stage, store = context.stage, context.store
     assert isinstance(stage, NearDup)
     function, identity = SignatureFiles(num_perm=stage.num_perm), [_VERSION, stage.num_perm]
-    joined = run_join(context, "signatures", function, context.files(NAME), identity=identity, by_shard=True)
+    joined = context.join("near-signatures", function, context.files(NAME), identity=identity, by_shard=True)
     kind, keys = joined.kind, joined.keys
 
     def fill(folder: Path) -> None:
@@ -267,10 +259,10 @@ def _matrix(column: pa.ChunkedArray, width: int) -> np.ndarray:
 def _candidates(context: LinkContext, stage: NearDup, older: list[KeyedFile], documents: int) -> pa.Table:
     files = KeyedFiles.of(chain(context.files("bands"), older))
     by_bands = ReferenceJoin(small=stage.small_bucket, leaders=stage.leaders)
-    paired = run_join(context, "older-bands", by_bands, files, documents * stage.bands()[0], pairs=PAIRS)
+    paired = context.join("near-older-bands", by_bands, files, documents * stage.bands()[0], pairs=PAIRS)
     rows = sum(paired.table("rows", pa.schema([("rows", pa.int64())]))["rows"].to_pylist())
     by_pairs = PairJoin(limits=stage.limits(), values=stage.values())
-    return run_join(context, "older-pairs", by_pairs, paired.files("pairs"), rows).table("candidates", CANDIDATES)
+    return context.join("near-older-pairs", by_pairs, paired.files("pairs"), rows).table("candidates", CANDIDATES)
 
 
 def _older_signatures(manifest: Manifest, places: np.ndarray, num_perm: int) -> _Signatures:
@@ -306,7 +298,7 @@ def _own_signatures(context: LinkContext, places: np.ndarray, stage: NearDup) ->
     with store.writing():
         write_keyed(store.side_path(_KIND, key, _WANTED), [wanted], wanted.schema)
     function = WantedSignatures(store.address(_KIND, key, _WANTED))
-    joined = run_join(context, "wanted", function, context.files(NAME), identity=key, by_shard=True)
+    joined = context.join("near-wanted", function, context.files(NAME), identity=key, by_shard=True)
     store.remove(_KIND, key)
     found = joined.table("found", _FOUND)
     return _joined([(found["place"].to_numpy(), found)], places, stage.num_perm)

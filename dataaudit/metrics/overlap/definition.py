@@ -35,33 +35,21 @@ from dataaudit.base.render.blocks import (
 )
 from dataaudit.base.render.line import Interval, Line, Name, join, say, share
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.manifest.metric import Metric
-from dataaudit.metrics.family import (
-    SOURCES,
-    Broken,
-    Counted,
-    Family,
-    MetricDefinition,
-    ShardStatistic,
-    Tables,
-    statistics,
-)
+from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.family import SOURCES, Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import (
     NEARLY_ALL,
-    Key,
     LeakSite,
-    by_scope,
     documents_with_text_of,
     leak_sites,
     lists_all_documents,
     matches_of,
     near_copies,
-    number_of,
     standout,
     why_absent,
 )
 from dataaudit.metrics.recomputed import IS_DOCUMENT, Check, Condition, Follows, Number, of_shard, unlimited
-from dataaudit.metrics.records import listed
+from dataaudit.metrics.records import Records, by_scope, listed, number, only
 from dataaudit.metrics.shown import LONG, SHORT, Highlight, Kind, Oddity, OddShard, Part, Shown
 
 METRIC = "train_val_overlap"
@@ -133,40 +121,36 @@ def _all_looked_for(manifest: Manifest) -> bool:
 FAMILY = Family(
     name="overlap",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
-            in_words=True,
-            statistics=(
-                *statistics(METRIC, "ngram span", "ratio", "all, set, source and set", **_WITH_SOURCES),
-                *statistics(
-                    METRIC,
-                    "near_dup ngram_without_common span_without_common edited edited_without_common",
-                    "ratio",
-                    "all, set",
-                    **_HELD_OUT,
-                ),
-                *statistics(METRIC, "common_grams", "13-grams", "all, set", **_HELD_OUT),
-                *statistics(METRIC, "documents too_short no_words", "documents", "all, set", **_HELD_OUT),
-                *statistics(METRIC, "train_documents", "ratio", SOURCES, population="training", sources_of="training"),
+        declare(
+            METRIC,
+            statistics("ngram span", "ratio", "all, set, source and set", **_WITH_SOURCES),
+            statistics(
+                "near_dup ngram_without_common span_without_common edited edited_without_common",
+                "ratio",
+                "all, set",
+                **_HELD_OUT,
             ),
+            statistics("common_grams", "13-grams", "all, set", **_HELD_OUT),
+            statistics("documents too_short no_words", "documents", "all, set", **_HELD_OUT),
+            statistics("train_documents", "ratio", SOURCES, population="training", sources_of="training"),
+            in_words=True,
             reading=0,
             first_rows=3,
             evidence=Counted(count=_evidence),
             documents=_documents,
             sets="held_out",
             area="leakage",
-        ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric=METRIC,
-            stat="train_documents",
-            column="held_out_copies",
-            per_document=True,
-            population="training",
-            head="copies of held-out",
-            shown_as="count",
-            compared=True,
+            columns=(
+                ShardStatistic(
+                    "train_documents",
+                    "held_out_copies",
+                    per_document=True,
+                    population="training",
+                    head="copies of held-out",
+                    shown_as="count",
+                    compared=True,
+                ),
+            ),
         ),
     ),
     stage="dataaudit.metrics.overlap.stage:Overlap",
@@ -248,15 +232,15 @@ def held_out_leaks(manifest: Manifest) -> list[dict[str, Any]]:
 
     ``bounds`` are the 95 % intervals of the rates that were measured on a sample; ``why`` says why a rate is absent.
     """
-    records = by_scope(manifest.metrics("train_val_overlap"))
-    names = sorted({key[1] for key in records if key[0] == "documents" and key[1]})
+    records = by_scope(manifest.metrics(METRIC))
+    names = sorted(str(scope.set) for scope, own in records.items() if only(scope, "set") and "documents" in own)
     made = []
     for name in names:
-        own = {stat: record for (stat, of, *_), record in records.items() if of == name and stat in _LABELS}
+        own = records[Scope(set=name)]
         made.append(
             {
                 "split": name,
-                "documents": number_of(records, ("documents", name, "", "")),
+                "documents": number(own, "documents"),
                 **{stat: own[stat].value if stat in own else None for stat in _LABELS},
                 "sampled": own["ngram"].method == "sampled",
                 "bounds": {
@@ -264,18 +248,18 @@ def held_out_leaks(manifest: Manifest) -> list[dict[str, Any]]:
                     for stat in _LABELS
                     if stat in own and own[stat].low is not None and own[stat].high is not None
                 },
-                "why": _why(records, name),
+                "why": _why(own),
             }
         )
     return made
 
 
-def _why(records: dict[Key, Metric], name: str) -> str:
+def _why(own: Records) -> str:
     """Return why nothing is known of a split; empty where something is."""
-    without, of = (number_of(records, (stat, name, "", "")) for stat in ("no_words", "documents"))
+    without, of = (number(own, stat) for stat in ("no_words", "documents"))
     if without and without >= NEARLY_ALL * of:
         return f"{without:,} of its {of:,} documents have no word"
-    return why_absent([records.get((stat, name, "", "")) for stat in _LABELS], _NO_WORDS)
+    return why_absent([own.get(stat) for stat in _LABELS], _NO_WORDS)
 
 
 def shared_text(leak: dict[str, Any]) -> tuple[str, Line] | None:

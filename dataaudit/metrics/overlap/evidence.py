@@ -120,29 +120,6 @@ def why_absent(records: Sequence[Metric | None], empty: str) -> str:
     return "; ".join(words.get(reason, reason) for reason in reasons)
 
 
-Key = tuple[str, str, str, str]
-
-
-def by_scope(records: Sequence[Metric]) -> dict[Key, Metric]:
-    """Return the records of all training data, by (stat, set, entity, rule)."""
-    return {
-        (record.stat, record.scope.set or "", record.scope.entity or "", record.scope.rule or ""): record
-        for record in records
-        if record.scope.split is None and record.scope.source is None
-    }
-
-
-def value_of(records: dict[Key, Metric], key: Key) -> float | None:
-    """Return the value of a record; None without a record."""
-    record = records.get(key)
-    return None if record is None else record.value
-
-
-def number_of(records: dict[Key, Metric], key: Key) -> int:
-    """Return the value of a record as a count; 0 without a record."""
-    return int(value_of(records, key) or 0)
-
-
 WORD_FOR_WORD = ("verbatim", "span")
 """Rules whose matches are verbatim copies."""
 

@@ -32,7 +32,6 @@ from dataaudit.metrics.overlap.stage import (
 )
 from dataaudit.scan.corpus.protected.eval_items import FOUND, ITSELF, NONE, ItemIndex, Judged
 from dataaudit.scan.corpus.protected.ngram_index import EDITED, GRAM, SPAN
-from dataaudit.scan.cross_shard.joins import Join
 from dataaudit.scan.cross_shard.step import LinkContext, LinkResult, LinkStep, Protected, SetFacts, kept_sources
 from dataaudit.scan.stages.partial import fold_table
 
@@ -168,28 +167,20 @@ def leaks(context: LinkContext) -> LinkStep:
     shards = np.fromiter((shard.ordinal for shard in context.read()), dtype=np.int64)
     total = context.survey.total(stage.name, "documents", "documents")
     rows = len(protected.index.held_out.grams.table.keys) * max(1, len(shards) // 8)
-    gram_files = context.files(GRAM_ROWS)
-    grams = context.join(
-        Join(kind="link-overlap-grams", function=link_grams, identity=stage.version, files=gram_files, rows=rows)
-    )
+    grams = context.join("overlap-grams", link_grams, context.files(GRAM_ROWS), rows)
     held_out, limits, seen = protected.index.held_out, Limits.of(total), grams.table("seen", SEEN)
     documents = documents_with(held_out, seen)
     common = common_text(held_out, documents, limits)
     text = CommonText.of(held_out, common, limits.very_wide)
     matches = context.join(
-        Join(
-            kind="link-overlap-matches",
-            function=partial(link_matches, max_rows=stage.max_rows, common=text),
-            identity=[stage.version, stage.max_rows, text.digest],
-            files=context.files(MATCH_ROWS),
-            rows=total,
-            emits={"copies": COPIES},
-        )
+        "overlap-matches",
+        partial(link_matches, max_rows=stage.max_rows, common=text),
+        context.files(MATCH_ROWS),
+        total,
+        identity=[stage.max_rows, text.digest],
+        copies=COPIES,
     )
-    files = matches.files("copies")
-    copies = context.join(
-        Join(kind="link-overlap-copies", function=link_copies, identity=stage.version, files=files, rows=total)
-    )
+    copies = context.join("overlap-copies", link_copies, matches.files("copies"), total)
     yield from ()
     kept = kept_sources(context.survey, context.config.max_sources)
     counts, copied = matches.table("counts", COUNTS), copies.table("copied", COPIED)

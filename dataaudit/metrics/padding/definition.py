@@ -8,7 +8,7 @@ from dataaudit.base.render.blocks import Section, column, empty_section, table_o
 from dataaudit.base.render.line import Name, say, share
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, statistics
+from dataaudit.metrics.family import SOURCES, Family, declare, statistics
 from dataaudit.metrics.shown import Part, Shown
 
 METRIC = "pad_fraction"
@@ -18,18 +18,11 @@ _WAYS = {"padded": SOURCES, "padded_batch": "all, split", "packed": "all, split"
 FAMILY = Family(
     name="padding",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
-            statistics=tuple(
-                statistic
+        declare(
+            METRIC,
+            *(
+                statistics(" ".join(f"{way}_{length}" for length in CONTEXTS), "ratio", shapes, over_tokens=True)
                 for way, shapes in _WAYS.items()
-                for statistic in statistics(
-                    METRIC,
-                    " ".join(f"{way}_{length}" for length in CONTEXTS),
-                    "ratio",
-                    shapes,
-                    over_tokens=True,
-                )
             ),
             area="tokens",
             numbered=True,

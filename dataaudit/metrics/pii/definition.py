@@ -26,24 +26,15 @@ from dataaudit.metrics.family import (
     CLASSES,
     TIERS,
     Family,
-    MetricDefinition,
     ShardColumn,
     ShardStatistic,
+    declare,
     found_of,
     pattern_checks,
     pattern_statistics,
     statistics,
 )
-from dataaudit.metrics.judged import (
-    Judge,
-    estimate,
-    interval,
-    judge_of,
-    not_judged,
-    nothing_judged,
-    number,
-    rests_on,
-)
+from dataaudit.metrics.judged import Judge, estimate, interval, judge_of, not_judged, nothing_judged, number, rests_on
 from dataaudit.metrics.pii.cells import JUDGED, METRIC, few_judged, pii_cells
 from dataaudit.metrics.recomputed import Number, of_shard, quotient
 from dataaudit.metrics.records import Records, by_scope, of_findings, records_in
@@ -72,23 +63,19 @@ ENTITIES = frozenset(_SHIPPED.split())
 FAMILY = Family(
     name="pii",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
-            in_words=True,
-            statistics=(
-                *pattern_statistics(METRIC, hits=_HITS, documents="ratio", draws="documents"),
-                *statistics(METRIC, "analyzer_documents", "ratio", CLASSES),
-                *statistics(METRIC, "analyzer_hits", _HITS, CLASSES),
-                *statistics(
-                    METRIC,
-                    "confirmed",
-                    "ratio",
-                    "all, entity, split and entity, source and entity, split and source and entity,"
-                    " language and entity",
-                ),
-                *statistics(METRIC, "judge_reads judged_share", "ratio", "all"),
-                *statistics(METRIC, "judge_failed judge_partly", "documents", "all"),
+        declare(
+            METRIC,
+            pattern_statistics(hits=_HITS, documents="ratio", draws="documents"),
+            statistics("analyzer_documents", "ratio", CLASSES),
+            statistics("analyzer_hits", _HITS, CLASSES),
+            statistics(
+                "confirmed",
+                "ratio",
+                "all, entity, split and entity, source and entity, split and source and entity, language and entity",
             ),
+            statistics("judge_reads judged_share", "ratio", "all"),
+            statistics("judge_failed judge_partly", "documents", "all"),
+            in_words=True,
             reading=3,
             evidence=ShardColumn(column="pii_documents", noun="documents with personal data", share_of="", least=5),
             documents=of_findings(DETECTOR, ("analyzer_documents", "analyzer_hits"), judge=ANALYZER),
@@ -97,13 +84,11 @@ FAMILY = Family(
             entities=ENTITIES,
             area="privacy",
             personal=True,
+            columns=(
+                ShardStatistic("hits", "pii_hits", of="tokens", head="PII per 1M tokens", shown_as="few"),
+                ShardStatistic("documents", "pii_documents", per_document=True),
+            ),
         ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric=METRIC, stat="hits", column="pii_hits", of="tokens", head="PII per 1M tokens", shown_as="few"
-        ),
-        ShardStatistic(metric=METRIC, stat="documents", column="pii_documents", per_document=True),
     ),
     stage="dataaudit.metrics.pii.stage:Pii",
     stage_name="pii",

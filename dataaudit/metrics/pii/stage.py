@@ -191,7 +191,7 @@ def personal_data(context: LinkContext) -> LinkStep:
         reason = NO_ANALYZER if analyzer is None else str(analyzer.reason)
         return LinkResult(tables={"findings": findings}, metrics=not_evaluated(question, _UNITS, reason, Pii.version))
     sampled = draw(context, question)
-    task = PiiTask(model=analyzer, tokenizer=context.tokenizer())
+    task = PiiTask(model=analyzer, tokenizer=context.tokenizer)
     (result,) = yield [SecondPassRequest(task=task, wanted=wanted_rows(sampled.places))]
     answers = Answers(result, sampled)
     rates = Rates(question, sampled, Pii.version)

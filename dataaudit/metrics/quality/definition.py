@@ -12,16 +12,7 @@ from dataaudit.base.render.blocks import Bar, Block, Column, Figure, Section, ba
 from dataaudit.base.render.line import Line, Name, join, say, share
 from dataaudit.manifest.core import UpstreamFilterRecord
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.metrics.family import (
-    RULES,
-    Broken,
-    Counted,
-    Family,
-    MetricDefinition,
-    ShardStatistic,
-    Tables,
-    statistics,
-)
+from dataaudit.metrics.family import RULES, Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.recomputed import Condition, Follows, Number, product
 from dataaudit.metrics.shown import SHORT, Part, ShardValues, Shown, floats
@@ -29,10 +20,6 @@ from dataaudit.metrics.shown import SHORT, Part, ShardValues, Shown, floats
 METRIC = "filter_reject_rate"
 _RUNS = "repeated_ngrams"
 """The rule set that looks at tokens; a record without a rule is of any rule, this set too."""
-
-
-def _counts_tokens(rule: str | None) -> bool:
-    return rule is None or rule.startswith(_RUNS)
 
 
 def _rejected(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
@@ -56,23 +43,21 @@ _REJECTED = Number("shards", product("filter_reject_rate", "documents"))
 FAMILY = Family(
     name="quality",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
+        declare(
+            METRIC,
+            statistics("rate", "ratio", RULES, draws="documents"),
             in_words=True,
-            statistics=statistics(METRIC, "rate", "ratio", RULES, draws="documents"),
             reading=8,
             evidence=Counted(count=_rejected, columns=("filters",)),
-            counts_tokens=_counts_tokens,
+            counts_tokens=lambda rule: rule is None or rule.startswith(_RUNS),
             area="quality",
+            columns=(ShardStatistic("rate", "filter_reject_rate", head="would reject", spare=True),),
         ),
-        MetricDefinition(
-            name="filter_upstream",
-            statistics=statistics("filter_upstream", "reject_rate", "ratio", "rule"),
+        declare(
+            "filter_upstream",
+            statistics("reject_rate", "ratio", "rule"),
             by_stage=False,
         ),
-    ),
-    shard_statistics=(
-        ShardStatistic(metric=METRIC, stat="rate", column="filter_reject_rate", head="would reject", spare=True),
     ),
     stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.config import nearest
+from dataaudit.base.yamlfile import nearest
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.scan.annotators import TOKENS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch

@@ -12,7 +12,7 @@ from dataaudit.base.render.blocks import Block, Prose, Section, Table, column, e
 from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+from dataaudit.metrics.family import SOURCES, Family, ShardColumn, ShardStatistic, declare, statistics
 from dataaudit.metrics.overlap.evidence import ShardNames
 from dataaudit.metrics.recomputed import Agrees, Condition, Follows, ManifestTables, Number, Numbers, Shape, product
 from dataaudit.metrics.records import number, repeated_spans
@@ -38,33 +38,30 @@ def _largest(tables: ManifestTables, shape: Shape) -> Numbers:
 FAMILY = Family(
     name="repeats",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
+        declare(
+            METRIC,
+            statistics("hotspots documents occurrences tokens", "", SOURCES, **_TRAINING),
+            statistics("token_share", "ratio", SOURCES, over_tokens=True, **_TRAINING),
+            statistics("largest_share", "ratio", SOURCES, **_TRAINING),
+            statistics("largest", "documents", SOURCES, **_TRAINING),
+            statistics("floor", "documents", "all", **_TRAINING),
+            statistics("below_floor", "windows", "all", **_TRAINING),
             in_words=True,
-            statistics=(
-                *statistics(METRIC, "hotspots documents occurrences tokens", "", SOURCES, **_TRAINING),
-                *statistics(METRIC, "token_share", "ratio", SOURCES, over_tokens=True, **_TRAINING),
-                *statistics(METRIC, "largest_share", "ratio", SOURCES, **_TRAINING),
-                *statistics(METRIC, "largest", "documents", SOURCES, **_TRAINING),
-                *statistics(METRIC, "floor", "documents", "all", **_TRAINING),
-                *statistics(METRIC, "below_floor", "windows", "all", **_TRAINING),
-            ),
             reading=6,
             evidence=ShardColumn(column="repeat_token_share", noun="tokens in repeated spans", share_of="tokens"),
             documents=repeated_spans,
             area="duplicates",
-        ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric=METRIC,
-            stat="token_share",
-            column="repeat_token_share",
-            of="tokens",
-            population="training",
-            head="repeated spans",
-            spare=True,
-            compared=True,
+            columns=(
+                ShardStatistic(
+                    "token_share",
+                    "repeat_token_share",
+                    of="tokens",
+                    population="training",
+                    head="repeated spans",
+                    spare=True,
+                    compared=True,
+                ),
+            ),
         ),
     ),
     stage="dataaudit.metrics.repeats.stage:Repeats",

@@ -58,7 +58,7 @@ from dataaudit.metrics.repeats.windows import (
 from dataaudit.scan.annotators import WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.corpus.segments import text_buffers
-from dataaudit.scan.cross_shard.joins import Join, JoinedParts, JoinFunction, KeyedFile, KeyedFiles, Numbered
+from dataaudit.scan.cross_shard.joins import JoinedParts, KeyedFile, KeyedFiles, Numbered
 from dataaudit.scan.cross_shard.step import (
     Encode,
     LinkContext,
@@ -257,16 +257,15 @@ def repeated_spans(context: LinkContext) -> LinkStep:
     tokens = context.survey.total(stage.name, "repeats", "tokens")
     listed = context.files(FINGERPRINTS)
     folders = _index(context, listed, tokens // _TOKENS_A_FINGERPRINT) if stage.index else {}
-    frequent = _join(
-        context,
-        "fingerprints",
+    frequent = context.join(
+        "repeats-fingerprints",
         partial(link_fingerprints, min_documents=stage.min_documents),
         listed,
-        rows=tokens // _TOKENS_A_FINGERPRINT,
-        emits={"frequent": FREQUENT_ROWS},
+        tokens // _TOKENS_A_FINGERPRINT,
+        frequent=FREQUENT_ROWS,
         identity=[stage.min_documents],
     )
-    ranges = _join(context, "ranges", link_ranges, frequent.files("frequent"), rows=_num_rows(frequent))
+    ranges = context.join("repeats-ranges", link_ranges, frequent.files("frequent"), _num_rows(frequent))
     hashed = ranges.table("ranges", RANGES)
     if hashed.num_rows == 0:
         return _nothing(stage, stage.min_documents, folders)
@@ -277,8 +276,8 @@ def repeated_spans(context: LinkContext) -> LinkStep:
     again = KeyedFiles.of(windows.files("windows"))
     runs, num_rows = _runs(context, stage, again, int(pc.sum(hashed["windows"]).as_py()))
     floor = choose_floor(runs.table("histogram", HISTOGRAM), stage.min_documents, stage.max_memory_bytes)
-    hosts = _join(
-        context, "hosts", partial(link_hosts, floor=floor), runs.files("runs"), rows=num_rows, identity=[floor]
+    hosts = context.join(
+        "repeats-hosts", partial(link_hosts, floor=floor), runs.files("runs"), num_rows, identity=[floor]
     ).table("hosts", RUNS)
     numbered, firsts = Numbered.of(again), first_windows(hosts)
     times = pa.table({"times": pa.array(numbered.times, pa.int64())})
@@ -286,7 +285,7 @@ def repeated_spans(context: LinkContext) -> LinkStep:
     def search(name: str, function: Any, round_: Round) -> JoinedParts:
         saved = _save(context, Search(round_, firsts, times))
         chosen = partial(function, floor=floor, search=saved)
-        return _join(context, name, chosen, runs.files("runs"), rows=num_rows, identity=[floor, saved.sha256])
+        return context.join(f"repeats-{name}", chosen, runs.files("runs"), num_rows, identity=[floor, saved.sha256])
 
     def match(round_: Round) -> pa.Table:
         return add_reaches([search("reaches", link_reaches, round_).table("reaches", REACH)])
@@ -299,7 +298,7 @@ def repeated_spans(context: LinkContext) -> LinkStep:
     document = spans["document"].to_numpy()
     documents = _documents(again, numbered.firsts, file_numbers(document), rows_of(document))
     wanted = pa.table({**documents, **{name: spans[name] for name in ("hotspot", "start", "stop")}})
-    (covered,) = yield [SecondPassRequest(task=RepeatedSpans(context.tokenizer()), wanted=wanted)]
+    (covered,) = yield [SecondPassRequest(task=RepeatedSpans(context.tokenizer), wanted=wanted)]
     result = _nothing(stage, floor, folders, runs)
     result.tables, numbers = hotspot_tables(covered, hotspots.words, hotspots.variants)
     result.extra = repeat_partials(covered, numbers)
@@ -308,40 +307,17 @@ def repeated_spans(context: LinkContext) -> LinkStep:
 
 def _runs(context: LinkContext, stage: Repeats, files: Sequence[KeyedFile], rows: int) -> tuple[JoinedParts, int]:
     """Join the windows and regroup their occurrences by file; return the runs, and about how many rows they are."""
-    windows = _join(
-        context,
-        "windows",
+    windows = context.join(
+        "repeats-windows",
         partial(link_windows, min_documents=stage.min_documents),
         files,
-        rows=rows,
-        emits={"occurrences": OCCURRENCE_ROWS},
+        rows,
+        occurrences=OCCURRENCE_ROWS,
         identity=[stage.min_documents],
     )
     number = _num_rows(windows)
-    runs = _join(context, "runs", link_runs, windows.files("occurrences"), rows=number, emits={"runs": RUN_ROWS})
+    runs = context.join("repeats-runs", link_runs, windows.files("occurrences"), number, runs=RUN_ROWS)
     return runs, number
-
-
-def _join(
-    context: LinkContext,
-    name: str,
-    function: JoinFunction,
-    files: Sequence[KeyedFile],
-    *,
-    rows: int,
-    emits: dict[str, pa.Schema] | None = None,
-    identity: Sequence[object] = (),
-) -> JoinedParts:
-    return context.join(
-        Join(
-            kind=f"{_KIND}-{name}",
-            function=function,
-            identity=[context.stage.version, *identity],
-            files=files,
-            rows=rows,
-            emits=emits or {},
-        )
-    )
 
 
 def _num_rows(joined: JoinedParts) -> int:
@@ -365,7 +341,7 @@ def _save(context: LinkContext, search: Search) -> SavedSearch:
 
 def _index(context: LinkContext, files: Sequence[KeyedFile], rows: int) -> dict[str, Callable[[Path], None]]:
     """Sort all fingerprints; return what fills the folder of the index."""
-    joined = _join(context, "index", link_index, files, rows=rows, emits={"index": INDEX_ROWS})
+    joined = context.join("repeats-index", link_index, files, rows, index=INDEX_ROWS)
     paths = [context.store.side_path(file.kind, file.key, file.name) for file in joined.files("index")]
     return {FOLDER: partial(write_index, paths=paths)}
 

@@ -18,9 +18,9 @@ from dataaudit.metrics.disclosure import FEW, about
 from dataaudit.metrics.family import (
     TIERS,
     Family,
-    MetricDefinition,
     ShardColumn,
     ShardStatistic,
+    declare,
     found_of,
     pattern_checks,
     pattern_statistics,
@@ -68,10 +68,10 @@ ENTITIES = frozenset(_SHIPPED.split())
 FAMILY = Family(
     name="secrets",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
+        declare(
+            METRIC,
+            pattern_statistics(hits="hits", documents="documents"),
             in_words=True,
-            statistics=pattern_statistics(METRIC, hits="hits", documents="documents"),
             reading=2,
             evidence=ShardColumn(column="secrets_validated", noun="validated secrets", share_of=""),
             documents=of_findings(DETECTOR),
@@ -79,11 +79,11 @@ FAMILY = Family(
             searches_with=DETECTOR,
             entities=ENTITIES,
             area="secrets",
+            columns=(
+                ShardStatistic("hits", "secret_hits", head="secrets", shown_as="count"),
+                ShardStatistic("validated_hits", "secrets_validated"),
+            ),
         ),
-    ),
-    shard_statistics=(
-        ShardStatistic(metric=METRIC, stat="hits", column="secret_hits", head="secrets", shown_as="count"),
-        ShardStatistic(metric=METRIC, stat="validated_hits", column="secrets_validated"),
     ),
     stage="dataaudit.metrics.secrets.stage:Secrets",
     stage_name="secrets",

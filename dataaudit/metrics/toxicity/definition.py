@@ -32,10 +32,10 @@ from dataaudit.metrics.family import (
     SOURCES,
     Broken,
     Family,
-    MetricDefinition,
     ShardColumn,
     ShardStatistic,
     Tables,
+    declare,
     statistics,
 )
 from dataaudit.metrics.judged import (
@@ -76,36 +76,31 @@ _ESTIMATE = Number("shards", product("toxicity_screen", "toxicity_screened", sca
 FAMILY = Family(
     name="toxicity",
     metrics=(
-        MetricDefinition(
-            name=METRIC,
+        declare(
+            METRIC,
+            statistics("screened_share screen_positive", "ratio", SOURCES, draws="documents"),
+            statistics("screen", "ratio", SOURCES),
+            statistics("rate", "ratio", CLASSES),
+            statistics("rate_at_0.1 rate_at_0.25 rate_at_0.75 rate_at_0.9", "ratio", f"{SOURCES}, language"),
+            statistics("judge_reads judged_share", "ratio", "all"),
+            statistics("judge_failed judge_partly", "documents", "all"),
             in_words=True,
-            statistics=(
-                *statistics(METRIC, "screened_share screen_positive", "ratio", SOURCES, draws="documents"),
-                *statistics(METRIC, "screen", "ratio", SOURCES),
-                *statistics(METRIC, "rate", "ratio", CLASSES),
-                *statistics(
-                    METRIC, "rate_at_0.1 rate_at_0.25 rate_at_0.75 rate_at_0.9", "ratio", f"{SOURCES}, language"
-                ),
-                *statistics(METRIC, "judge_reads judged_share", "ratio", "all"),
-                *statistics(METRIC, "judge_failed judge_partly", "documents", "all"),
-            ),
             reading=4,
             evidence=ShardColumn(column="toxicity_screen", noun="documents that the screen classifies as toxic"),
             documents=_documents,
             decided_by=_decided_by,
             area="toxicity",
-        ),
-    ),
-    shard_statistics=(
-        ShardStatistic(
-            metric=METRIC,
-            stat="screen",
-            column="toxicity_screen",
-            of="toxicity_screened",
-            estimated=True,
-            head="toxic, screen",
-            spare=True,
-            compared=True,
+            columns=(
+                ShardStatistic(
+                    "screen",
+                    "toxicity_screen",
+                    of="toxicity_screened",
+                    estimated=True,
+                    head="toxic, screen",
+                    spare=True,
+                    compared=True,
+                ),
+            ),
         ),
     ),
     stage="dataaudit.metrics.toxicity.stage:Toxicity",

@@ -182,7 +182,7 @@ def toxic_documents(context: LinkContext) -> LinkStep:
         reason = NO_JUDGE if judge is None else str(judge.reason)
         return LinkResult(metrics=not_evaluated(question, {"rate": "ratio"}, reason, version))
     sampled = draw(context, question)
-    task = ToxicityTask(model=judge, tokenizer=context.tokenizer())
+    task = ToxicityTask(model=judge, tokenizer=context.tokenizer)
     (result,) = yield [SecondPassRequest(task=task, wanted=wanted_rows(sampled.places))]
     answers = Answers(result, sampled)
     scores = answers.table("scores", SCORES)

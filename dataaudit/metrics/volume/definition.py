@@ -31,19 +31,8 @@ from dataaudit.base.render.line import Line, Name, decimal, join, measured, say,
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import HELD_BACK
-from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, ShardStatistic, statistics
-from dataaudit.metrics.recomputed import (
-    BY_SOURCE,
-    COUNTS,
-    LOST,
-    Agrees,
-    Follows,
-    ManifestTables,
-    Number,
-    Numbers,
-    Shape,
-    of_shard,
-)
+from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, ShardStatistic, declare, statistics
+from dataaudit.metrics.recomputed import COUNTS, LOST, Agrees, Follows, ManifestTables, Number, Numbers, Shape, of_shard
 from dataaudit.metrics.shown import LONG, Highlight, Kind, Part, Shown, encoder_text, listed_shares
 
 _DOCUMENTS, _TOKENS = Number("sources", "documents"), Number("sources", "tokens")
@@ -65,52 +54,32 @@ def _declared(tables: ManifestTables, _: Shape) -> Numbers:
 FAMILY = Family(
     name="volume",
     metrics=(
-        MetricDefinition(
-            name="documents",
-            statistics=(
-                *statistics("documents", "count", "documents", LANGUAGES, is_amount=True, headline=True),
-                *statistics("documents", "empty with_nul", "documents", SOURCES),
-            ),
+        declare(
+            "documents",
+            statistics("count", "documents", LANGUAGES, is_amount=True, headline=True),
+            statistics("empty with_nul", "documents", SOURCES),
+            columns=(ShardStatistic("count", "documents", head="documents", shown_as="count"),),
         ),
-        MetricDefinition(
-            name="bytes",
-            statistics=statistics("bytes", "count", "bytes", LANGUAGES, is_amount=True, headline=True),
+        declare(
+            "bytes",
+            statistics("count", "bytes", LANGUAGES, is_amount=True, headline=True),
+            columns=(ShardStatistic("count", "bytes"),),
         ),
-        MetricDefinition(
-            name="tokens",
-            statistics=statistics("tokens", "count", "tokens", LANGUAGES, is_amount=True, headline=True),
+        declare(
+            "tokens",
+            statistics("count", "tokens", LANGUAGES, is_amount=True, headline=True),
+            columns=(ShardStatistic("count", "tokens", head="tokens", shown_as="count"),),
         ),
-        MetricDefinition(
-            name="source_mix_share",
-            statistics=(
-                *statistics(
-                    "source_mix_share",
-                    "share",
-                    "ratio",
-                    "source, split and source",
-                    is_amount=True,
-                    draws="source",
-                    over_tokens=True,
-                ),
-                *statistics(
-                    "source_mix_share",
-                    "declared",
-                    "ratio",
-                    "split and source",
-                    population="training",
-                    sources_of="training",
-                    over_tokens=True,
-                ),
+        declare(
+            "source_mix_share",
+            statistics("share", "ratio", "source, split and source", is_amount=True, draws="source", over_tokens=True),
+            statistics(
+                "declared", "ratio", "split and source", population="training", sources_of="training", over_tokens=True
             ),
             reading=5,
             first_rows=3,
             area="mixture",
         ),
-    ),
-    shard_statistics=(
-        ShardStatistic(metric="documents", stat="count", column="documents", head="documents", shown_as="count"),
-        ShardStatistic(metric="bytes", stat="count", column="bytes"),
-        ShardStatistic(metric="tokens", stat="count", column="tokens", head="tokens", shown_as="count"),
     ),
     stage="dataaudit.metrics.volume.stage:Volume",
     stage_name="volume",
@@ -118,11 +87,11 @@ FAMILY = Family(
     tables={"sources": "volume"},
     checked_with=("sources", "shards"),
     checks=(
-        *(Follows(name, "count", Number("sources", name), _DOCUMENTS, BY_SOURCE) for name in COUNTS),
+        *(Follows(name, "count", Number("sources", name), _DOCUMENTS, SOURCES) for name in COUNTS),
         Follows("source_mix_share", "share", _TOKENS, _TOKENS, "source, split and source", drops=frozenset({"source"})),
         Follows("source_mix_share", "declared", _declared, shapes="split and source"),
         *(
-            Agrees(f"{name} of sources and of shards", Number("sources", name), _listed(name), BY_SOURCE)
+            Agrees(f"{name} of sources and of shards", Number("sources", name), _listed(name), SOURCES)
             for name in COUNTS
         ),
         *(of_shard(name, _listed(name)) for name in COUNTS),
@@ -465,10 +434,6 @@ def _highlights(manifest: Manifest) -> Iterator[Highlight]:
         yield Highlight(kind=Kind.ENCODER, part="splits", area="tokens", size=1, text=text)
 
 
-def _sources_by_split(manifest: Manifest) -> dict[str, list[dict[str, Any]]]:
-    return {split.name: source_volumes(manifest, split.name)[0] for split in manifest.core.splits}
-
-
 def _declared_mixture(manifest: Manifest) -> list[Section]:
     view = overview(manifest)
     return [mixture(view)] if any(source["declared"] is not None for source in view.sources) else []
@@ -494,5 +459,9 @@ SHOWN = Shown(
         Part(area="tokens", blocks=lambda manifest: [identity(overview(manifest), here=False)]),
     ),
     highlights=_highlights,
-    long_facts={"sources_by_split": _sources_by_split},
+    long_facts={
+        "sources_by_split": lambda manifest: {
+            split.name: source_volumes(manifest, split.name)[0] for split in manifest.core.splits
+        }
+    },
 )

@@ -29,7 +29,7 @@ from dataaudit.base.render.blocks import (
 )
 from dataaudit.base.render.line import Line, Name, Number, cells, fold, join, say, shortened, spell, wrap
 from dataaudit.base.render.terminal import ROWS, facts, page, parts_of, prose, render, section, terminal_width
-from dataaudit.config import nearest
+from dataaudit.base.yamlfile import nearest
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.pii.cells import hidden_records

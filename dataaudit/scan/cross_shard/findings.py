@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.locate import rows_of, shards_of
 from dataaudit.manifest.tables import TABLES
-from dataaudit.scan.cross_shard.joins import Join, Joined
+from dataaudit.scan.cross_shard.joins import Joined
 from dataaudit.scan.cross_shard.keyed import read_placed
 from dataaudit.scan.cross_shard.step import LinkContext
 from dataaudit.scan.stages.findings import ANY, FINDING_ROWS, TABLE, TIERS
@@ -17,14 +17,8 @@ from dataaudit.scan.stages.findings import ANY, FINDING_ROWS, TABLE, TIERS
 def findings_table(context: LinkContext) -> pa.Table:
     """Return the findings of a stage, as the manifest's table."""
     stage = context.stage
-    join = Join(
-        kind=f"link-{stage.name}",
-        function=gather_findings,
-        identity=stage.version,
-        files=context.files(TABLE),
-        rows=_hits(context.survey.by_split[stage.name, "found"]),
-    )
-    findings = context.join(join).table("findings", GATHERED)
+    rows = _hits(context.survey.by_split[stage.name, "found"])
+    findings = context.join(stage.name, gather_findings, context.files(TABLE), rows).table("findings", GATHERED)
     columns = {
         "detector": pa.repeat(pa.scalar(stage.detector, pa.string()), findings.num_rows),
         "class": findings["entity"],

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base.files import DamagedFileError, write_whole
-from dataaudit.base.sealing import seal
+from dataaudit.base.sealing import padded, read_head, sealed_head
 from dataaudit.manifest.locate import places_of
 from dataaudit.scan.corpus.segments import changes
 
@@ -90,8 +90,6 @@ KEYED_VERSION = 3
 _MAGIC = f"dataaudit keyed rows {KEYED_VERSION}\n".encode().ljust(24, b"\0")
 _MIN_ROWS = 64
 """A block with fewer takes the rows of the next first byte too, when these are no more."""
-_ALIGN = 64
-"""Also the bytes before the head: magic, length of the head (8 bytes), seal of the name and the head."""
 
 
 def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
@@ -117,7 +115,7 @@ def keyed_blocks(
 def keyed_head(name: str, schema: pa.Schema, blocks: Sequence[KeyedBlock]) -> bytes:
     """Return the bytes before the blocks of keyed rows, which follow in this order."""
     head = orjson.dumps({"schema": schema.serialize().to_pybytes().hex(), "blocks": [list(block) for block in blocks]})
-    return _MAGIC + len(head).to_bytes(8, "little") + _head_digest(name, head) + _padded(head)
+    return sealed_head(_MAGIC, name, head)
 
 
 def read_keyed(address: str | Path, start: int, stop: int) -> pa.Table:
@@ -225,33 +223,21 @@ def _blocks(table: pa.Table, min_rows: int) -> Iterator[tuple[int, int, bytes]]:
             if following is not None and end - begin < min_rows and following - end < min_rows:
                 continue
             piece = batch.slice(begin, end - begin)
-            yield int(firsts[begin]), int(firsts[end - 1]), _padded(piece.serialize().to_pybytes())
+            yield int(firsts[begin]), int(firsts[end - 1]), padded(piece.serialize().to_pybytes())
             begin = end
 
 
 def _head(stored: Stored, source: pa.NativeFile) -> tuple[pa.Schema, list[KeyedBlock], int]:
     """Return the checked schema and blocks, and the offset of the first block."""
-    fixed = source.read(_ALIGN)
-    length = int.from_bytes(fixed[len(_MAGIC) : len(_MAGIC) + 8], "little")
-    head = source.read(length) if fixed.startswith(_MAGIC) and length <= source.size() else b""
-    if _head_digest(stored.name, head) != fixed[len(_MAGIC) + 8 :]:
+    if (found := read_head(_MAGIC, stored.name, source.read, source.size())) is None:
         raise DamagedFileError(str(stored))
-    value = orjson.loads(head)
+    value = orjson.loads(found[0])
     schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(value["schema"])))
-    return schema, [KeyedBlock(*block) for block in value["blocks"]], _ALIGN + length + -length % _ALIGN
-
-
-def _head_digest(name: str, head: bytes) -> bytes:
-    """Return the seal of a head under its name, so that no other rows can take their place."""
-    return seal(os.fsencode(f"{name}\n") + head).digest()
+    return schema, [KeyedBlock(*block) for block in value["blocks"]], found[1]
 
 
 def _short_digest(body: bytes | memoryview) -> str:
     return hashlib.sha256(body).hexdigest()[:32]
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % _ALIGN)
 
 
 MERGED = -2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.locate import rows_of, shards_of
 from dataaudit.scan.corpus.segments import changes
-from dataaudit.scan.cross_shard.joins import Join, Joined
+from dataaudit.scan.cross_shard.joins import Joined
 from dataaudit.scan.cross_shard.keyed import distinct, keys_of, read_placed, spread
 from dataaudit.scan.cross_shard.step import LinkContext, kept_sources
 from dataaudit.scan.kernels.two_phase import Allocation, allocate
@@ -86,15 +86,9 @@ def draw(context: LinkContext, question: Question) -> Sampled:
     guesses = np.array([question.guesses[level] for *_, level in frame.strata], dtype=np.float64)
     plan = allocate(documents, guesses, half_width=question.half_width, minimum=5, most=question.most)
     join = SampleJoin(frame=frame, counts=tuple(plan.counts.tolist()), seed=context.config.seed, salt=question.salt)
-    drawn = context.join(
-        Join(
-            kind=f"link-{context.stage.name}-sample",
-            function=join,
-            identity=[context.stage.version, asdict(join)],
-            files=context.files(MEMBERS) if plan.counts.any() else [],
-            rows=int(documents.sum()) + unread,
-        )
-    ).table("drawn", DRAWN)
+    files = context.files(MEMBERS) if plan.counts.any() else []
+    rows = int(documents.sum()) + unread
+    drawn = context.join(f"{context.stage.name}-sample", join, files, rows).table("drawn", DRAWN)
     first = first_of_each(
         drawn["stratum"].to_numpy(), drawn["drawn"].to_numpy(), drawn["place"].to_numpy(), plan.counts
     )

@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
@@ -26,7 +26,7 @@ from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.corpus.protected.index_file import IndexFile, ProtectedIndex
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.tokens import TokenBatch
-from dataaudit.scan.cross_shard.joins import Join, JoinedParts, KeyedFile, KeyedFiles
+from dataaudit.scan.cross_shard.joins import Join, JoinedParts, JoinFunction, KeyedFile, KeyedFiles
 from dataaudit.scan.detectors import ContentModels
 from dataaudit.scan.stages.base import Stage
 from dataaudit.scan.stages.partial import OTHER
@@ -228,9 +228,6 @@ class Store(Protocol):
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Write an entry: a small JSON value and some tables."""
 
-    def write_rows(self, kind: str, key: str, data: bytes, name: str = "rows") -> None:
-        """Write an entry's rows of a name, as bytes."""
-
     def read_rows(self, kind: str, key: str, name: str = "rows") -> pa.Buffer | None:
         """Return an entry's rows of a name, or None when they are absent or damaged."""
 
@@ -279,52 +276,62 @@ class Protected:
     """Held-out shards, in the manifest's order; the index numbers them."""
 
 
-class LinkContext(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkContext:
     """The inputs and services of a link step."""
 
-    @property
-    def stage(self) -> Stage:
-        """Return the stage that emitted the rows."""
-
-    @property
-    def shards(self) -> Sequence[LinkShard]:
-        """Return all shards, in order."""
-
-    @property
-    def config(self) -> AuditConfig:
-        """Return the config of the build."""
-
-    @property
-    def store(self) -> Store:
-        """Return the store of keyed rows."""
-
-    @property
-    def content(self) -> ContentModels:
-        """Return the models that judge documents."""
-
-    @property
-    def protected(self) -> Protected | None:
-        """Return the protected sets, when a stage searches for them."""
-
-    @property
-    def older(self) -> Path | None:
-        """Return the folder of the reference manifest."""
-
-    @property
-    def survey(self) -> Survey:
-        """Return the partials of all shards."""
+    stage: Stage
+    """The stage that emitted the rows."""
+    shards: Sequence[LinkShard]
+    """All shards, in order."""
+    survey: Survey
+    parts_of: Callable[[str], Iterable[tuple[str, int, int, int]]]
+    """Yields key, shard, split and first record of every part that a stage has read."""
+    store: Store
+    run: Callable[[Join], JoinedParts]
+    """Runs a join on the workers."""
+    config: AuditConfig
+    content: ContentModels = field(default_factory=ContentModels)
+    """Models that judge documents."""
+    protected: Protected | None = None
+    """The protected sets, when a stage searches for them."""
+    older: Path | None = None
+    """Folder of the reference manifest."""
+    tokenizer: str = ""
+    """Digest of what decides tokens, which separates what tasks count with different ones."""
 
     def read(self) -> Iterator[LinkShard]:
         """Yield the shards that the stage has read."""
-
-    def tokenizer(self) -> str:
-        """Return the digest of what decides tokens."""
+        return (shard for shard in self.shards if self.stage.name in shard.partials)
 
     def files(self, *names: str) -> KeyedFiles:
         """Return the stage's keyed rows of some names, for every part of every shard that was read."""
+        return KeyedFiles.of_parts(self.stage.name, names, self.parts_of(self.stage.name))
 
-    def join(self, join: Join) -> JoinedParts:
-        """Join keyed rows, on the workers."""
+    def join(
+        self,
+        name: str,
+        function: JoinFunction,
+        files: Sequence[KeyedFile],
+        rows: int = 0,
+        *,
+        identity: object = None,
+        by_shard: bool = False,
+        **emits: pa.Schema,
+    ) -> JoinedParts:
+        """Join keyed rows; the identity is the version of the stage, and what is given, or the function's fields."""
+        own = asdict(function) if identity is None and is_dataclass(function) else identity
+        return self.run(
+            Join(
+                kind=f"link-{name}",
+                function=function,
+                identity=[self.stage.version, own],
+                files=files,
+                rows=rows,
+                emits=emits,
+                by_shard=by_shard,
+            )
+        )
 
 
 def kept_sources(survey: Survey, max_sources: int) -> pa.Array | None:

@@ -3,9 +3,16 @@ from made_build import STAGE_LIST, config
 
 from dataaudit.config import LanguageConfig
 from dataaudit.engine.runner import ScanSettings
+from dataaudit.engine.store import PartialStore
 from dataaudit.scan.annotators import Findings, Languages, Names, Tokens, Toxicity, Words
 from dataaudit.scan.corpus.tokens import Risks, resolve_tokenizer
 from dataaudit.scan.detectors import resolve_content, resolve_languages
+
+
+@pytest.fixture
+def store(tmp_path):
+    """An empty store."""
+    return PartialStore(tmp_path)
 
 
 @pytest.fixture(scope="module")

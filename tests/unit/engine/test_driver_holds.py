@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from made_build import STAGE_LIST, HereRunner, Notes, config, identities, keys_of, probe, read_shards, shard, shard_list
+from made_build import STAGE_LIST, Notes, config, identities, keys_of, probe, read_shards, services, shard, shard_list
 
 from dataaudit.base.process import release_arrow
 from dataaudit.engine import store_columns as sorted_rows
@@ -73,7 +73,7 @@ def test_the_driver_holds_little_of_a_shard(store):
         units = missing_units(plan, store, Notes(), fresh=True)
         assert len(units) == count
         assert len(missing_units(plan, store, Notes(), fresh=False)) == 0
-        found, _ = survey(plan, {}, (), store, HereRunner(), Notes(), max_bad=0.0)
+        found, _ = survey(plan, {}, (), services(store), max_bad=0.0)
         return shards, plan, units, found
 
     held(FEW)  # what is made once

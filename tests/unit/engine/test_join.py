@@ -2,13 +2,12 @@
 
 import pyarrow as pa
 import pytest
-from made_build import HereRunner, Notes
+from made_build import HereRunner, services
 from test_join_merging import files_of, stored_shards
 
 from dataaudit.engine import join as joins
 from dataaudit.engine.join import run_join
 from dataaudit.engine.runner import FILES
-from dataaudit.engine.store import PartialStore
 from dataaudit.scan.cross_shard.joins import Join, Joined
 from dataaudit.scan.cross_shard.keyed import each_table
 from dataaudit.scan.cross_shard.step import DamagedEntryError
@@ -24,17 +23,11 @@ def keys_of(files, start, stop):
     return Joined(tables={"keys": table}, rows={"later": table})
 
 
-@pytest.fixture
-def store(tmp_path):
-    """An empty store."""
-    return PartialStore(tmp_path)
-
-
 def run(store, shards, runner=None, *, fresh=False):
     """Join the keys of exact duplicates by shard."""
     files = files_of(shards, "exact_dup", "keys")
     join = Join(kind="link-keys", function=keys_of, identity="1", files=files, rows=0, by_shard=True)
-    return run_join(join, store, runner or HereRunner(), Notes(), fresh=fresh)
+    return run_join(join, services(store, runner), fresh=fresh)
 
 
 @pytest.mark.parametrize(("most_files", "most_bytes"), [(256, 1 << 26), (4, 1 << 26), (1, 1 << 26), (256, 1)])

@@ -7,11 +7,11 @@ import pytest
 from made_build import (
     STAGE_LIST,
     HereRunner,
-    Notes,
     keys_of,
     plan,
     probe,
     read_shards,
+    services,
     shard,
     write_partials,
     write_reading,
@@ -19,7 +19,6 @@ from made_build import (
 
 from dataaudit.engine import join as joins
 from dataaudit.engine.join import link_files, run_join
-from dataaudit.engine.store import PartialStore
 from dataaudit.metrics.exact_dup.stage import link_exact
 from dataaudit.metrics.repeats.runs import listing_of
 from dataaudit.metrics.repeats.windows import frequent_rows, link_fingerprints
@@ -29,12 +28,6 @@ from dataaudit.scan.cross_shard.step import DamagedEntryError
 
 LONG = " ".join(f"w{number}" for number in range(120))
 EMITTED = [(stage.name, name, schema) for stage in STAGE_LIST for name, schema in stage.emits.items()]
-
-
-@pytest.fixture
-def store(tmp_path):
-    """An empty store."""
-    return PartialStore(tmp_path)
 
 
 def stored_shards(store, count):
@@ -67,7 +60,7 @@ def files_of(shards, kind, name):
 
 def merged_files(files, store):
     """Return files as a join reads them."""
-    return link_files(KeyedFiles.of(files), store, HereRunner(), Notes(), fresh=False)
+    return link_files(KeyedFiles.of(files), services(store), fresh=False)
 
 
 @pytest.fixture
@@ -137,7 +130,7 @@ def run_exact(store, shards, runner):
     """Join the keys of exact duplicates in many partitions."""
     files = files_of(shards, "exact_dup", "keys")
     return run_join(
-        Join(kind="link-exact", function=link_exact, identity="1", files=files, rows=10), store, runner, Notes()
+        Join(kind="link-exact", function=link_exact, identity="1", files=files, rows=10), services(store, runner)
     )
 
 

@@ -1,14 +1,12 @@
 """The sample of a judge: which strata there are, and whose documents are drawn."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 import strategies
-from made_build import HereRunner, Notes, config, gathered, read_shards, surveyed, write_partials, write_reading
+from made_build import HereRunner, config, context_of, gathered, read_shards, write_partials, write_reading
 
 from dataaudit.engine import join as joins
-from dataaudit.engine.join import LinkContext
 from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.locate import rows_of
 from dataaudit.metrics.toxicity.stage import EDGES, Toxicity
@@ -37,8 +35,7 @@ def context(tmp_path, monkeypatch):
             write_partials(store, shard.planned.parts[0], documents)
             write_reading(store, shard.planned.parts[0], records=len(documents))
         read = read_shards([shard.planned for shard in read], store)
-        job = SimpleNamespace(store=store, runner=HereRunner(), progress=Notes(), config=config(**more))
-        return LinkContext(job=job, stage=Toxicity(), shards=read, survey=surveyed(read, store=store), fresh=False)
+        return context_of(Toxicity(), read, store, HereRunner(), config(**more))
 
     return made
 
@@ -86,4 +83,4 @@ def test_partitions_are_made_for_all_rows_that_are_joined(context, monkeypatch):
     place = table.schema.get_field_index("language")
     world.survey.by_split["toxicity", "strata"] = table.set_column(place, table.schema.field(place), [languages])
     draw(world, question())
-    assert len(world.job.runner.ran) == 8
+    assert len(world.run.keywords["services"].runner.ran) == 8

@@ -1,17 +1,15 @@
 """The link step: partitions, twins, damage, groups, and what the duplicates add to partials."""
 
 import hashlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_build import HereRunner, Notes, plan, probe, read_shards, shard, surveyed, write_partials, write_reading
+from made_build import HereRunner, context_of, plan, probe, read_shards, shard, write_partials, write_reading
 
 from dataaudit.base.errors import ClusterError
 from dataaudit.engine import join as joins
-from dataaudit.engine.join import LinkContext, run_link_steps
+from dataaudit.engine.join import run_link_steps
 from dataaudit.engine.runner import READING, Outcome
-from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.exact_dup.stage import ExactDup, cluster_rows, exact_duplicates
@@ -19,12 +17,6 @@ from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.cross_shard.step import DamagedEntryError
 
 SAME = [(f"document {number % 40}", "ab"[number % 2]) for number in range(60)]
-
-
-@pytest.fixture
-def store(tmp_path):
-    """An empty store."""
-    return PartialStore(tmp_path)
 
 
 @pytest.fixture
@@ -50,9 +42,8 @@ def regather(planned, store):
 
 def link(shards, store, runner, *, fresh=False):
     """Run the family of exact duplicates alone."""
-    job = SimpleNamespace(store=store, runner=runner, progress=Notes())
-    context = LinkContext(job=job, stage=ExactDup(), shards=shards, survey=surveyed(shards, store=store), fresh=fresh)
-    return run_link_steps({"exact_dup": exact_duplicates(context)}, {"exact_dup": context})["exact_dup"]
+    context = context_of(ExactDup(), shards, store, runner, fresh=fresh)
+    return run_link_steps({"exact_dup": exact_duplicates(context)}, None)["exact_dup"]
 
 
 def sums(table):

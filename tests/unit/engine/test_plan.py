@@ -4,17 +4,10 @@ import pytest
 from made_build import STAGE_LIST, config, missing, plan, probe, shard, stat, write_partials, write_reading
 
 from dataaudit.engine.runner import READING
-from dataaudit.engine.store import PartialStore
 from dataaudit.scan.corpus.loss import Reason
 
 NAMES = {stage.name for stage in STAGE_LIST}
 DOCUMENTS = [("one", "web"), ("two", "web")]
-
-
-@pytest.fixture
-def store(tmp_path):
-    """An empty store."""
-    return PartialStore(tmp_path)
 
 
 def fill(store, planned):

@@ -3,16 +3,18 @@
 import hashlib
 import os
 import sqlite3
+from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 
 import fsspec
 import pytest
-from made_build import HereRunner, Notes, config, probe, shard, shard_list, stat, write_file
+from made_build import HereRunner, Notes, config, probe, services, shard, shard_list, stat, write_file
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.config import AuditConfig, Reader, SourceRule
 from dataaudit.engine.plan_probe import Probed, StatIndex, probe_shards, resolve_columns
+from dataaudit.engine.store import PartialStore
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.readers import Part
 from dataaudit.scan.corpus.storage.address import Access, RemotePath, RemoteStat
@@ -32,7 +34,7 @@ def files(tmp_path):
 def look(tmp_path, shards, *, rehash=False, part_bytes=1 << 20):
     """Probe shards with the index of a state folder; return probes, failures and what was hashed."""
     runner, reader = HereRunner(), Reader.model_construct(part_bytes=part_bytes, text_document="file")
-    found = probe_shards(shard_list(*shards), tmp_path, runner, Notes(), reader, rehash=rehash)
+    found = probe_shards(shard_list(*shards), services(PartialStore(tmp_path), runner), reader, rehash=rehash)
     by_path = {one.path: (found.probe(place), found.failure(place)) for place, one in enumerate(shards)}
     probes = {path: probe for path, (probe, _) in by_path.items() if probe is not None}
     failures = {path: failure for path, (_, failure) in by_path.items() if failure is not None}
@@ -147,15 +149,20 @@ SECOND = 1_000_000_000
 NOW = 100 * SECOND
 
 
+@contextmanager
+def stored(folder, *rows):
+    """Yield an index that was opened anew after it took some rows."""
+    with closing(StatIndex(folder / "files.sqlite")) as taking:
+        taking.store(rows)
+    with closing(StatIndex(folder / "files.sqlite")) as opened:
+        yield opened
+
+
 @pytest.fixture
 def index(tmp_path):
     """An index with one settled file."""
-    opened = StatIndex(tmp_path / "files.sqlite")
-    opened.store([("/data/a", stat(), NOW, {"sha256": "x"})])
-    opened.close()
-    opened = StatIndex(tmp_path / "files.sqlite")
-    yield opened
-    opened.close()
+    with stored(tmp_path, ("/data/a", stat(), NOW, {"sha256": "x"})) as opened:
+        yield opened
 
 
 def test_an_unchanged_file_is_known(index):
@@ -171,16 +178,13 @@ def test_any_change_of_the_stat_is_a_change(index, name):
 
 
 @pytest.mark.parametrize("name", ["mtime_ns", "ctime_ns"])
-def test_a_file_hashed_too_soon_after_a_change_is_not_trusted(index, name, tmp_path):
+def test_a_file_hashed_too_soon_after_a_change_is_not_trusted(name, tmp_path):
     """A second change could hide within the clock's granularity; after two seconds it cannot."""
     recent = replace(stat(), **{name: NOW - 2 * SECOND + 1})
     settled = replace(stat(), **{name: NOW - 2 * SECOND})
-    index.store([("/data/r", recent, NOW, {}), ("/data/s", settled, NOW, {"ok": 1})])
-    index.close()
-    again = StatIndex(tmp_path / "files.sqlite")
-    assert again.find("/data/r", recent) is None
-    assert again.find("/data/s", settled) == {"ok": 1}
-    again.close()
+    with stored(tmp_path, ("/data/r", recent, NOW, {}), ("/data/s", settled, NOW, {"ok": 1})) as index:
+        assert index.find("/data/r", recent) is None
+        assert index.find("/data/s", settled) == {"ok": 1}
 
 
 def remote(validator, mtime_ns=0):
@@ -196,18 +200,9 @@ def test_a_remote_file_is_known_by_its_validator(tmp_path):
         "s3://b/new": remote("time x", NOW - 60 * SECOND + 1),
         "s3://b/none": remote(""),
     }
-    index = StatIndex(tmp_path / "files.sqlite")
-    index.store([(path, found, NOW, {}) for path, found in rows.items()])
-    index.close()
-    again = StatIndex(tmp_path / "files.sqlite")
-    assert {path: again.find(path, found) for path, found in rows.items()} == {
-        "s3://b/etag": {},
-        "s3://b/old": {},
-        "s3://b/new": None,
-        "s3://b/none": None,
-    }
-    assert again.find("s3://b/etag", remote("etag y")) is None
-    again.close()
+    with stored(tmp_path, *((path, found, NOW, {}) for path, found in rows.items())) as index:
+        assert [index.find(path, found) for path, found in rows.items()] == [{}, {}, None, None]
+        assert index.find("s3://b/etag", remote("etag y")) is None
 
 
 def test_a_listing_spares_the_request_for_each_file(monkeypatch):
@@ -240,69 +235,53 @@ def test_names_that_are_not_unicode_and_huge_inodes(tmp_path):
     """A name of any bytes and numbers beyond 63 bits are stored and found."""
     name = os.fsdecode(b"/data/\xff\xfe.jsonl")
     huge = stat(inode=2**64 - 1, device=2**64 - 2)
-    index = StatIndex(tmp_path / "files.sqlite")
-    index.store([(name, huge, NOW, {"n": 1})])
-    index.close()
-    index = StatIndex(tmp_path / "files.sqlite")
-    assert index.fault == ""
-    assert index.find(name, huge) == {"n": 1}
-    index.close()
+    with stored(tmp_path, (name, huge, NOW, {"n": 1})) as index:
+        assert index.fault == ""
+        assert index.find(name, huge) == {"n": 1}
 
 
 @pytest.mark.parametrize("content", [b"no database at all", b"SQLite format 3\0" + b"\xff" * 4000, b"\0" * 8192])
 def test_a_damaged_database_is_made_anew(tmp_path, content):
     """It costs one pass of hashing."""
-    path = tmp_path / "files.sqlite"
-    path.write_bytes(content)
-    index = StatIndex(path)
-    assert index.fault == ""
-    assert index.find("/data/a", stat()) is None
-    index.store([("/data/a", stat(), NOW, {"n": 1})])
-    index.close()
-    index = StatIndex(path)
-    assert index.find("/data/a", stat()) == {"n": 1}
-    index.close()
+    (tmp_path / "files.sqlite").write_bytes(content)
+    with closing(StatIndex(tmp_path / "files.sqlite")) as index:
+        assert index.fault == ""
+        assert index.find("/data/a", stat()) is None
+    (tmp_path / "files.sqlite").write_bytes(content)
+    with stored(tmp_path, ("/data/a", stat(), NOW, {"n": 1})) as index:
+        assert index.find("/data/a", stat()) == {"n": 1}
 
 
 def test_a_flipped_bit_anywhere_gives_the_right_answer_or_none(tmp_path):
     """Never another one: where a part ends is in a row, and SQLite checks no byte of it."""
     path, probe = tmp_path / "files.sqlite", {"sha256": "x" * 64, "parts": [[0, 4000]]}
-    index = StatIndex(path)
-    index.store([(f"/data/{name}", stat(), NOW, probe | {"name": name}) for name in "abc"])
-    index.close()
-    whole = path.read_bytes()
+    with stored(tmp_path, *((f"/data/{name}", stat(), NOW, probe | {"name": name}) for name in "abc")):
+        whole = path.read_bytes()
     places = [*range(0, len(whole), 61), *range(whole.index(b'{"stat"') - 64, len(whole), 3)]
     lost = 0
     for place in places:
         for suffix in ("", "-journal"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
-        index = StatIndex(path)
-        for name in "abc":
-            found = index.find(f"/data/{name}", stat())
-            assert found in (None, probe | {"name": name}), place
-            lost += found is None
-        notes = list(index.notes())
-        index.close()
+        with closing(StatIndex(path)) as index:
+            for name in "abc":
+                found = index.find(f"/data/{name}", stat())
+                assert found in (None, probe | {"name": name}), place
+                lost += found is None
+            notes = list(index.notes())
         assert not index.damaged or any("1 damaged row" in note for note in notes)
     assert lost > 50
 
 
 def test_rows_that_have_changed_places_are_damage(tmp_path):
     """A row is of one path: under another it is not trusted, and the note says so."""
-    path = tmp_path / "files.sqlite"
-    index = StatIndex(path)
-    index.store([(f"/data/{name}", stat(), NOW, {"name": name}) for name in "ab"])
-    index.close()
-    with sqlite3.connect(path) as database:
-        rows = dict(database.execute("select path, row from files").fetchall())
-        swapped = zip(rows, reversed(list(rows.values())), strict=True)
-        database.executemany("insert or replace into files values (?, ?)", swapped)
-    database.close()
-    index = StatIndex(path)
-    assert [index.find(f"/data/{name}", stat()) for name in "ab"] == [None, None]
-    assert list(index.notes()) == ["files.sqlite: 2 damaged rows, so as many files are hashed again"]
-    index.close()
+    with stored(tmp_path, *((f"/data/{name}", stat(), NOW, {"name": name}) for name in "ab")) as index:
+        with closing(sqlite3.connect(tmp_path / "files.sqlite")) as database, database:
+            rows = dict(database.execute("select path, row from files").fetchall())
+            swapped = zip(rows, reversed(list(rows.values())), strict=True)
+            database.executemany("insert or replace into files values (?, ?)", swapped)
+        assert [index.find(f"/data/{name}", stat()) for name in "ab"] == [None, None]
+        assert list(index.notes()) == ["files.sqlite: 2 damaged rows, so as many files are hashed again"]
 
 
 def test_damage_that_shows_later_ends_the_use_of_the_index_only(tmp_path, index):
@@ -326,21 +305,17 @@ def test_damage_that_shows_later_ends_the_use_of_the_index_only(tmp_path, index)
 def test_a_database_that_another_build_holds_is_left_alone(tmp_path):
     """A lock is waited for, then the build goes on without the index; the other's rows stay."""
     path = tmp_path / "files.sqlite"
-    index = StatIndex(path)
-    index.store([("/data/a", stat(), NOW, {"n": 1})])
-    index.close()
-    other = sqlite3.connect(path)
-    other.execute("begin exclusive")
-    waiting = StatIndex(path, seconds=0.05)
-    assert "locked" in waiting.fault
-    assert waiting.find("/data/a", stat()) is None
-    waiting.store([("/data/b", stat(), NOW, {})])
-    waiting.close()
-    other.rollback()
-    other.close()
-    index = StatIndex(path)
-    assert index.find("/data/a", stat()) == {"n": 1}
-    index.close()
+    with stored(tmp_path, ("/data/a", stat(), NOW, {"n": 1})):
+        pass
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("begin exclusive")
+        with closing(StatIndex(path, seconds=0.05)) as waiting:
+            assert "locked" in waiting.fault
+            assert waiting.find("/data/a", stat()) is None
+            waiting.store([("/data/b", stat(), NOW, {})])
+        other.rollback()
+    with closing(StatIndex(path)) as index:
+        assert index.find("/data/a", stat()) == {"n": 1}
 
 
 def test_a_place_that_cannot_hold_a_database_is_no_error(tmp_path):

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_build import HereRunner, Notes, config, identities, read_shards, write_reading
+from made_build import HereRunner, config, identities, read_shards, services, write_reading
 from packed import entries, flip
 
 from dataaudit.base.files import DamagedFileError
 from dataaudit.engine import second_pass as running_task
-from dataaudit.engine.join import LinkContext, run_link_steps
+from dataaudit.engine.join import run_link_steps
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.plan_probe import probe_file
 from dataaudit.engine.runner import ProbeUnit, ScanSettings, unit_limit
@@ -33,7 +33,7 @@ from dataaudit.scan.corpus.loss import LossLog, Reason
 from dataaudit.scan.corpus.readers import PartStats, read_part
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.cross_shard.keyed import NUM_BYTES, read_keyed, write_keyed
-from dataaudit.scan.cross_shard.step import DamagedEntryError, LinkResult, SecondPassRequest, Survey
+from dataaudit.scan.cross_shard.step import DamagedEntryError, LinkResult, SecondPassRequest
 
 SEEN = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("note", pa.string()), ("words", pa.int64())])
 KEYED = pa.schema([("key", pa.binary(4)), ("row", pa.int64())])
@@ -99,7 +99,7 @@ def look(world, wanted, *, runner=None, task=None):
     table = pa.table([list(column) for column in zip(*wanted, strict=True)], names=names)
     table = table.set_column(0, "shard", table["shard"].cast(pa.int32()))
     visit = SecondPassRequest(task=task or Looker(), wanted=table)
-    (found,) = run_second_pass([visit], world.shards, world.settings, world.store, runner or HereRunner(), Notes())
+    (found,) = run_second_pass([visit], world.shards, world.settings, services(world.store, runner))
     return found
 
 
@@ -176,8 +176,9 @@ def test_damaged_results_are_told_of(world):
 def test_families_share_a_reading(world):
     """Two families that ask in the same round cost one reading of a part; each gets its own answer."""
     runner = HereRunner()
-    job = SimpleNamespace(store=world.store, runner=runner, progress=Notes(), scan_settings=lambda: world.settings)
-    context = LinkContext(job=job, stage=ExactDup(), shards=world.shards, survey=Survey(), fresh=False)
+
+    def again(requests):
+        return run_second_pass(requests, world.shards, world.settings, services(world.store, runner))
 
     def family(row, rounds):
         seen = []
@@ -188,7 +189,7 @@ def test_families_share_a_reading(world):
         return LinkResult(warnings=[str(seen)])
 
     families = {"one": family(1, 1), "two": family(2, 2), "none": family(0, 0)}
-    found = run_link_steps(families, dict.fromkeys(families, context))
+    found = run_link_steps(families, again)
     assert [one.warnings for one in found.values()] == [["[52]"], ["[53, 54]"], ["[]"]]
     assert len(runner.ran) == 2
 
@@ -207,7 +208,7 @@ from dataaudit.scan.corpus.storage.files import stat_file
 from dataaudit.engine.store_entries import entry_item
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.runner import WANTED, ScanSettings, SecondPassUnit
-from dataaudit.engine.second_pass import read_again
+from dataaudit.engine.second_pass import Again
 from dataaudit.metrics.near_dup.verification import NearSets
 from dataaudit.metrics.repeats.windows import RepeatWindows
 
@@ -237,7 +238,7 @@ def peak(megabytes):
     )
     unit = SecondPassUnit(request=request, stat=stat, sha256="", reading_key="", tasks=tuple(tasks), size=1)
     before = most()
-    outcome = read_again(unit, settings)
+    outcome = Again(settings)(unit)
     assert outcome.reason is None and not outcome.damaged, outcome
     return most() - before
 

@@ -5,11 +5,11 @@ import pytest
 from made_build import (
     STAGE_LIST,
     HereRunner,
-    Notes,
     gathered,
     plan,
     probe,
     read_shards,
+    services,
     shard,
     summed,
     surveyed,
@@ -20,7 +20,6 @@ from packed import flip
 from strategies import make_batch
 
 from dataaudit.engine import sums as module
-from dataaudit.engine.store import PartialStore
 from dataaudit.engine.sums import NOTHING_BESIDE, SumTask, run_sums
 from dataaudit.metrics.exact_dup.stage import COUNTS
 from dataaudit.scan.cross_shard.keyed import Stored
@@ -29,12 +28,6 @@ from dataaudit.scan.stages.base import merge
 
 WORDS = ("one", "two words", "", "x" * 9)
 SOURCES = ("web", "code", "rare")
-
-
-@pytest.fixture
-def store(tmp_path):
-    """An empty store."""
-    return PartialStore(tmp_path)
 
 
 def documents_of(number):
@@ -63,7 +56,7 @@ def stored_shards(store, count, *, of=documents_of):
 def run(store, shards, *, found=None, runner=None, **more):
     """Return the table of shards and the merged partials."""
     summing = SumTask(state=store.root, stages=STAGE_LIST, setting=NOTHING_BESIDE, **more)
-    return run_sums(shards, summing, found or {}, store, runner or HereRunner(), Notes())
+    return run_sums(shards, summing, found or {}, services(store, runner))
 
 
 @pytest.mark.stores

@@ -1,5 +1,7 @@
-"""The registry says what manifests hold: the same as the metrics page, and as a real manifest."""
+"""The registry, the texts for codes, and the stages that a config chooses: the same as pages and manifests say."""
 
+import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -7,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from dataaudit.base.errors import ConfigError, ExitCode
 from dataaudit.manifest.load import load_manifest
-from dataaudit.metrics.family import shapes_of
+from dataaudit.metrics import shown
+from dataaudit.metrics.recomputed import shapes_of
 from dataaudit.metrics.registry import METRICS, STATISTICS, statistic
+from dataaudit.metrics.stages import STAGES, make_stages
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.corpus.tokens import guard
 
 ROOT = Path(__file__).parents[3]
 CELL = re.compile(r"`([^`]+)`")
@@ -30,7 +37,7 @@ def told():
             ):
                 unit, shapes = found.setdefault((metric[1], CELL.fullmatch(cells[0])[1]), (cells[1], set()))
                 assert unit == cells[1]
-                shapes |= shapes_of(each(cells[2]))
+                shapes |= set(map(frozenset, shapes_of(each(cells[2]))))
     return found
 
 
@@ -80,3 +87,79 @@ def test_what_is_known_of_metrics_needs_no_pandas():
     code = "import sys, dataaudit.metrics.registry; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "False\n"
+
+
+def test_every_reason_code_has_a_text_and_no_text_is_left_over():
+    """The texts are for exactly the codes of the ledger."""
+    assert set(shown.REASONS) == {str(reason) for reason in Reason}
+
+
+def test_every_exit_code_has_a_text():
+    """Each exit code is explained."""
+    assert set(shown.EXIT_CODES) == {int(code) for code in ExitCode}
+
+
+def test_every_path_to_the_reference_encoder_has_a_text():
+    """Each reason that the check of the encoders can give is explained."""
+    tree = ast.parse(inspect.getsource(guard))
+    found = {
+        keyword.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "reason" and isinstance(keyword.value, ast.Constant)
+    }
+    assert "ok" in found
+    assert found <= set(shown.ENCODERS)
+
+
+def test_an_unknown_code_is_shown_and_said_to_be_unknown():
+    """A manifest of a newer version can still be read."""
+    assert "no text" in shown.reason_text("melted")
+    assert "melted" in shown.encoder_text("melted")
+    assert "no text" in shown.exit_text(77)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"lenghts": True}, "did you mean `lengths`"),
+        ({"lengths": {"max_distnct": 300}}, "did you mean `max_distinct`"),
+        ({"lengths": {"max_distinct": 3}}, "at least 256"),
+        ({"lengths": {"max_distinct": "many"}}, "max_distinct"),
+        ({"volume": False}, "cannot be switched off"),
+    ],
+)
+def test_wrong_stage_choices_are_named(chosen, message):
+    """An unknown stage, an unknown parameter, a wrong value and a required stage each get their own words."""
+    with pytest.raises(ConfigError, match=message):
+        make_stages(chosen)
+
+
+def test_wrong_choices_of_several_stages_are_named_together():
+    """Nobody has to run once for each mistake."""
+    with pytest.raises(ConfigError) as caught:
+        make_stages(
+            {
+                "lenghts": True,
+                "lengths": {"max_distinct": 3},
+                "volume": False,
+                "near_dup": {"treshold": 1, "ngram": "x"},
+            }
+        )
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "stages: 5 problems"
+    assert [line.split(":")[0].strip(" -") for line in lines[1:6]] == [
+        "stages.lenghts",
+        "stages.volume",
+        "stages.lengths",
+        "stages.near_dup.treshold",
+        "stages.near_dup.ngram",
+    ]
+
+
+def test_stages_can_be_left_out_and_parametrised():
+    """`false` leaves a stage out, a mapping sets its parameters, the order stays."""
+    stages = make_stages({"exact_dup": False, "lengths": {"max_distinct": 500}})
+    assert [stage.name for stage in stages] == [kind.name for kind in STAGES if kind.name != "exact_dup"]
+    assert stages[1].max_distinct == 500

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -17,13 +16,11 @@ import numpy as np
 import orjson
 
 from dataaudit.base.files import DamagedFileError, replacing
-from dataaudit.base.sealing import seal
+from dataaudit.base.sealing import ALIGN, read_head, sealed_head
 from dataaudit.scan.corpus.protected.eval_items import ItemIndex
 from dataaudit.scan.corpus.protected.ngram_index import HeldOut
 
 _MAGIC = b"dataaudit protected 6\n".ljust(24, b"\0")
-_ALIGN = 64
-"""Also the bytes before the head: magic, length of the head (8 bytes), seal of the name and the head."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
@@ -33,15 +30,14 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str
     for name, array in bodies.items():
         sha256 = hashlib.sha256(array.tobytes() if array.size == 0 else array.data.cast("B")).hexdigest()
         described.append([name, array.dtype.str, list(array.shape), position, sha256])
-        position += array.nbytes + -array.nbytes % _ALIGN
+        position += array.nbytes + -array.nbytes % ALIGN
     head = orjson.dumps({"arrays": described, "meta": meta}, option=orjson.OPT_SORT_KEYS)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        file.write(_MAGIC + len(head).to_bytes(8, "little") + _head_digest(path, head))
-        file.write(head + bytes(-len(head) % _ALIGN))
+        file.write(sealed_head(_MAGIC, path.name, head))
         for array in bodies.values():
             file.write(array.tobytes() if array.size == 0 else array.data.cast("B"))
-            file.write(bytes(-array.nbytes % _ALIGN))
+            file.write(bytes(-array.nbytes % ALIGN))
     return hashlib.sha256(head).hexdigest()
 
 
@@ -49,16 +45,13 @@ def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[
     """Return the arrays (read-only, mapped), the JSON value and the digest of a file."""
     try:
         with path.open("rb") as handle:
-            view = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+            mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError):
         raise DamagedFileError(str(path)) from None
-    length = int.from_bytes(view[len(_MAGIC) : len(_MAGIC) + 8], "little")
-    head = bytes(view[_ALIGN : _ALIGN + length])
-    if bytes(view[: len(_MAGIC)]) != _MAGIC or _head_digest(path, head) != view[len(_MAGIC) + 8 : _ALIGN]:
+    if (found := read_head(_MAGIC, path.name, mapped.read, len(mapped))) is None:
         raise DamagedFileError(str(path))
-    value = orjson.loads(head)
-    start = _ALIGN + length + -length % _ALIGN
-    arrays = {}
+    (head, start), view = found, memoryview(mapped)
+    value, arrays = orjson.loads(head), {}
     for name, kind, shape, position, expected in value["arrays"]:
         count = int(np.prod(shape, dtype=np.int64))
         size = count * np.dtype(kind).itemsize
@@ -67,11 +60,6 @@ def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[
             raise DamagedFileError(str(path))
         arrays[name] = np.frombuffer(body, dtype=kind, count=count).reshape(shape)
     return arrays, value["meta"], hashlib.sha256(head).hexdigest()
-
-
-def _head_digest(path: Path, head: bytes) -> bytes:
-    """Return the seal of a head under its file's name, so that an index cannot take the place of another."""
-    return seal(os.fsencode(f"{path.name}\n") + head).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

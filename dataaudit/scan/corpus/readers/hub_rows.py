@@ -13,15 +13,7 @@ from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.stores import as_os_error
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.scan.corpus.readers.columns import (
-    Rows,
-    batches,
-    contents,
-    cut_rows,
-    flat_column,
-    layout,
-    locate_all,
-)
+from dataaudit.scan.corpus.readers.columns import Rows, batches, contents, cut_rows, flat_column, layout, locate_all
 from dataaudit.scan.corpus.readers.part import Part, PartStats, ReadRequest
 from dataaudit.scan.corpus.storage.hub import RowsPath, load_splits, uri_of
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from dataaudit.scan.corpus.fields import FieldRule
 from dataaudit.scan.corpus.segments import bounds_of, runs
-from dataaudit.scan.corpus.shards import Compression
+from dataaudit.scan.corpus.shards import Compression, Shard
 
 MAX_COLUMNS = 4_096
 MAX_LAYOUTS = 1_000
@@ -51,6 +52,13 @@ class ReadRequest:
     without: frozenset[int] = frozenset()
     """Numbers within the part of quarantined records. Readers give them like all others: they count, and are in the
     digest of the rows, but no stage gets them."""
+
+    @classmethod
+    def of(cls, shard: Shard, part: Part, fields: FieldRule, batch_bytes: int, **more: Any) -> ReadRequest:
+        """Return what reads a part of a shard."""
+        path, form, compression = shard.path, shard.format, shard.compression
+        more |= {"part": part, "fields": fields, "batch_bytes": batch_bytes}
+        return cls(path=path, format=form, compression=compression, **more)
 
 
 @dataclass(slots=True)

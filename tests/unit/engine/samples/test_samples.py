@@ -2,7 +2,6 @@
 
 import hashlib
 import random
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Outcome, ScanSettings
 from dataaudit.engine.samples import choose, prepare_samples, sample_manifest
-from dataaudit.engine.scan import scan_part
+from dataaudit.engine.scan import Scan
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.stages import STAGES
 from dataaudit.scan.annotators import MATCHES, Findings
@@ -156,7 +155,7 @@ def test_neither_key_nor_windows_are_in_a_repr(tmp_path):
     findings = Findings(patterns=patterns, digests={}, key=key)
     settings = ScanSettings(state=tmp_path, stages=stages, annotators=(findings,))
     options = BuildOptions(target=tmp_path, hmac_key=key)
-    task, outcome = partial(scan_part, settings=settings), Outcome(windows=("some words",))
+    task, outcome = Scan(settings), Outcome(windows=("some words",))
     for value in (task, settings, findings.load(), options, outcome):
         assert "nobody" not in repr(value)
         assert "some words" not in repr(value)
