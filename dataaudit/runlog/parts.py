@@ -11,9 +11,8 @@ import os
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from io import RawIOBase
+from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -142,26 +141,11 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch([pa.array([], item.type) for item in schema], schema=schema)
 
 
-class _Encoded(RawIOBase):
-    """Bytes that Arrow has encoded and no file has yet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.data = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, piece: Any) -> int:
-        self.data += piece
-        return len(piece)
-
-
 class _Encoder:
     """Encodes record batches as an Arrow stream, each with a checksum of its bytes."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema, self._pending = schema, _Encoded()
+        self._schema, self._pending = schema, BytesIO()
         self._stream = pa.ipc.new_stream(pa.PythonFile(self._pending, mode="w"), schema, options=_OPTIONS)
 
     def encode(self, batch: pa.RecordBatch) -> memoryview:
@@ -179,7 +163,9 @@ class _Encoder:
         return memoryview(self._take())
 
     def _take(self) -> bytearray:
-        data, self._pending.data = self._pending.data, bytearray()
+        data = bytearray(self._pending.getvalue())
+        self._pending.seek(0)
+        self._pending.truncate()
         return data
 
 
@@ -195,8 +181,8 @@ def _intact(data: memoryview) -> bool:
 def numbers(values: np.ndarray, column: pa.Field) -> pa.Array:
     """Return a column of numbers; what a masked array masks is null; pa.array would import pandas."""
     data = np.ascontiguousarray(np.ma.getdata(values), dtype=column.type.to_pandas_dtype())
-    known = ~np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
-    valid = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
+    mask = np.ma.getmask(values)
+    valid = None if mask is np.ma.nomask else pa.py_buffer(np.packbits(~mask, bitorder="little"))
     return pa.Array.from_buffers(column.type, len(data), [valid, pa.py_buffer(data)])
 
 
@@ -245,7 +231,9 @@ class _Read:
         self.batches: list[pa.RecordBatch] = []
         self.end = 0
         """Bytes of what was read."""
-        self._data, self._wrong = data, False
+        self.wrong = False
+        """Whether a whole batch is not what was written."""
+        self._data = data
         source = pa.BufferReader(data)
         with suppress(pa.ArrowException, OSError, EOFError):
             self._read(source, pa.ipc.MessageReader.open_stream(source))
@@ -257,21 +245,16 @@ class _Read:
             except StopIteration:
                 ended = self._data[self.end :]
                 self.end += len(_END) if ended == _END else 0
-                self._wrong = self.schema is not None and ended != _END and ended.startswith(_END)
+                self.wrong = self.schema is not None and ended != _END and ended.startswith(_END)
                 return
             if self.schema is None:
                 self.schema = pa.ipc.read_schema(message)
                 continue
             if not _intact(memoryview(self._data)[self.end : source.tell()]):
-                self._wrong = True
+                self.wrong = True
                 return
             self.batches.append(pa.ipc.read_record_batch(message, self.schema))
             self.end = source.tell()
-
-    @property
-    def wrong(self) -> bool:
-        """Whether a whole batch is not what was written."""
-        return self._wrong
 
     @property
     def header(self) -> PartHeader | None:
@@ -287,7 +270,7 @@ class _Read:
         """Refuse a part that is not as it was written, up to where a kill may have cut it."""
         if self.schema is not None and _CHECKED not in (self.schema.metadata or {}):
             raise without_checksum(path)
-        if self._wrong or (self.end < len(self._data) and self._goes_on()):
+        if self.wrong or (self.end < len(self._data) and self._goes_on()):
             raise RunLogError(
                 f"{path} is damaged: the batch from byte {self.end:,} on is not what was written",
                 f"Restore it from a copy. `truncate --size={self.end} {path}` leaves out that batch and all behind it."
