@@ -116,7 +116,7 @@ def make_table(shards: pa.Table, *, paths: Sequence[str], held: Sequence[str], a
         "path": pa.array(paths, STRING),
         "held": pa.array(held, STRING),
         "documents": _documents(shards),
-        "twin_of": pa.array(_twins(shards["sha256"]), pa.int32()),
+        "twin_of": pa.array(lowest_equal(shards["sha256"]), pa.int32()),
     }
     columns = [made[name] if name in made else shards[name] for name in SCHEMA.names]
     metadata = json.dumps({"schema": FORM, **asdict(about)}, sort_keys=True).encode()
@@ -204,12 +204,11 @@ def open_shared(path: Path) -> pa.Table:
         ) from None
 
 
-def _twins(digests: pa.ChunkedArray) -> np.ndarray:
-    """Return for each shard the lowest ordinal with equal bytes; what was not read has no twin."""
-    codes = digests.combine_chunks().dictionary_encode().indices.to_numpy()
-    _, first = np.unique(codes, return_index=True)
-    unread = pc.equal(digests, "").to_numpy()
-    return np.where(unread, np.arange(len(codes)), first[codes]).astype(np.int32)
+def lowest_equal(digests: pa.ChunkedArray) -> np.ndarray:
+    """Return for each shard the lowest ordinal with equal bytes, its own where it was not read: int64[shards]."""
+    codes = digests.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return np.where(pc.equal(digests, "").to_numpy(), np.arange(len(codes)), first[inverse]).astype(np.int64)
 
 
 _DECIDE_EXCLUDED = frozenset({"manifest", "quarantine", "applied", "splits"})

@@ -20,7 +20,16 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.peers import COLUMNS, Peers, robust
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.attribution import step_detector
-from dataaudit.training.attribution.curve import GRADIENT, Flagged, Judged, judge, ranks_at, series_of
+from dataaudit.training.attribution.curve import (
+    GRADIENT,
+    Flagged,
+    Judged,
+    judge,
+    missing_of,
+    open_ranks,
+    ranks_at,
+    series_of,
+)
 from dataaudit.training.attribution.event_permutation import event_test_of
 from dataaudit.training.attribution.findings import (
     MISSING_LIMIT,
@@ -41,7 +50,7 @@ from dataaudit.training.attribution.findings import (
 )
 from dataaudit.training.attribution.loss_decomposition import (
     Account,
-    HealthyUnits,
+    Groups,
     Part,
     Stretches,
     Unit,
@@ -220,8 +229,8 @@ def episode_of(data: Data, flagged: Flagged) -> Episode:
 
 def _episode(record: dict[str, Any], decision: Decision, **more: Any) -> Episode:
     outcome = "cannot_tell" if decision.reason else "found"
-    why = {"reason": decision.reason, "detail": decision.detail, "together": decision.together}
-    return Episode(**{"outcome": outcome, "found": None, **record, **why, **more})
+    record = record | {"reason": decision.reason, "detail": decision.detail, "together": decision.together}
+    return Episode(**{"outcome": outcome, "found": None, **record, **more})
 
 
 def _unscored(steps: str, read: str = "") -> Decision:
@@ -301,7 +310,7 @@ def _usual(stretches: Stretches, healthy: Stretches) -> bool:
     return 2 * len(np.unique(healthy.step[own])) >= len(np.unique(healthy.step))
 
 
-def _rarity(account: Account, part: Part, unit: Unit, like: HealthyUnits) -> Rarity | None:
+def _rarity(account: Account, part: Part, unit: Unit, like: Groups) -> Rarity | None:
     """Return how often healthy units were as high as a part of the excess; None where there is none."""
     if not len(like.weight):
         return None
@@ -336,7 +345,9 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
     curve, judged = data.curve, data.judged
     norms = judge(*series_of(data.log.table("values"), GRADIENT), log=True)
     all_episodes = [episode_of(data, flagged) for flagged in judged.spikes]
-    missing, shown = data.missing, all_episodes
+    events, ranks = data.log.table("events"), data.log.run.ranks
+    missing, shown = missing_of(data.log.table("steps"), events, ranks), all_episodes
+    unended = open_ranks(events, ranks)
     lacking = missing.number > MISSING_LIMIT * missing.among
     if step is not None:
         lacking = step not in missing.whole
@@ -347,9 +358,9 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
             raise ConfigError(f"no step {step:,} in {data.log.folder}: {there}")
         shown = [episode for episode in all_episodes if episode.first_step <= step <= episode.last_step]
     episodes = tuple(shown)
-    cut_off = step is None and data.open_ranks > 0
+    lacking_end = step is None and unended > 0
     asked = judged.judged if step is None else judged.judged[curve.step == step]
-    exit_code = exit_code_of(episodes, judged=bool(asked.any()), missing=lacking or cut_off)
+    exit_code = exit_code_of(episodes, judged=bool(asked.any()), missing=lacking or lacking_end)
     silent = exit_code == ExitCode.NOT_EVALUATED and not episodes
     return Attribution(
         manifest=data.manifest.id,
@@ -363,7 +374,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         missing_steps=missing.number,
         missing_among=missing.among,
         longest_gap=missing.gap,
-        open_ranks=data.open_ranks,
+        open_ranks=unended,
         judged=int(judged.judged.sum()),
         torn_bytes=data.log.torn_bytes,
         detector=detector_of(judged),
@@ -378,7 +389,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         scaling_law=scaling_law_of(data),
         collapse=collapse_of(data),
         run=run_facts(data.log),
-        trained_on=trained_on(data.log, data.manifest),
+        trained_on=trained_on(data),
     )
 
 

@@ -36,6 +36,7 @@ from dataaudit.training.attribution.spikes import (
     Kind,
     SpikeDetector,
     Verdict,
+    forget,
 )
 
 SCALES = (1, 5, 10, 20)
@@ -86,6 +87,8 @@ _USUAL_LENGTH = 50.0
 """and those of a length vary as others of their source: a few bad documents must not make long documents vary."""
 _SOURCE_SD = 0.3
 """Standard deviation of what a source costs, nats/token, before it was read."""
+_LEARNT = ("segments", "factor", "lengths", "variance", "documents")
+"""Arrays of a composition that go into its state as they are."""
 _MOST_DOCUMENTS = 300.0
 """Newest documents of a source, or of a length, from which their spread is learnt."""
 
@@ -244,11 +247,7 @@ class Composition:
             "usual": self.usual,
             "mean": self._mean,
             "offsets": [offset.tolist() for offset in self._offsets],
-            "segments": self._segments.tolist(),
-            "factor": self._factor.tolist(),
-            "lengths": self._lengths.tolist(),
-            "variance": self._variance.tolist(),
-            "documents": self._documents.tolist(),
+            **{name: getattr(self, f"_{name}").tolist() for name in _LEARNT},
         }
 
     @classmethod
@@ -258,9 +257,8 @@ class Composition:
         made.steps = int(state["steps"])
         for sums, given in zip((made._weight, made._square, made._total), state["sums"], strict=True):
             sums.ravel()[state["places"]] = given
-        made._segments = np.array(state["segments"])
-        made._factor, made._lengths = np.array(state["factor"]), np.array(state["lengths"])
-        made._variance, made._documents = np.array(state["variance"]), np.array(state["documents"])
+        for name in _LEARNT:
+            setattr(made, f"_{name}", np.array(state[name]))
         made.usual = float(state["usual"])
         made._mean, made._offsets = float(state["mean"]), [np.array(item) for item in state["offsets"]]
         return made
@@ -434,19 +432,14 @@ class StepDetector:
         return None if up is None or down is None else (up, down)
 
     def _go_back(self, step: int) -> None:
-        while self._out and self._out[-1][0] >= step:
-            self._out.pop()
-        while self._sums and self._sums[-1][0] >= step:
-            self._sums.pop()
+        forget(self._out, step)
+        forget(self._sums, step)
         self._forget(step)
 
     def _forget(self, step: int) -> None:
         """Forget a step and later steps."""
-        while self._line and self._line[-1][0] >= step:
-            self._line.pop()
-        while self._past and self._past[-1][0] >= step:
-            self._past.pop()
-            self._seen -= 1
+        forget(self._line, step)
+        self._seen -= forget(self._past, step)
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""

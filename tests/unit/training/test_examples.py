@@ -14,6 +14,7 @@ from dataaudit.live.state_digests import random_state, set_random_state
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.reader import load_run
 from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.trained_on import trained_on
 from dataaudit.training.pages.run_blocks import data_points
 
@@ -160,7 +161,7 @@ def trained(steps):
     table = log.table("steps")
     assert table["step"].to_pylist() == list(range(1, steps + 1))
     assert None not in table["user_loss"].to_pylist()
-    found = trained_on(log, load_manifest(Path("manifests/2026-11")))
+    found = trained_on(Data(log, load_manifest(Path("manifests/2026-11"))))
     return found, [point.text for point in data_points(found)]
 
 

@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from made_run import begin_run
 
 from dataaudit.base.render.blocks import Point
 from dataaudit.base.render.line import PERCENT, spell
 from dataaudit.cli import main
-from dataaudit.runlog.format import ATTRIBUTION_FILE, RunFile
+from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.training.pages import page as training_page
 from dataaudit.training.pages.incident_blocks import changes, grids_of
 from dataaudit.training.pages.page import run_page
@@ -24,10 +25,7 @@ HOSTILE = "</script><b onmouseover=alert(1)>\x1b[31m::error::"
 def made(folder, steps=240, *, broken=None, every=1, values=True, spike=True, name="toy"):
     """Write a run; from a step on, head 5 of layer 3 attends to one key, and layers from 2 on grow 20 steps later."""
     draw = np.random.default_rng(0)
-    run = RunFile(
-        manifest=None, dataset=name, sources=(), block_rows=1, ranks=1, started="2026-11-22T20:00:00Z", program="1"
-    )
-    create_run(folder, run, None)
+    begin_run(folder, dataset=name, sources=(), block_rows=1)
     writer = RankWriter(folder, 0, 1, 1)
     layer, head = np.repeat(np.arange(LAYERS), HEADS), np.tile(np.arange(HEADS), LAYERS)
     chosen = (layer == 3) & (head == 5)
