@@ -324,5 +324,5 @@ def _concatenated(values: Sequence[Any], rows: Sequence[int], *, masked: bool) -
         np.ma.masked_array(np.zeros(number), mask=True) if value is None else value
         for value, number in zip(values, rows, strict=True)
     ]
-    joined = np.ma.concatenate(parts)
-    return joined if masked else np.ma.getdata(joined)
+    joined = np.concatenate(list(map(np.ma.getdata, parts)))
+    return np.ma.masked_array(joined, mask=np.concatenate(list(map(np.ma.getmaskarray, parts)))) if masked else joined

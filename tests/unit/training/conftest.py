@@ -4,6 +4,8 @@ import pytest
 from made_corpus import MadeCorpus
 from made_run import make_shards
 
+from dataaudit.training.documents import Documents, byte_encoder
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
@@ -15,6 +17,12 @@ def made(tmp_path_factory):
 def corpus(made):
     """It, opened."""
     return made.open()
+
+
+@pytest.fixture(scope="module")
+def documents(corpus):
+    """Its documents as bytes, each with an end."""
+    return Documents(corpus, "train", byte_encoder(end=0))
 
 
 @pytest.fixture(scope="module")
