@@ -266,8 +266,8 @@ class TrainingMonitor:
             sums = counts = None  # the batch is trained on, without its losses in the log
             self._warn("not_scored", {"step": self.steps + 1, "why": call.kind})
         kept = tags.copy() if isinstance(tags, np.ndarray) else AsyncCopy(tags)
-        copies = (None if values is None else AsyncCopy(values) for values in (sums, counts))
-        self._batches.append(MicroBatch(kept, *copies, ids_of(labels)))
+        losses_of, counts_of = (None if values is None else AsyncCopy(values) for values in (sums, counts))
+        self._batches.append(MicroBatch(kept, losses_of, counts_of, ids_of(labels)))
         rows, self._context = shape_of(losses, logits, hidden, labels) or (0, self._context)
         self._positions += rows * (self._context - self._inner)
         self._utilisation.batch(rows, self._context)
