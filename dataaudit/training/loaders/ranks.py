@@ -8,8 +8,9 @@ pass: -1 - pass.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
 
@@ -17,6 +18,7 @@ from dataaudit.base.errors import CatchErrors, ConfigError, CorpusRefused
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.packing import EPOCH, SHARD, check_sizes
 
+Dealt = Literal["batches", "rows"]
 DATA = ("dp", "dp_replicate", "dp_shard", "fsdp", "data")
 """Names that dimensions of data parallelism have, in torchtitan and elsewhere."""
 CONTEXT = ("cp", "context")
@@ -30,27 +32,17 @@ class Passes:
         self.rank, self.ranks = rank, ranks
         self.rows: int | None = None
         """Of the data set, where it is known which of them are dealt twice."""
-        self.one_by_one = False
-        """Whether ranks take rows in turn, as `DistributedSampler` deals them, or whole batches, as Accelerate does."""
         self.epoch = 0
         self.batches = 0
         """Micro-batches of this pass that are done, on each rank."""
-        self._size = 0
-        """Rows of a micro-batch: the last of a pass may have fewer."""
 
     def marked(self, tags: Any) -> Any:
         """Return tags of a micro-batch with the pass they are of, and which of its rows are repeats."""
         tags = torch.as_tensor(tags).clone()
-        epoch, place = tags[..., EPOCH], torch.arange(len(tags), device=tags.device)
-        epoch += self.epoch
-        self._size = max(self._size, len(tags))
+        tags[..., EPOCH] += self.epoch
         if self.rows is not None:
-            if self.one_by_one:
-                place = (self.batches * self._size + place) * self.ranks + self.rank
-            else:
-                place = (self.batches * self.ranks + self.rank) * self._size + place
-            repeated = (place >= self.rows)[:, None] & (tags[..., SHARD] >= 0)
-            epoch[repeated] = -1 - epoch[repeated]
+            repeated = repeats(self.batches, len(tags), rows=self.rows, rank=self.rank, ranks=self.ranks)
+            tags = mark_repeats(tags, repeated)
         self.batches += 1
         return tags
 
@@ -119,6 +111,27 @@ def log_rank(mesh: Any, *, data: Collection[str] = DATA, pipeline: str = "pp") -
         elif place[at] != (size - 1 if name == pipeline else 0):
             return None
     return rank, ranks
+
+
+def repeats(batch: int, size: int, *, rows: int, rank: int, ranks: int, dealt: Dealt = "batches") -> np.ndarray:
+    """Return which rows of a batch were added so that all processes have as many."""
+    if dealt not in get_args(Dealt):
+        raise ConfigError(f"dealt: expected batches or rows, found {dealt!r}")
+    inside = np.arange(size)
+    place = (batch * ranks + rank) * size + inside if dealt == "batches" else (batch * size + inside) * ranks + rank
+    repeated: np.ndarray = place >= rows
+    return repeated
+
+
+def mark_repeats(tags: Any, repeated: np.ndarray) -> Any:
+    """Return tags with the rows that are repeats marked: their pass is -1 - pass."""
+    if not repeated.any():
+        return tags
+    tags = tags.copy() if isinstance(tags, np.ndarray) else tags.clone()
+    for row in np.flatnonzero(repeated).tolist():
+        named = tags[row, :, SHARD] >= 0
+        tags[row, :, EPOCH][named] = -1 - tags[row, :, EPOCH][named]
+    return tags
 
 
 class StreamedRows(IterableDataset):

@@ -17,13 +17,18 @@ from dataaudit.training.packing import EPOCH, SHARD, TARGETS, PackedDocuments
 
 torch = pytest.importorskip("torch", reason="batches are torch's")
 datasets = pytest.importorskip("datasets", reason="its data sets are what is tagged")
-from dataaudit.training.loaders.ranks import Passes, StreamedRows  # noqa: E402 - after the skip
+from dataaudit.training.loaders.ranks import StreamedRows, mark_repeats, repeats  # noqa: E402 - after the skip
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than the machine has cores
 ]
 CONTEXT, ROWS = 128, 4
+
+
+@pytest.fixture(scope="module")
+def documents(made):
+    return Documents(made.open(), "train", byte_encoder(end=0))
 
 
 @pytest.fixture(scope="module")
@@ -269,21 +274,20 @@ def test_repeats_are_marked_as_samplers_make_them(rows, ranks, size, dealt):
             shard = pytest.importorskip("accelerate.data_loader").BatchSamplerShard
             plain = torch.utils.data.BatchSampler(range(rows), size, drop_last=False)
             loader = torch.utils.data.DataLoader(data, batch_sampler=shard(plain, ranks, rank, even_batches=True))
-        passes = Passes(rank, ranks)
-        passes.rows, passes.one_by_one = rows, dealt == "rows"
-        for batch in loader:
-            again = passes.marked(np.zeros((len(batch), 1, 7), np.int64))[:, 0, EPOCH] < 0
-            met += batch[~again].tolist()
-            marked += int(again.sum())
+        for place, batch in enumerate(loader):
+            found = repeats(place, size, rows=rows, rank=rank, ranks=ranks, dealt=dealt)[: len(batch)]
+            met += [one for one, again in zip(batch.tolist(), found, strict=True) if not again]
+            marked += int(found.sum())
     assert sorted(met) == data
     assert marked == (-rows % ranks if dealt == "rows" else -rows % (ranks * size))
 
 
 def test_a_marked_row_tells_its_pass_and_that_it_is_a_repeat():
-    tags, passes = np.zeros((2, 2, 7), np.int64), Passes(0, 1)
-    tags[:, 1, SHARD] = UNUSED
-    passes.epoch, passes.rows = 3, 1
+    tags = np.zeros((2, 2, 7), np.int64)
+    tags[..., EPOCH], tags[:, 1, SHARD] = 3, UNUSED
     for kind in (np.asarray, torch.as_tensor):
-        passes.batches = 0
-        assert passes.marked(kind(tags))[..., EPOCH].tolist() == [[3, 3], [-4, 3]]
-    assert not tags[..., EPOCH].any()
+        found = np.asarray(mark_repeats(kind(tags), np.array([False, True])))
+        assert found[..., EPOCH].tolist() == [[3, 3], [-4, 3]]
+    assert (tags[..., EPOCH] == 3).all()
+    with pytest.raises(ConfigError):
+        repeats(0, 1, rows=1, rank=0, ranks=1, dealt="both")
