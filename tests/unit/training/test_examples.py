@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_tokens import END
+from reading import tiny_gpt2
 from reconstructed import Tokenized, call
 
 from dataaudit.live.state_digests import random_state, set_random_state
@@ -96,11 +97,7 @@ class Loop:
 
 def gpt(vocabulary, heads=1):
     """Return a small model of transformers."""
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=vocabulary, n_positions=2048, n_embd=24, n_layer=1, n_head=heads, bos_token_id=0, eos_token_id=0
-    )
-    return transformers.GPT2LMHeadModel(config)
+    return tiny_gpt2(2048, vocab_size=vocabulary, n_embd=24, n_head=heads)
 
 
 def own_loop():
