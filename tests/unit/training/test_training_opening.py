@@ -183,6 +183,11 @@ CASES = {
 """By what is wrong: what spoils a world, and how it is opened; the page names the error."""
 
 
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
 def first_line(case, folder):
     """Return the error of a case and the first line of what it says, without what differs between two runs."""
     spoil, how = CASES[case]
@@ -219,9 +224,8 @@ def test_the_page_has_these_cases_and_no_others():
     assert rows == list(CASES)
 
 
-def test_what_passed_opens_and_says_who_said_so(tmp_path):
+def test_what_passed_opens_and_says_who_said_so(world, tmp_path):
     """By a policy that is judged now, by a signature, or by its digests alone."""
-    world = World(tmp_path)
     assert world.open().verdict is None
     judged = world.open(require="passed", policy=PASSING).verdict
     assert (judged.policy, judged.version, judged.signer, judged.at) == ("enough", "3", "", "")
@@ -233,9 +237,8 @@ def test_what_passed_opens_and_says_who_said_so(tmp_path):
     assert world.open(require="signed", public_key=world.public, signature=elsewhere).verdict == signed
 
 
-def test_a_policy_is_a_file_a_ready_one_or_what_it_says(tmp_path):
+def test_a_policy_is_a_file_a_ready_one_or_what_it_says(world, tmp_path):
     """And a baseline is what rules of change compare with."""
-    world = World(tmp_path)
     (tmp_path / "policy.yaml").write_text(json.dumps(PASSING))
     assert world.open(require="passed", policy=tmp_path / "policy.yaml").verdict.policy == "enough"
     with pytest.raises(CorpusRefused, match="does not pass the policy strict: "):
@@ -253,16 +256,14 @@ def test_a_signed_verdict_is_wrong_use_where_none_is_asked_for(tmp_path):
         World(tmp_path).open(signature="x")
 
 
-def test_an_identity_without_a_name_is_nobody(tmp_path):
+def test_an_identity_without_a_name_is_nobody(world):
     """A variable that is not set asks for a signature all the same."""
-    world = World(tmp_path)
     with pytest.raises(CorpusRefused, match="it is not signed"):
         world.open(require="passed", policy=PASSING, identity="", issuer="")
 
 
-def test_a_manifest_that_was_signed_itself_opens_with_a_policy_judged_now(tmp_path):
+def test_a_manifest_that_was_signed_itself_opens_with_a_policy_judged_now(world):
     """An attestation says whose a manifest is, not that it is good: without a policy it opens nothing."""
-    world = World(tmp_path)
     with pytest.raises(CorpusRefused, match=r"it is not signed, there is no attestation.json"):
         world.open(require="passed", policy=PASSING, public_key=world.public)
     sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
@@ -275,9 +276,8 @@ def test_a_manifest_that_was_signed_itself_opens_with_a_policy_judged_now(tmp_pa
         world.open(require="signed", public_key=world.public)
 
 
-def test_a_signed_verdict_answers_for_the_rules_and_the_rest_is_asked_today(tmp_path):
+def test_a_signed_verdict_answers_for_the_rules_and_the_rest_is_asked_today(world, tmp_path):
     """A list that holds more back since, a signature that is gone, a record of token files that proves nothing."""
-    world = World(tmp_path)
     how = {"require": "signed", "public_key": world.public}
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps(PASSING | {"quarantine_list": "list.jsonl"}))
@@ -297,9 +297,8 @@ def test_a_signed_verdict_answers_for_the_rules_and_the_rest_is_asked_today(tmp_
 
 
 @pytest.mark.parametrize("how", [{"require": "passed"}, {"require": "signed"}, {"require": "verified", "policy": None}])
-def test_a_forged_manifest_with_an_old_signature_does_not_open(tmp_path, how):
+def test_a_forged_manifest_with_an_old_signature_does_not_open(world, how):
     """Digests, id and bytes fit; the signature is of what was there before."""
-    world = World(tmp_path)
     sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
     forge(world.manifest, core=lambda core: core["dataset"].update(version="2"))
     assert world.open(require="passed", policy=PASSING).verdict.policy == "enough"
@@ -307,18 +306,16 @@ def test_a_forged_manifest_with_an_old_signature_does_not_open(tmp_path, how):
         world.open(**{"policy": PASSING, "public_key": world.public} | how)
 
 
-def test_a_baseline_has_to_be_signed_as_the_manifest_is(tmp_path):
+def test_a_baseline_has_to_be_signed_as_the_manifest_is(world, tmp_path):
     """Else numbers of change are led by it."""
-    world = World(tmp_path)
     sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
     make(tmp_path / "older", [shard("a.jsonl")])
     with pytest.raises(CorpusRefused, match="older is not believed: it is not signed"):
         world.open(require="passed", policy=PASSING, public_key=world.public, baseline=tmp_path / "older")
 
 
-def test_both_a_key_and_an_identity_or_half_of_one_are_wrong_use(tmp_path):
+def test_both_a_key_and_an_identity_or_half_of_one_are_wrong_use(world):
     """Anybody can have an identity from some other issuer."""
-    world = World(tmp_path)
     for how in ({"identity": "a"}, {"issuer": "b"}, {"identity": "a", "issuer": "b", "public_key": world.public}):
         for require, what in (("verified", "a signature"), ("signed", "require='signed'")):
             with pytest.raises(
@@ -332,9 +329,8 @@ def test_both_a_key_and_an_identity_or_half_of_one_are_wrong_use(tmp_path):
         world.open(root={"vall": world.data})
 
 
-def test_an_identity_has_a_default_file_of_its_own(tmp_path):
+def test_an_identity_has_a_default_file_of_its_own(world):
     """And an age is a timedelta."""
-    world = World(tmp_path)
     world.sign()
     with pytest.raises(CorpusRefused, match=r"^no signed verdict at .*/m\.verdict\.sigstore\.json\n"):
         world.open(require="signed", identity="a@example.org", issuer="https://example.org")
@@ -342,9 +338,8 @@ def test_an_identity_has_a_default_file_of_its_own(tmp_path):
         world.open(max_age=30)
 
 
-def test_no_byte_of_what_was_signed_can_change(tmp_path):
+def test_no_byte_of_what_was_signed_can_change(world):
     """Neither of `manifest.json` nor of the signed verdict."""
-    world = World(tmp_path)
     world.sign()
     for path in (world.signature, world.manifest / "manifest.json"):
         whole = path.read_bytes()
@@ -356,17 +351,15 @@ def test_no_byte_of_what_was_signed_can_change(tmp_path):
     assert world.open(**signed(world)).verdict.policy == "enough"
 
 
-def test_damaged_lines_are_passed_over_when_that_is_allowed(tmp_path):
+def test_damaged_lines_are_passed_over_when_that_is_allowed(world):
     """What the others hold is held."""
-    world = World(tmp_path)
     bad_line(world, "0", "1")
     corpus = world.open(quarantine=world.list, ignore_bad_lines=True)
     assert corpus.table["held"].to_pylist() == ["quarantined", "", "", "", "not chosen"]
 
 
-def test_held_out_splits_are_trained_on_when_they_are_named(tmp_path):
+def test_held_out_splits_are_trained_on_when_they_are_named(world):
     """Only files of chosen splits are needed."""
-    world = World(tmp_path)
     assert world.open().splits == ("train",)
     assert set(world.open(splits=["val", "train"]).table["held"].to_pylist()) == {""}
     (world.data / "v.jsonl").unlink()
@@ -375,9 +368,8 @@ def test_held_out_splits_are_trained_on_when_they_are_named(tmp_path):
         world.open(splits="val")
 
 
-def test_the_file_of_a_held_shard_may_be_absent(tmp_path):
+def test_the_file_of_a_held_shard_may_be_absent(world):
     """Held shards keep their ordinals, and copies are held together."""
-    world = World(tmp_path)
     for name in ("b.jsonl", "v.jsonl"):
         (world.data / name).unlink()
     corpus = world.open(quarantine=world.hold("train/b.jsonl"), check="all")
@@ -396,9 +388,8 @@ def test_what_the_build_did_not_read_is_held(tmp_path):
     assert world.open().table["held"].to_pylist() == ["", "", "", "", "unread", "not chosen"]
 
 
-def test_sizes_do_not_show_other_bytes_and_hashes_do(tmp_path):
+def test_sizes_do_not_show_other_bytes_and_hashes_do(world):
     """Which files were hashed is said."""
-    world = World(tmp_path)
     assert world.open(check="all").notes == ("4 files, 1.7 kB: every byte hashed, as the manifest says",)
     [said] = world.open(check="sample").notes
     assert said.startswith("4 files: of the size that the manifest says; 4, 1.7 kB, hashed: train/a.jsonl, ")
@@ -408,9 +399,8 @@ def test_sizes_do_not_show_other_bytes_and_hashes_do(tmp_path):
         world.open(check="all")
 
 
-def test_a_sample_is_bounded_and_the_same_each_time(tmp_path, monkeypatch):
+def test_a_sample_is_bounded_and_the_same_each_time(world, monkeypatch):
     """By files and by bytes, in the order of a hash."""
-    world = World(tmp_path)
     monkeypatch.setattr("dataaudit.training.checks.SAMPLE_FILES", 2)
     first, again = world.open(check="sample").notes, world.open(check="sample").notes
     assert first == again
@@ -419,17 +409,15 @@ def test_a_sample_is_bounded_and_the_same_each_time(tmp_path, monkeypatch):
     assert world.open(check="sample").notes[0].endswith("; 0, 0 B, hashed: none")
 
 
-def test_a_file_that_may_not_be_read_is_known_before_it_is_opened(tmp_path, monkeypatch):
+def test_a_file_that_may_not_be_read_is_known_before_it_is_opened(world, monkeypatch):
     """By its mode: nothing is read of it when sizes are asked for alone."""
-    world = World(tmp_path)
     monkeypatch.setattr("os.access", lambda path, mode: not path.endswith("c.jsonl"))
     with pytest.raises(CorpusRefused, match=r"train/c\.jsonl \(it may not be read\)"):
         world.open()
 
 
-def test_files_that_were_moved_are_found_below_another_root(tmp_path):
+def test_files_that_were_moved_are_found_below_another_root(world):
     """Of all splits or of one; the recorded root holds for the others."""
-    world = World(tmp_path)
     (world.folder / "new").mkdir()
     (world.data / "v.jsonl").rename(world.folder / "new/v.jsonl")
     corpus = world.open(splits=["train", "val"], root={"val": world.folder / "new"}, check="all")
@@ -447,9 +435,8 @@ def test_rows_of_a_streamed_dataset_have_no_files_and_it_is_said(tmp_path):
         corpus.path(0)
 
 
-def test_a_shard_that_changed_since_it_was_listed_is_not_held_and_it_is_said(tmp_path):
+def test_a_shard_that_changed_since_it_was_listed_is_not_held_and_it_is_said(world, tmp_path):
     """Its rows are others, so the entry says nothing of them."""
-    world = World(tmp_path)
     held = world.hold("train/a.jsonl").rename(tmp_path / "older.jsonl")
     path = tmp_path / "next"
     path.mkdir()
