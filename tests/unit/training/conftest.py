@@ -2,8 +2,9 @@
 
 import pytest
 from made_corpus import MadeCorpus
-from made_run import make_shards
+from made_run import make_shards, write_run
 
+from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.documents import Documents, byte_encoder
 
 
@@ -31,6 +32,17 @@ def manifest(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "manifest"
     make_shards(folder)
     return folder
+
+
+@pytest.fixture
+def written(tmp_path, manifest):
+    """Return a function that writes the log of a run with something planted and returns its data."""
+
+    def write(made, *plants, **more):
+        write_run(tmp_path / "run", manifest, made, *plants, **more)
+        return load_data(tmp_path / "run", manifest)
+
+    return write
 
 
 @pytest.fixture(scope="module")

@@ -45,14 +45,9 @@ def manifest(tmp_path_factory):
 
 
 @pytest.fixture
-def run(tmp_path, manifest):
+def run(written):
     """Return a function that writes a run with something planted and returns what is found."""
-
-    def write(made, *plants, **more):
-        write_run(tmp_path / "run", manifest, made, *plants, **more)
-        return attribute(load_data(tmp_path / "run", manifest))
-
-    return write
+    return lambda made, *plants, **more: attribute(written(made, *plants, **more))
 
 
 def only(found: Attribution):

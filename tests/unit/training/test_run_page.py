@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from made_run import begin_run
@@ -225,23 +226,25 @@ def test_a_torn_log_has_a_page_of_what_is_whole(tmp_path):
     assert report(tmp_path / "run", tmp_path / "page.html").exit_code in {0, 4}
 
 
+def grid_of(rows):
+    """Return the only grid of rows of values."""
+    names = ("step", "metric", "layer", "head", "stat", "value")
+    (grid,) = grids_of(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))).values()
+    return grid
+
+
 def test_what_rises_all_the_time_changed_most():
     """A slow rise by twenty deviations of neighbours comes before jumps by five."""
-    import pyarrow as pa
-
     draw, rows = np.random.default_rng(3), []
     for head in range(40):
         own = 10 + draw.normal(size=60) + (np.arange(60) / 3 if head == 7 else 5.0 * (np.arange(60) >= 30))
         rows += [(step, "m", 0, head, "s", value) for step, value in enumerate(own, 1)]
-    names = ("step", "metric", "layer", "head", "stat", "value")
-    (grid,) = grids_of(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))).values()
+    grid = grid_of(rows)
     assert grid.places[changes(grid)[0].row] == (0, 7)
 
 
 def test_a_level_that_changed_is_found_where_it_did():
     """Against the truth, over many draws; series that do not change seldom count as loud."""
-    import pyarrow as pa
-
     draw, right, false = np.random.default_rng(7), 0, 0
     for _ in range(200):
         cut = int(draw.integers(60, 200))
@@ -249,8 +252,7 @@ def test_a_level_that_changed_is_found_where_it_did():
         for head in range(2):
             values = draw.standard_t(5, 240) + (30.0 if head else 0.0) * (np.arange(240) >= cut)
             rows += [(step + 1, "m", 0, head, "s", value + 100) for step, value in enumerate(values)]
-        names = ("step", "metric", "layer", "head", "stat", "value")
-        (grid,) = grids_of(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))).values()
+        grid = grid_of(rows)
         found = {one.row: one for one in changes(grid)}
         right += found[1].step == cut + 1
         false += found[0].score >= 8
