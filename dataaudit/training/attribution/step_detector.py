@@ -87,8 +87,6 @@ _USUAL_LENGTH = 50.0
 """and those of a length vary as others of their source: a few bad documents must not make long documents vary."""
 _SOURCE_SD = 0.3
 """Standard deviation of what a source costs, nats/token, before it was read."""
-_LEARNT = ("segments", "factor", "lengths", "variance", "documents")
-"""Arrays of a composition that go into its state as they are."""
 _MOST_DOCUMENTS = 300.0
 """Newest documents of a source, or of a length, from which their spread is learnt."""
 
@@ -247,7 +245,11 @@ class Composition:
             "usual": self.usual,
             "mean": self._mean,
             "offsets": [offset.tolist() for offset in self._offsets],
-            **{name: getattr(self, f"_{name}").tolist() for name in _LEARNT},
+            "segments": self._segments.tolist(),
+            "factor": self._factor.tolist(),
+            "lengths": self._lengths.tolist(),
+            "variance": self._variance.tolist(),
+            "documents": self._documents.tolist(),
         }
 
     @classmethod
@@ -257,8 +259,9 @@ class Composition:
         made.steps = int(state["steps"])
         for sums, given in zip((made._weight, made._square, made._total), state["sums"], strict=True):
             sums.ravel()[state["places"]] = given
-        for name in _LEARNT:
-            setattr(made, f"_{name}", np.array(state[name]))
+        made._segments = np.array(state["segments"])
+        made._factor, made._lengths = np.array(state["factor"]), np.array(state["lengths"])
+        made._variance, made._documents = np.array(state["variance"]), np.array(state["documents"])
         made.usual = float(state["usual"])
         made._mean, made._offsets = float(state["mean"]), [np.array(item) for item in state["offsets"]]
         return made
