@@ -51,7 +51,8 @@ METRICS = (
     "held_out_copies",
 )
 """What attribution shows of a shard."""
-_COUNTED = frozenset({"pii_documents", "secret_hits", "contaminated", "held_out_copies"})
+COUNTED = frozenset({"pii_documents", "secret_hits", "contaminated", "held_out_copies"})
+"""Those of them that count documents."""
 SCHEMA: Final = pa.schema(
     [
         column("shard", pa.int32(), "ordinal in the manifest; the number of the row"),
@@ -69,7 +70,7 @@ SCHEMA: Final = pa.schema(
         column("path", STRING, "file or address that opens it now; empty when it is held or streamed"),
         column("held", STRING, "why loaders do not get it; empty: they do"),
         column("twin_of", pa.int32(), "lowest ordinal of the shards with equal bytes; its own when there is none"),
-        *(column(name, COUNT if name in _COUNTED else RATIO, "as in the manifest", null=True) for name in METRICS),
+        *(column(name, COUNT if name in COUNTED else RATIO, "as in the manifest", null=True) for name in METRICS),
     ]
 )
 

@@ -66,25 +66,14 @@ from dataaudit.training.attribution.run_losses import collapse_of, scaling_law_o
 from dataaudit.training.attribution.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
 from dataaudit.training.attribution.trained_on import trained_on
 from dataaudit.training.attribution.verdict import Decision, decide, decide_not_finite
+from dataaudit.training.corpus import COUNTED, METRICS
 
 LISTED = 20
 """Documents, blocks and shards that are listed of an episode."""
 _PLACES = 3
-_METRICS = (
-    "bytes_per_token",
-    "seq_len_p50",
-    "exact_dup_rate",
-    "near_dup_rate",
-    "repeat_token_share",
-    "token_kl_drift",
-    "filter_reject_rate",
-    "toxicity_screen",
-    "contaminated",
-    "held_out_copies",
-)
+_METRICS = tuple(name for name in METRICS if name not in {"pii_documents", "secret_hits"})
 """Metrics of a shard that are shown; those of personal data and secrets, whose small counts are hidden, are left to
 `dataaudit inspect`."""
-_COUNTED = frozenset({"contaminated", "held_out_copies"})
 _UNBOUNDED = frozenset({"bytes_per_token", "seq_len_p50", "token_kl_drift"})
 _RATE_FLOOR = 0.02
 """Least robust standard deviation of a rate: that of a small shard moves by chance alone."""
@@ -176,7 +165,7 @@ def shard_metrics(manifest: Manifest, shard: int) -> tuple[ShardMetric, ...]:
     metrics = []
     for name in _METRICS:
         values = pc.cast(table[name], pa.float64()).to_numpy(zero_copy_only=False)
-        if name in _COUNTED:
+        if name in COUNTED:
             values = values / np.maximum(documents, 1)
         others = values[among & np.isfinite(values)]
         if not math.isfinite(values[shard]) or not len(others):
