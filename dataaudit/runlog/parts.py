@@ -11,9 +11,8 @@ import os
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from io import RawIOBase
+from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -144,26 +143,11 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch([pa.array([], item.type) for item in schema], schema=schema)
 
 
-class _Encoded(RawIOBase):
-    """Bytes that Arrow has encoded and no file has yet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.data = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, piece: Any) -> int:
-        self.data += piece
-        return len(piece)
-
-
 class _Encoder:
     """Encodes record batches as an Arrow stream, each with a checksum of its bytes."""
 
     def __init__(self, schema: pa.Schema, table: str) -> None:
-        self._schema, self._pending = schema, _Encoded()
+        self._schema, self._pending = schema, BytesIO()
         options = pa.ipc.IpcWriteOptions(compression="lz4" if table in _MANY_BATCHES else "zstd", use_threads=False)
         self._stream = pa.ipc.new_stream(pa.PythonFile(self._pending, mode="w"), schema, options=options)
 
@@ -182,7 +166,9 @@ class _Encoder:
         return memoryview(self._take())
 
     def _take(self) -> bytearray:
-        data, self._pending.data = self._pending.data, bytearray()
+        data = bytearray(self._pending.getvalue())
+        self._pending.seek(0)
+        self._pending.truncate()
         return data
 
 
@@ -197,8 +183,8 @@ def _intact(data: bytes, begin: int, end: int) -> bool:
 def numbers(values: np.ndarray, column: pa.Field) -> pa.Array:
     """Return a column of numbers; what a masked array masks is null; pa.array would import pandas."""
     data = np.ascontiguousarray(np.ma.getdata(values), dtype=column.type.to_pandas_dtype())
-    known = ~np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
-    valid = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
+    mask = np.ma.getmask(values)
+    valid = None if mask is np.ma.nomask else pa.py_buffer(np.packbits(~mask, bitorder="little"))
     return pa.Array.from_buffers(column.type, len(data), [valid, pa.py_buffer(data)])
 
 
@@ -247,7 +233,9 @@ class _Read:
         self.batches: list[pa.RecordBatch] = []
         self.end = 0
         """Bytes of what was read."""
-        self._data, self._wrong = data, False
+        self.wrong = False
+        """Whether a whole batch is not what was written."""
+        self._data = data
         begin = b"" if schema is None else schema.serialize().to_pybytes()
         ends = self._intact_ends()
         with suppress(pa.ArrowException, OSError, EOFError, IndexError):
@@ -257,8 +245,8 @@ class _Read:
                 self.batches.append(batch)
                 self.end = end
         if self.schema is not None and self.end == (ends or [0])[-1] and data[self.end :].startswith(_END):
-            self._wrong = len(data) - self.end != len(_END)
-            self.end += 0 if self._wrong else len(_END)
+            self.wrong = len(data) - self.end != len(_END)
+            self.end += 0 if self.wrong else len(_END)
 
     def _intact_ends(self) -> list[int]:
         """Return where each batch ends, up to what is cut off or has another checksum."""
@@ -272,15 +260,10 @@ class _Read:
                 messages.read_next_message()
                 begin, end = ends[-1] if ends else 0, source.tell()
                 if not _intact(self._data, begin, end):
-                    self._wrong = True
+                    self.wrong = True
                     break
                 ends.append(end)
         return ends
-
-    @property
-    def wrong(self) -> bool:
-        """Whether a whole batch is not what was written."""
-        return self._wrong
 
     @property
     def header(self) -> PartHeader | None:
@@ -296,7 +279,7 @@ class _Read:
         """Refuse a part that is not as it was written, up to where a kill may have cut it."""
         if self.schema is not None and _CHECKED not in (self.schema.metadata or {}):
             raise without_checksum(path)
-        if self._wrong or (self.end < len(self._data) and self._goes_on()):
+        if self.wrong or (self.end < len(self._data) and self._goes_on()):
             raise RunLogError(
                 f"{path} is damaged: the batch from byte {self.end:,} on is not what was written",
                 f"Restore it from a copy. `truncate --size={self.end} {path}` leaves out that batch and all behind it."

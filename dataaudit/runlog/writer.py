@@ -9,9 +9,9 @@ Stretches are thinned as they age: of steps that are long past a sample stays, a
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from dataaudit.base.errors import CatchErrors, ConfigError, RunLogError
 from dataaudit.base.files import write_whole
 from dataaudit.manifest.tables import STRING
-from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SHARDS_FILE, SUMS, TABLES, WINDOW_STEPS, RunFile
+from dataaudit.runlog.format import RUN_FILE, SHARDS_FILE, SUMS, TABLES, WINDOW_STEPS, RunFile
 from dataaudit.runlog.parts import (
     PartHeader,
     PartWriter,
@@ -33,6 +33,7 @@ from dataaudit.runlog.parts import (
     part_numbers,
     part_path,
     rank_folder,
+    ranks_of,
     read_part,
     write_part,
 )
@@ -141,7 +142,7 @@ def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
             f"{folder} holds a run log already",
             "Name another folder, or go on with it: hand over the `state` of a checkpoint, or `resume=True`.",
         )
-    try:
+    with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         stored = None
         if shards is not None:
@@ -150,12 +151,23 @@ def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
             stored = sink.getvalue().to_pybytes()
             write_whole(folder / SHARDS_FILE, stored)
         write_whole(folder / RUN_FILE, run.sealed(stored).to_json() + b"\n")
+
+
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Raise what the system refuses in the block as an error that names the run log."""
+    try:
+        yield
     except OSError as error:
         raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
 
 
 class RankWriter:
-    """Writes the tables of a rank, for a single thread; the newest ``kept_steps`` keep all their stretches."""
+    """Writes the tables of a rank, for a single thread; the newest ``kept_steps`` keep all their stretches.
+
+    Raises:
+        ConfigError: The folder cannot be written.
+    """
 
     def __init__(
         self,
@@ -168,7 +180,6 @@ class RankWriter:
         part_steps: int = PART_STEPS,
     ) -> None:
         self.folder = rank_folder(folder, rank)
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.lost = Losses()
         self.flagged: set[int] = set()
         """Steps around which all stretches are kept."""
@@ -177,14 +188,17 @@ class RankWriter:
         self.unobserved = 0
         """Times that an observer failed; its own loss."""
         self._block_rows, self._kept_steps, self._part_steps = block_rows, kept_steps, part_steps
-        self._attempt = 1 + max((attempt for attempt, _ in attempts_of(self.folder)), default=-1)
+        with writable(folder):
+            self.attempt = 1 + max((attempt for attempt, _ in attempts_of(self.folder)), default=-1)
+        """Which start of the run this is, from 0."""
         self._waiting: dict[str, list[Columns]] = {name: [] for name in _ORDER}
         self._parts: dict[str, tuple[int, PartWriter]] = {}
         self._reported = False
         self._step = first_step - 1
         self._thinned: set[int] = set()
-        for name in reversed(_ORDER):
-            self._open(name, first_step)
+        with writable(folder):
+            for name in reversed(_ORDER):
+                self._open(name, first_step)
 
     def add(self, table: str, columns: Columns) -> None:
         """Take rows of a table; they are written by :meth:`flush`."""
@@ -194,11 +208,6 @@ class RankWriter:
                 observe(table, columns)
             if call.error is not None:
                 self.unobserved += 1
-
-    @property
-    def attempt(self) -> int:
-        """Which start of the run this is, from 0."""
-        return self._attempt
 
     def add_step(self, step: int, columns: Columns) -> None:
         """Take the row of a step, after all else that belongs to it."""
@@ -256,7 +265,7 @@ class RankWriter:
     def _open(self, table: str, first_step: int) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         number = 1 + max(part_numbers(self.folder, table), default=-1)
-        header = PartHeader(attempt=self._attempt, first_step=first_step)
+        header = PartHeader(attempt=self.attempt, first_step=first_step)
         self._parts[table] = number, PartWriter(part_path(self.folder, table, number), table, header)
 
     def _roll(self) -> None:
@@ -272,27 +281,17 @@ class RankWriter:
         for item in part_numbers(self.folder, "stretches"):
             if item > number or item in self._thinned:
                 continue
-            done = thin_part(
-                self.folder,
-                item,
-                block_rows=self._block_rows,
-                before=self._step - self._kept_steps,
-                flagged=self.flagged,
-            )
-            if not done:
+            before = self._step - self._kept_steps
+            if not thin_part(self.folder, item, block_rows=self._block_rows, before=before, flagged=self.flagged):
                 break
             self._thinned.add(item)
 
 
 def supersede_ranks(folder: Path, ranks: int, first_step: int, block_rows: int) -> None:
     """Begin an attempt of the ranks that a run lacks since it goes on with fewer: their later steps count no more."""
-    try:
-        names = os.listdir(folder / RANKS_FOLDER) if (folder / RANKS_FOLDER).is_dir() else []
-        for rank in sorted(int(name) for name in names if name.isdecimal()):
-            if rank >= ranks:
-                RankWriter(folder, rank, first_step, block_rows).close()
-    except OSError as error:
-        raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
+    for rank in ranks_of(folder):
+        if rank >= ranks:
+            RankWriter(folder, rank, first_step, block_rows).close()
 
 
 def event(step: int, kind: str, detail: Mapping[str, Any]) -> Columns:
@@ -321,16 +320,9 @@ def _joined(table: str, pieces: Sequence[Columns]) -> pa.RecordBatch:
 
 
 def _concatenated(values: Sequence[Any], rows: Sequence[int], *, masked: bool) -> np.ndarray:
-    joined = np.concatenate(
-        [
-            np.zeros(number) if value is None else np.ma.getdata(value)
-            for value, number in zip(values, rows, strict=True)
-        ]
-    )
-    if not masked or all(type(value) is np.ndarray for value in values):
-        return joined
-    masks = [
-        np.full(number, value is None) if value is None or isinstance(value, list) else np.ma.getmaskarray(value)
+    parts = [
+        np.ma.masked_array(np.zeros(number), mask=True) if value is None else value
         for value, number in zip(values, rows, strict=True)
     ]
-    return np.ma.masked_array(joined, mask=np.concatenate(masks))
+    joined = np.concatenate(list(map(np.ma.getdata, parts)))
+    return np.ma.masked_array(joined, mask=np.concatenate(list(map(np.ma.getmaskarray, parts)))) if masked else joined

@@ -51,7 +51,8 @@ METRICS = (
     "held_out_copies",
 )
 """What attribution shows of a shard."""
-_COUNTED = frozenset({"pii_documents", "secret_hits", "contaminated", "held_out_copies"})
+COUNTED = frozenset({"pii_documents", "secret_hits", "contaminated", "held_out_copies"})
+"""Those of them that count documents."""
 SCHEMA: Final = pa.schema(
     [
         column("shard", pa.int32(), "ordinal in the manifest; the number of the row"),
@@ -69,7 +70,7 @@ SCHEMA: Final = pa.schema(
         column("path", STRING, "file or address that opens it now; empty when it is held or streamed"),
         column("held", STRING, "why loaders do not get it; empty: they do"),
         column("twin_of", pa.int32(), "lowest ordinal of the shards with equal bytes; its own when there is none"),
-        *(column(name, COUNT if name in _COUNTED else RATIO, "as in the manifest", null=True) for name in METRICS),
+        *(column(name, COUNT if name in COUNTED else RATIO, "as in the manifest", null=True) for name in METRICS),
     ]
 )
 
@@ -116,7 +117,7 @@ def make_table(shards: pa.Table, *, paths: Sequence[str], held: Sequence[str], a
         "path": pa.array(paths, STRING),
         "held": pa.array(held, STRING),
         "documents": _documents(shards),
-        "twin_of": pa.array(_twins(shards["sha256"]), pa.int32()),
+        "twin_of": pa.array(lowest_equal(shards["sha256"]), pa.int32()),
     }
     columns = [made[name] if name in made else shards[name] for name in SCHEMA.names]
     metadata = json.dumps({"schema": FORM, **asdict(about)}, sort_keys=True).encode()
@@ -204,12 +205,11 @@ def open_shared(path: Path) -> pa.Table:
         ) from None
 
 
-def _twins(digests: pa.ChunkedArray) -> np.ndarray:
-    """Return for each shard the lowest ordinal with equal bytes; what was not read has no twin."""
-    codes = digests.combine_chunks().dictionary_encode().indices.to_numpy()
-    _, first = np.unique(codes, return_index=True)
-    unread = pc.equal(digests, "").to_numpy()
-    return np.where(unread, np.arange(len(codes)), first[codes]).astype(np.int32)
+def lowest_equal(digests: pa.ChunkedArray) -> np.ndarray:
+    """Return for each shard the lowest ordinal with equal bytes, its own where it was not read: int64[shards]."""
+    codes = digests.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return np.where(pc.equal(digests, "").to_numpy(), np.arange(len(codes)), first[inverse]).astype(np.int64)
 
 
 _DECIDE_EXCLUDED = frozenset({"manifest", "quarantine", "applied", "splits"})

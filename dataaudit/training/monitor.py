@@ -45,6 +45,7 @@ from dataaudit.training.segment_losses import (
     check_batch,
     hidden_losses,
     ids_of,
+    out_of_memory,
     shape_of,
     stretch_loss_sums,
     token_losses,
@@ -68,6 +69,11 @@ MOST_BATCHES = 65_536
 _LOG = logging.getLogger("dataaudit")
 KEPT_BATCHES = 4
 """Steps whose batches are kept to be scored again."""
+_WARNINGS = {
+    "clip_before_unscale": "the gradients' norm was taken before they were unscaled; call scaler.unscale_(optimizer)"
+    " before they are clipped",
+    "not_scored": "the losses of stretches cannot be computed ({why})",
+}
 SCORED_EVERY = 16
 """Steps between two passes of our own: through the head, where losses come from hidden states, or with ``score``."""
 
@@ -166,10 +172,7 @@ class TrainingMonitor:
         first, on = self.steps + 1, state is not None or resume
         process, first_step = (self.rank, self.ranks), first if on else None
         block_rows = begin_run(self.folder, corpus, self._digests, process, block_rows, order, first_step)
-        try:
-            writer = RankWriter(self.folder, self.rank, first, block_rows)
-        except OSError as error:
-            raise ConfigError(f"the run log {self.folder} cannot be written: {error.strerror or error}") from None
+        writer = RankWriter(self.folder, self.rank, first, block_rows)
         if self._actions is not None:
             self._actions.joins(self.rank, self.ranks, self)
         if alerts is not None:
@@ -258,18 +261,13 @@ class TrainingMonitor:
         with CatchErrors() as call:
             sums, counts = self._sums(tags, losses, logits, hidden, head, labels)
         if call.error is not None:
-            if not self._checked and not _out_of_memory(call.error):
+            if not self._checked and not out_of_memory(call.error):
                 raise call.error
             sums = counts = None  # the batch is trained on, without its losses in the log
             self._warn("not_scored", {"step": self.steps + 1, "why": call.kind})
-        self._batches.append(
-            MicroBatch(
-                tags.copy() if isinstance(tags, np.ndarray) else AsyncCopy(tags),
-                None if sums is None else AsyncCopy(sums),
-                None if counts is None else AsyncCopy(counts),
-                ids_of(labels),
-            )
-        )
+        kept = tags.copy() if isinstance(tags, np.ndarray) else AsyncCopy(tags)
+        losses_of, counts_of = (None if values is None else AsyncCopy(values) for values in (sums, counts))
+        self._batches.append(MicroBatch(kept, losses_of, counts_of, ids_of(labels)))
         rows, self._context = shape_of(losses, logits, hidden, labels) or (0, self._context)
         self._positions += rows * (self._context - self._inner)
         self._utilisation.batch(rows, self._context)
@@ -294,9 +292,8 @@ class TrainingMonitor:
         if self._closed:
             raise ConfigError("the monitor is closed")
         if not self._batches and not self._checked:
-            raise TagsError(
-                "the first step ended without a batch", "Call `monitor.batch(tags, ...)` for each batch of it."
-            )
+            hint = "Call `monitor.batch(tags, ...)` for each batch of it."
+            raise TagsError("the first step ended without a batch", hint)
         if self._thread.moved:
             raise TagsError(self._thread.moved, MOVED)
         numbers = self._numbers({"loss": loss, **values} if loss is not None else values)
@@ -315,8 +312,8 @@ class TrainingMonitor:
             self._kept.append((self.steps, self._batch_inputs))
             self._batch_inputs = []
             self._score_flagged()
-        if self._thread.targets > _MERGED_AFTER and self._merged_share() > MOST_MERGED:
-            raise TagsError(self._merged_words(), "Give the dataset more places for them: `stretches=`.")
+        if self._thread.targets > _MERGED_AFTER and (merged := self._much_merged()):
+            raise TagsError(merged, "Give the dataset more places for them: `stretches=`.")
         if self._actions is not None and self._actions.between_steps(self.steps):
             self._clock.begin()
 
@@ -346,14 +343,8 @@ class TrainingMonitor:
         if kind in self._warned:
             return
         self._warned.add(kind)
-        if kind == "clip_before_unscale":
-            _LOG.warning(
-                "step %d: the gradients' norm was taken before they were unscaled; call scaler.unscale_(optimizer)"
-                " before they are clipped",
-                self.steps,
-            )
-        if kind == "not_scored":
-            _LOG.warning("step %d: the losses of stretches cannot be computed (%s)", self.steps + 1, detail["why"])
+        if kind in _WARNINGS:
+            _LOG.warning("step %d: %s", detail.get("step", self.steps), _WARNINGS[kind].format_map(detail))
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, **how: Any) -> torch.Tensor:
         """Clip as ``torch.nn.utils.clip_grad_norm_`` does and return the norm, which the log keeps.
@@ -425,16 +416,13 @@ class TrainingMonitor:
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs; the log is written up to this step before it returns."""
         self._thread.sync()
+        rates = {"rates": list(self._thread.rates.rates), "factor": self._rate_factor, **self._watch.state()}
         return {
             "step": self.steps,
             "corpus": self.corpus.state(),
             "digests": dict(self._digests),
             "detector": self._thread.detector.state(),
-            "rates": {
-                "rates": list(self._thread.rates.rates),
-                "factor": self._rate_factor,
-                **self._watch.state(),
-            },
+            "rates": rates,
         }
 
     def close(self) -> None:
@@ -450,14 +438,15 @@ class TrainingMonitor:
         self._thread.close()
         if self._thread.moved:
             _LOG.warning("%s; what this log says of data is not to be believed", self._thread.moved)
-        if self._merged_share() > MOST_MERGED:
-            _LOG.warning("%s: give the dataset more places for them, `stretches=`", self._merged_words())
+        if merged := self._much_merged():
+            _LOG.warning("%s: give the dataset more places for them, `stretches=`", merged)
 
-    def _merged_share(self) -> float:
-        return self._thread.merged / max(1, self._thread.targets)
-
-    def _merged_words(self) -> str:
-        return f"{self._merged_share():.1%} of the targets lie in stretches that did not fit into the tags"
+    def _much_merged(self) -> str:
+        """Return which share of the targets did not fit into the tags; nothing where that is little."""
+        share = self._thread.merged / max(1, self._thread.targets)
+        return (
+            f"{share:.1%} of the targets lie in stretches that did not fit into the tags" if share > MOST_MERGED else ""
+        )
 
     def _numbers(self, values: Mapping[str, Any]) -> dict[str, float | AsyncCopy]:
         """Return numbers; what is none is refused in the first step, and left out and counted in others."""
@@ -494,26 +483,15 @@ class TrainingMonitor:
 
     def _score_flagged(self) -> None:
         """Score the kept batches of flagged steps, and of every 16th to compare with; all is put back as it was."""
+        assert self._score is not None
         flagged = set(self._thread.flagged)
         for number, batches in list(self._kept):
             wanted = number in flagged or number % SCORED_EVERY == 0
             if wanted and batches and all(tags is not None for _, tags in batches):
                 with CatchErrors() as call, untouched(self._model):
-                    sums = [AsyncCopy(self._scored_again(kept, tags)) for kept, tags in batches]
-                    self._thread.put(Scores(number, sums, self.steps - number))
+                    sums = [self._sums(tags, self._score(kept), None, None, None, None)[0] for kept, tags in batches]
+                    self._thread.put(Scores(number, list(map(AsyncCopy, sums)), self.steps - number))
                 if call.error is not None:
                     _LOG.warning("step %d cannot be scored again (%s); training goes on", number, call.origin)
                     self.add_event(self.steps, "not_scored", {"step": number, "why": call.kind})
                 batches.clear()
-
-    def _scored_again(self, kept: Any, tags: Any) -> Any:
-        import torch
-
-        assert self._score is not None
-        sums, _ = stretch_loss_sums(self._score(kept), torch.as_tensor(tags), None, inner=self._inner)
-        return sums
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Return whether memory ran out, of a device or of the host: torch has no class of its own for the host's."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error))

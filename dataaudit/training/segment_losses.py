@@ -305,3 +305,8 @@ def _half(tags: Ints, step: int) -> Ints:
     mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return (mixed >> np.uint64(63)).astype(np.int64)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out, of a device or of the host: torch has no class of its own for the host's."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error))

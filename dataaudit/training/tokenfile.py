@@ -150,8 +150,8 @@ class TokenFile:
             raise IndexError(index)
         start = int(self.order[index]) * self.context
         outer = self.shift == "outer"
-        tokens = self.window(start, start + self.context + outer).astype(np.int64)
-        tags = self._tags(start + outer, index // self._rows, first_target=None if outer else start + 1)
+        tokens, tags = self.window(start, start + self.context + outer), self._tags(start, index // self._rows)
+        tokens = tokens.astype(np.int64)
         return {"input_ids": tokens[: self.context], "labels": tokens[int(outer) :], "tags": tags}
 
     def window(self, start: int, stop: int) -> np.ndarray:
@@ -200,11 +200,13 @@ class TokenFile:
         for row, start in enumerate(given.tolist()):
             if not 0 <= start <= self._total - self.context - outer:
                 raise ConfigError(f"a row from token {start:,} on leaves the file, which holds {self._total:,}")
-            tags[row] = self._tags(start + outer, 0, first_target=None if outer else start + 1)
+            tags[row] = self._tags(start, 0)
         return tags
 
-    def _tags(self, start: int, epoch: int, first_target: int | None) -> np.ndarray:
-        stop = start + self.context
+    def _tags(self, row: int, epoch: int) -> np.ndarray:
+        """Return the tags of a row by the token that is its first input."""
+        outer = self.shift == "outer"
+        start, stop = row + outer, row + outer + self.context
         first, last = np.searchsorted(self._ends, [start, stop - 1], "right")
         met = slice(int(first), int(last) + 1)
         return window_tags(
@@ -214,7 +216,7 @@ class TokenFile:
             start,
             stop,
             stretches=self.stretches,
-            first_target=first_target,
+            first_target=None if outer else row + 1,
         )
 
     def _ordered(self, rows: int, corpus: Corpus, seed: int, epochs: int, *, shuffled: bool) -> np.ndarray:

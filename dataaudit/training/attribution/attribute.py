@@ -20,7 +20,16 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.peers import COLUMNS, Peers, robust
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.attribution import step_detector
-from dataaudit.training.attribution.curve import GRADIENT, Flagged, Judged, judge, ranks_at, series_of
+from dataaudit.training.attribution.curve import (
+    GRADIENT,
+    Flagged,
+    Judged,
+    judge,
+    missing_of,
+    open_ranks,
+    ranks_at,
+    series_of,
+)
 from dataaudit.training.attribution.event_permutation import event_test_of
 from dataaudit.training.attribution.findings import (
     MISSING_LIMIT,
@@ -41,7 +50,7 @@ from dataaudit.training.attribution.findings import (
 )
 from dataaudit.training.attribution.loss_decomposition import (
     Account,
-    HealthyUnits,
+    Groups,
     Part,
     Stretches,
     Unit,
@@ -57,25 +66,14 @@ from dataaudit.training.attribution.run_losses import collapse_of, scaling_law_o
 from dataaudit.training.attribution.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
 from dataaudit.training.attribution.trained_on import trained_on
 from dataaudit.training.attribution.verdict import Decision, decide, decide_not_finite
+from dataaudit.training.corpus import COUNTED, METRICS
 
 LISTED = 20
 """Documents, blocks and shards that are listed of an episode."""
 _PLACES = 3
-_METRICS = (
-    "bytes_per_token",
-    "seq_len_p50",
-    "exact_dup_rate",
-    "near_dup_rate",
-    "repeat_token_share",
-    "token_kl_drift",
-    "filter_reject_rate",
-    "toxicity_screen",
-    "contaminated",
-    "held_out_copies",
-)
+_METRICS = tuple(name for name in METRICS if name not in {"pii_documents", "secret_hits"})
 """Metrics of a shard that are shown; those of personal data and secrets, whose small counts are hidden, are left to
 `dataaudit inspect`."""
-_COUNTED = frozenset({"contaminated", "held_out_copies"})
 _UNBOUNDED = frozenset({"bytes_per_token", "seq_len_p50", "token_kl_drift"})
 _RATE_FLOOR = 0.02
 """Least robust standard deviation of a rate: that of a small shard moves by chance alone."""
@@ -167,7 +165,7 @@ def shard_metrics(manifest: Manifest, shard: int) -> tuple[ShardMetric, ...]:
     metrics = []
     for name in _METRICS:
         values = pc.cast(table[name], pa.float64()).to_numpy(zero_copy_only=False)
-        if name in _COUNTED:
+        if name in COUNTED:
             values = values / np.maximum(documents, 1)
         others = values[among & np.isfinite(values)]
         if not math.isfinite(values[shard]) or not len(others):
@@ -220,8 +218,8 @@ def episode_of(data: Data, flagged: Flagged) -> Episode:
 
 def _episode(record: dict[str, Any], decision: Decision, **more: Any) -> Episode:
     outcome = "cannot_tell" if decision.reason else "found"
-    why = {"reason": decision.reason, "detail": decision.detail, "together": decision.together}
-    return Episode(**{"outcome": outcome, "found": None, **record, **why, **more})
+    record = record | {"reason": decision.reason, "detail": decision.detail, "together": decision.together}
+    return Episode(**{"outcome": outcome, "found": None, **record, **more})
 
 
 def _unscored(steps: str, read: str = "") -> Decision:
@@ -301,7 +299,7 @@ def _usual(stretches: Stretches, healthy: Stretches) -> bool:
     return 2 * len(np.unique(healthy.step[own])) >= len(np.unique(healthy.step))
 
 
-def _rarity(account: Account, part: Part, unit: Unit, like: HealthyUnits) -> Rarity | None:
+def _rarity(account: Account, part: Part, unit: Unit, like: Groups) -> Rarity | None:
     """Return how often healthy units were as high as a part of the excess; None where there is none."""
     if not len(like.weight):
         return None
@@ -336,7 +334,9 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
     curve, judged = data.curve, data.judged
     norms = judge(*series_of(data.log.table("values"), GRADIENT), log=True)
     all_episodes = [episode_of(data, flagged) for flagged in judged.spikes]
-    missing, shown = data.missing, all_episodes
+    events, ranks = data.log.table("events"), data.log.run.ranks
+    missing, shown = missing_of(data.log.table("steps"), events, ranks), all_episodes
+    unended = open_ranks(events, ranks)
     lacking = missing.number > MISSING_LIMIT * missing.among
     if step is not None:
         lacking = step not in missing.whole
@@ -347,9 +347,9 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
             raise ConfigError(f"no step {step:,} in {data.log.folder}: {there}")
         shown = [episode for episode in all_episodes if episode.first_step <= step <= episode.last_step]
     episodes = tuple(shown)
-    cut_off = step is None and data.open_ranks > 0
+    lacking_end = step is None and unended > 0
     asked = judged.judged if step is None else judged.judged[curve.step == step]
-    exit_code = exit_code_of(episodes, judged=bool(asked.any()), missing=lacking or cut_off)
+    exit_code = exit_code_of(episodes, judged=bool(asked.any()), missing=lacking or lacking_end)
     silent = exit_code == ExitCode.NOT_EVALUATED and not episodes
     return Attribution(
         manifest=data.manifest.id,
@@ -363,7 +363,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         missing_steps=missing.number,
         missing_among=missing.among,
         longest_gap=missing.gap,
-        open_ranks=data.open_ranks,
+        open_ranks=unended,
         judged=int(judged.judged.sum()),
         torn_bytes=data.log.torn_bytes,
         detector=detector_of(judged),
@@ -378,7 +378,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         scaling_law=scaling_law_of(data),
         collapse=collapse_of(data),
         run=run_facts(data.log),
-        trained_on=trained_on(data.log, data.manifest),
+        trained_on=trained_on(data),
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -112,6 +112,11 @@ class Groups:
     mean: Floats
     """Weighted mean of r, nats/token."""
     inverse: Ints
+
+    def as_heavy(self, weight: float, least: int) -> tuple[Floats, float]:
+        """Return the means of those of some weight or more, but of so many at least, and the least weight of these."""
+        bound = min(weight, float(np.sort(self.weight)[::-1][:least][-1]))
+        return self.mean[self.weight >= bound], bound
 
 
 def _grouped(units: Ints, weights: Floats, residuals: Floats) -> Groups:
@@ -217,25 +222,11 @@ def _trend(healthy: Stretches, level: Floats, expectation: Expectation, at: Ints
     return middle + slope * (at - at[0]), noise * (math.pi / 2 / len(past) + ahead)
 
 
-class HealthyUnits(NamedTuple):
-    """Blocks, or shards, in healthy steps."""
-
-    weight: Floats
-    """Share of their step's targets."""
-    mean: Floats
-    """Mean residual, nats/token."""
-
-    def as_heavy(self, weight: float, least: int) -> tuple[Floats, float]:
-        """Return the means of units of some weight or more, and the least weight among them."""
-        bound = min(weight, float(np.sort(self.weight)[::-1][:least][-1]))
-        return self.mean[self.weight >= bound], bound
-
-
-def healthy_units(healthy: Stretches, residuals: Floats, block_rows: int) -> HealthyUnits:
+def healthy_units(healthy: Stretches, residuals: Floats, block_rows: int) -> Groups:
     """Return the units of every healthy step: blocks of so many rows, or shards for 0; merged stretches left out."""
     kept = healthy.shard >= 0
     groups, _, _ = _in_steps(healthy.take(kept), step_weights(healthy)[kept], residuals[kept], block_rows)
-    return HealthyUnits(groups.weight, groups.mean)
+    return groups
 
 
 def _noise(healthy: Stretches, rest: Floats, block_rows: int) -> tuple[Floats, float, float]:

@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base.errors import ManifestMismatch, RunLogError
 from dataaudit.base.statistics import Ints
 from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.runlog.format import WINDOW_STEPS
 from dataaudit.runlog.reader import RunLog, load_run
-from dataaudit.training.attribution.curve import Curve, Judged, Missing, curve_of, judge_run, missing_of, open_ranks
+from dataaudit.training.attribution.curve import Curve, Judged, curve_of, judge_run
 from dataaudit.training.attribution.loss_decomposition import Stretches, Unit, block_of, shard_of
+from dataaudit.training.attribution.run_facts import reported_of
+from dataaudit.training.corpus import lowest_equal
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,6 @@ class Data:
     def curve(self) -> Curve:
         """Every step's loss."""
         return curve_of(self.log.table("steps"), self.log.table("events"))
-
-    @cached_property
-    def missing(self) -> Missing:
-        """Steps that the log lacks."""
-        return missing_of(self.log.table("steps"), self.log.table("events"), self.log.run.ranks)
-
-    @cached_property
-    def open_ranks(self) -> int:
-        """Ranks whose log has no end."""
-        return open_ranks(self.log.table("events"), self.log.run.ranks)
 
     @cached_property
     def judged(self) -> Judged:
@@ -70,13 +64,39 @@ class Data:
         return self.stretches.take(np.isin(self.stretches.step, steps))
 
     @cached_property
+    def amounts(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Step (or first step of a window), shard, source and targets of all that was trained on."""
+        stretches, sums = self.log.table("stretches"), self.log.table("sums")
+        shard, source, targets = (
+            np.concatenate([table[name].to_numpy().astype(np.int64) for table in (stretches, sums)])
+            for name in ("shard", "source", "targets")
+        )
+        step = np.concatenate([stretches["step"].to_numpy(), sums["window"].to_numpy()]).astype(np.int64)
+        return step // WINDOW_STEPS if len(sums) else step, shard, source, targets
+
+    @cached_property
+    def opened(self) -> pa.Table:
+        """Shards that loaders got, with their columns in the manifest."""
+        shards = self.manifest.table("shards", ["shard", "split", "documents", "tokens", "sources", "languages"])
+        if "held" not in self.log.shards.column_names:
+            return shards
+        return shards.filter(pc.equal(self.log.shards["held"], ""))
+
+    @cached_property
+    def splits(self) -> list[str]:
+        """Splits of the opened shards."""
+        return sorted(set(self.opened["split"].to_pylist()))
+
+    @cached_property
+    def same_tokens(self) -> bool:
+        """Whether ids are meant to be those of the manifest's tokenizer."""
+        own, name = self.manifest.core.tokenizer, reported_of(self.log.table("events")).get("tokenizer", "")
+        return name in ("", own.name, own.sha256, f"sha256:{own.sha256}")
+
+    @cached_property
     def twins(self) -> Ints:
         """By ordinal: the lowest with equal bytes; its own when no other has, or it was not read."""
-        digests = self.manifest.table("shards", ["sha256"])["sha256"].combine_chunks()
-        own = np.arange(len(digests), dtype=np.int64)
-        codes = digests.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-        return np.where(pc.equal(digests, "").to_numpy(zero_copy_only=False), own, first[inverse])
+        return lowest_equal(self.manifest.table("shards", ["sha256"])["sha256"])
 
     @cached_property
     def rows(self) -> Ints:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -75,6 +75,14 @@ class Verdict:
         return self.expected + self.slope * (step - self.step)
 
 
+def forget(points: MutableSequence[Any], step: int) -> int:
+    """Drop points, of which the first number is a step, from a step on; return how many there were."""
+    before = len(points)
+    while points and points[-1][0] >= step:
+        points.pop()
+    return before - len(points)
+
+
 class SpikeDetector:
     """Judges whether each value of a curve is a spike; ``state`` goes into a checkpoint.
 
@@ -82,7 +90,6 @@ class SpikeDetector:
         window: Values that a line is fitted to.
         k: Robust standard deviations that the band is wide, on either side, until it follows from the run.
         rate: False alarms a step, on either side, that it is to have then; None keeps ``k``.
-        level_after: Flags in a row that are a new level.
         log: Whether the curve is judged in logarithms, as that of a gradient's norm.
     """
 
@@ -92,13 +99,11 @@ class SpikeDetector:
         window: int = WINDOW,
         k: float = K,
         rate: float | None = RATE,
-        level_after: int = LEVEL_AFTER,
         log: bool = False,
     ) -> None:
         assert window >= 3
         assert k > 0
-        assert level_after >= 1
-        self.window, self.k, self.rate, self.level_after, self.log = window, k, rate, level_after, log
+        self.window, self.k, self.rate, self.log = window, k, rate, log
         self._past: deque[tuple[int, float, float]] = deque(maxlen=PAST)
         """Step, distance in robust standard deviations, and k of it, of the newest healthy steps."""
         self._seen = 0
@@ -164,7 +169,6 @@ class SpikeDetector:
             "window": self.window,
             "k": self.k,
             "rate": self.rate,
-            "level_after": self.level_after,
             "log": self.log,
             "healthy": [list(item) for item in self._healthy],
             "out": [list(item) for item in self._out],
@@ -176,7 +180,7 @@ class SpikeDetector:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SpikeDetector:
         """Return the detector that a state was taken of."""
-        made = cls(**{name: state[name] for name in ("window", "k", "rate", "level_after", "log")})
+        made = cls(**{name: state[name] for name in ("window", "k", "rate", "log")})
         made._healthy.extend((int(step), float(value)) for step, value in state["healthy"])
         made._out = [(int(step), float(value)) for step, value in state["out"]]
         made._above = bool(state["above"])
@@ -185,19 +189,16 @@ class SpikeDetector:
         return made
 
     def _go_back(self, step: int) -> None:
-        for points in (self._healthy, self._out):
-            while points and points[-1][0] >= step:
-                points.pop()
-        while self._past and self._past[-1][0] >= step:
-            self._past.pop()
-            self._seen -= 1
+        forget(self._healthy, step)
+        forget(self._out, step)
+        self._seen -= forget(self._past, step)
 
     def _flag(self, step: int, seen: float, *, above: bool) -> Kind:
         if above != self._above:
             self._out.clear()
         self._above = above
         self._out.append((step, seen))
-        if len(self._out) < self.level_after:
+        if len(self._out) < LEVEL_AFTER:
             return "loss_spike" if above else "loss_dip"
         self._healthy.clear()
         self._healthy.extend(self._out)

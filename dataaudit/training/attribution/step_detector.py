@@ -36,6 +36,7 @@ from dataaudit.training.attribution.spikes import (
     Kind,
     SpikeDetector,
     Verdict,
+    forget,
 )
 
 SCALES = (1, 5, 10, 20)
@@ -434,19 +435,14 @@ class StepDetector:
         return None if up is None or down is None else (up, down)
 
     def _go_back(self, step: int) -> None:
-        while self._out and self._out[-1][0] >= step:
-            self._out.pop()
-        while self._sums and self._sums[-1][0] >= step:
-            self._sums.pop()
+        forget(self._out, step)
+        forget(self._sums, step)
         self._forget(step)
 
     def _forget(self, step: int) -> None:
         """Forget a step and later steps."""
-        while self._line and self._line[-1][0] >= step:
-            self._line.pop()
-        while self._past and self._past[-1][0] >= step:
-            self._past.pop()
-            self._seen -= 1
+        forget(self._line, step)
+        self._seen -= forget(self._past, step)
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""

@@ -8,8 +8,6 @@ order that nothing but chance decides (:func:`dataaudit.base.divergence.kl_null_
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,9 +18,9 @@ from dataaudit.base.divergence import NULL_FACTOR, clump_size, divergences, kl_n
 from dataaudit.base.statistics import Floats, Ints
 from dataaudit.decide.diff.drifts import OTHER, Histogram
 from dataaudit.manifest.load import Manifest
-from dataaudit.runlog.format import WINDOW_STEPS
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.attribution.run_facts import Series, reported_of
+from dataaudit.training.attribution.run_data import Data
+from dataaudit.training.attribution.run_facts import Series
 from dataaudit.training.attribution.run_findings import (
     LanguageTrained,
     LengthsTrained,
@@ -46,56 +44,13 @@ _T95 = 2.093
 _Z95 = 1.96
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A run log beside the manifest that it is of."""
-
-    log: RunLog
-    manifest: Manifest
-
-    @cached_property
-    def amounts(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Step (or first step of a window), shard, source and targets of all that was trained on."""
-        names = ("shard", "source", "targets")
-        stretches, sums = self.log.table("stretches"), self.log.table("sums")
-        shard, source, targets = (
-            np.concatenate([table[name].to_numpy().astype(np.int64) for table in (stretches, sums)]) for name in names
-        )
-        step = np.concatenate([stretches["step"].to_numpy(), sums["window"].to_numpy()]).astype(np.int64)
-        if len(sums):
-            step = step // WINDOW_STEPS
-        return step, shard, source, targets
-
-    @cached_property
-    def opened(self) -> pa.Table:
-        """Shards that loaders got, with their columns in the manifest."""
-        shards = self.manifest.table("shards", ["shard", "split", "documents", "tokens", "sources", "languages"])
-        if "held" not in self.log.shards.column_names:
-            return shards
-        return shards.filter(pc.equal(self.log.shards["held"], ""))
-
-    @cached_property
-    def splits(self) -> list[str]:
-        """Splits of the opened shards."""
-        return sorted(set(self.opened["split"].to_pylist()))
-
-    @cached_property
-    def same_tokens(self) -> bool:
-        """Whether ids are meant to be those of the manifest's tokenizer."""
-        own, name = self.manifest.core.tokenizer, reported_of(self.log.table("events")).get("tokenizer", "")
-        return name in ("", own.name, own.sha256, f"sha256:{own.sha256}")
-
-
-def trained_on(log: RunLog, manifest: Manifest) -> TrainedOn:
+def trained_on(data: Data) -> TrainedOn:
     """Return what a run was trained on, against its manifest."""
-    data = Trained(log, manifest)
     _, shard, _, targets = data.amounts
-    tokens = log.table("tokens")
-    size = manifest.core.tokenizer.vocab_size
+    tokens, tokenizer, same = data.log.table("tokens"), data.manifest.core.tokenizer, data.same_tokens
     ids, counts = tokens["token"].to_numpy(), tokens["count"].to_numpy()
-    same = data.same_tokens
-    outside = int(counts[(ids < 0) | (ids >= size)].sum()) if same else int(counts[ids < 0].sum())
-    special = int(counts[np.isin(ids, manifest.core.tokenizer.special_ids)].sum()) if same else 0
+    outside = int(counts[(ids < 0) | (same & (ids >= tokenizer.vocab_size))].sum())
+    special = int(counts[np.isin(ids, tokenizer.special_ids)].sum()) if same else 0
     drift, reason = _drifts(data, tokens)
     languages, known = _languages(data)
     return TrainedOn(
@@ -126,7 +81,7 @@ def source_tokens(log: RunLog) -> dict[str, int]:
     return {log.run.sources[code]: int(total[code]) for code in order if total[code]}
 
 
-def _sources(data: Trained) -> tuple[SourceTrained, ...]:
+def _sources(data: Data) -> tuple[SourceTrained, ...]:
     step, _, source, targets = data.amounts
     names = data.log.run.sources
     known = (source >= 0) & (source < len(names))
@@ -199,7 +154,7 @@ def _of_sources(opened: pa.Table) -> tuple[dict[str, int], dict[str, int]]:
     return documents, tokens
 
 
-def _begun(data: Trained) -> Ints:
+def _begun(data: Data) -> Ints:
     """Return int64[sources] documents of which the first token was trained on."""
     table = data.log.table("lengths")
     source = table["source"].to_numpy().astype(np.int64)
@@ -217,7 +172,7 @@ def _declared(manifest: Manifest, names: tuple[str, ...]) -> tuple[dict[str, flo
     return shares, {name: mixture[name]["epochs"] for name in shares if "epochs" in mixture[name]}
 
 
-def _drifts(data: Trained, tokens: pa.Table) -> tuple[tuple[TokenDrift, ...], Any]:
+def _drifts(data: Data, tokens: pa.Table) -> tuple[tuple[TokenDrift, ...], Any]:
     """Return the drift of all tokens and of each source, or why there is none."""
     if not data.same_tokens:
         return (), "other_tokenizer"
@@ -290,7 +245,7 @@ def drift_of(source: str, now: Ints, half: Ints | None, reference: Ints) -> Toke
     )
 
 
-def _languages(data: Trained) -> tuple[tuple[LanguageTrained, ...], float | None]:
+def _languages(data: Data) -> tuple[tuple[LanguageTrained, ...], float | None]:
     """Return the estimated shares of languages, and of which part of the targets."""
     _, shard, _, targets = data.amounts
     opened = data.opened
@@ -350,7 +305,7 @@ def language_shares(
     return share, error
 
 
-def _spread(data: Trained) -> float:
+def _spread(data: Data) -> float:
     """Return the variance of a document's tokens over their squared mean, of the training data."""
     middle, documents = _documents_by_length(data)
     total = float(documents.sum())
@@ -358,14 +313,14 @@ def _spread(data: Trained) -> float:
     return float((documents * (middle - mean) ** 2).sum() / total / mean**2) if mean else 1.0
 
 
-def _documents_by_length(data: Trained) -> tuple[Floats, Ints]:
+def _documents_by_length(data: Data) -> tuple[Floats, Ints]:
     table = data.manifest.table("lengths", ["split", "low", "high", "documents"])
     table = table.filter(pc.is_in(table["split"], pa.array(data.splits, pa.string())))
     middle: Floats = (table["low"].to_numpy() + table["high"].to_numpy()) / 2
     return middle, table["documents"].to_numpy()
 
 
-def _lengths(data: Trained) -> LengthsTrained:
+def _lengths(data: Data) -> LengthsTrained:
     table = data.log.table("lengths")
     length, stretches = table["length"].to_numpy(), table["stretches"].to_numpy()
     known = length > 0
@@ -404,7 +359,7 @@ def _positions(log: RunLog, series: Series) -> tuple[int, int]:
     return int(positions[np.isin(own, key)].sum()), int(table["targets"].to_numpy()[np.isin(key, own)].sum())
 
 
-def _audited_padding(data: Trained, context: int) -> dict[str, float]:
+def _audited_padding(data: Data, context: int) -> dict[str, float]:
     scope = (data.splits[0] if len(data.splits) == 1 else None, None)
     padding = {}
     for record in data.manifest.metrics("pad_fraction"):

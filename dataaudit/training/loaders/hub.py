@@ -117,10 +117,11 @@ def tagged_stream(
     import datasets
 
     _check(documents, content)
-    size = len(documents)
     if parts < 0 or epochs < 1:
         raise ConfigError(f"parts={parts}, epochs={epochs}: expected from 0 and from 1 on")
-    borders = documents.starts if order == "sequential" and not parts else _parts(size, parts or 64)
+    borders = documents.starts
+    if parts or order != "sequential":
+        borders = np.linspace(0, len(documents), min(parts or 64, len(documents)) + 1).astype(np.int64)
     pieces = [
         (epoch, start, stop) for epoch in range(epochs) for start, stop in pairwise(borders.tolist()) if stop > start
     ]
@@ -215,10 +216,6 @@ def _schema(content: Content, *, epoch: bool = False) -> pa.Schema:
     kind = pa.field("text", pa.large_string()) if content == "text" else pa.field("input_ids", pa.list_(pa.int32()))
     names = [pa.field("shard", pa.int32()), pa.field("row", pa.int64()), pa.field("source", pa.int32())]
     return pa.schema([kind, *names, *([pa.field("epoch", pa.int32())] if epoch else [])])
-
-
-def _parts(size: int, parts: int) -> np.ndarray:
-    return np.linspace(0, size, min(parts, size) + 1).astype(np.int64)
 
 
 def _check(documents: Documents, content: Content) -> None:

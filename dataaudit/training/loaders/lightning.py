@@ -68,7 +68,7 @@ class AuditCallback(Callback):
         loader, state = trainer.train_dataloader, self._state
         self._passes = Passes(trainer.global_rank, trainer.world_size)
         if isinstance(getattr(loader, "sampler", None), DistributedSampler):
-            self._passes.rows = length_of(loader.dataset)
+            self._passes.rows, self._passes.dealt = length_of(loader.dataset), "rows"
         followed = {"optimizer": trainer.optimizers, "scaler": getattr(trainer.precision_plugin, "scaler", None)}
         if trainer.lr_scheduler_configs:
             followed["scheduler"] = trainer.lr_scheduler_configs[0].scheduler

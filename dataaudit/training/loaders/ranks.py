@@ -32,17 +32,22 @@ class Passes:
         self.rank, self.ranks = rank, ranks
         self.rows: int | None = None
         """Of the data set, where it is known which of them are dealt twice."""
+        self.dealt: Dealt = "batches"
+        """Whether ranks take whole batches in turn, as Accelerate deals them, or rows, as `DistributedSampler` does."""
         self.epoch = 0
         self.batches = 0
         """Micro-batches of this pass that are done, on each rank."""
+        self._size = 0
+        """Rows of a micro-batch: the last of a pass may have fewer."""
 
     def marked(self, tags: Any) -> Any:
         """Return tags of a micro-batch with the pass they are of, and which of its rows are repeats."""
         tags = torch.as_tensor(tags).clone()
         tags[..., EPOCH] += self.epoch
+        self._size = max(self._size, len(tags))
         if self.rows is not None:
-            repeated = repeats(self.batches, len(tags), rows=self.rows, rank=self.rank, ranks=self.ranks)
-            tags = mark_repeats(tags, repeated)
+            how: dict[str, Any] = {"rank": self.rank, "ranks": self.ranks, "dealt": self.dealt}
+            tags = mark_repeats(tags, repeats(self.batches, self._size, rows=self.rows, **how)[: len(tags)])
         self.batches += 1
         return tags
 

@@ -279,10 +279,7 @@ def reconstruct(
             "Look at --batch and --steps, at which order it was, and whether it had one for each pass: --index.",
         )
     again = _begin(folder, manifest, choice, order)
-    try:
-        writer = RankWriter(folder, 0, first, BLOCK_ROWS)
-    except OSError as error:
-        raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
+    writer = RankWriter(folder, 0, first, BLOCK_ROWS)
     written = _Written(writer, files, order, losses)
     detail = {"program": __version__, "consumed": consumed, **choice.given()}
     writer.add("events", event(max(0, first - 1), "resumed" if again else "started", detail))

@@ -23,7 +23,7 @@ from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_facts import beside
 from dataaudit.training.attribution.step_detector import YOUNG
 from dataaudit.training.pages.evidence_blocks import evidence_blocks, proposed, replay_blocks, unit_line
-from dataaudit.training.pages.run_blocks import rounded, run_blocks, table
+from dataaudit.training.pages.run_blocks import rounded, run_blocks, steps_line, table
 
 HEADLINE_STEPS = 5
 """Steps whose limit the headline names, where there is one."""
@@ -211,11 +211,6 @@ def answer(episode: Episode) -> Line:
     return say("{} {} of the excess lies in {}.", begin, f"{part} %{interval}", unit)
 
 
-def steps_line(first: int, last: int) -> str:
-    """Return "Steps 3 to 5", or "Step 3"."""
-    return f"Step {first:,}" if first == last else f"Steps {first:,} to {last:,}"
-
-
 def _nats(value: float | None) -> str:
     return "-" if value is None else f"{value:,.2f}" if abs(value) >= 0.095 else f"{value:.2g}"
 
@@ -281,9 +276,8 @@ def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
     yield "flagged", f"{plural(episode.flagged, 'step')}, {episode.accounted:,} of them divided"
     result = episode.found
     if result is not None and result.twins:
-        shards = ", ".join(f"{shard:,}" for shard in result.twins[:_OPENED])
-        more = f" and {len(result.twins) - _OPENED:,} more" if len(result.twins) > _OPENED else ""
-        yield "same bytes", f"shards {shards}{more}, which count as shard {result.shard:,}"
+        shards = _first_of([f"{shard:,}" for shard in result.twins])
+        yield "same bytes", f"shards {shards}, which count as shard {result.shard:,}"
     if episode.excess is None or episode.above_line is None or episode.common is None:
         return
     yield "above the line", f"{_nats(episode.above_line)} nats/token"
@@ -298,6 +292,11 @@ def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
     if (rarity := result.rarity) is not None:
         units = f"{rarity.among:,} {result.kind}s of earlier steps with {rarity.least_weight:.1%} or more of their step"
         yield "as high before", f"{rarity.as_high:,} of {units}"
+
+
+def _first_of(names: list[str]) -> str:
+    more = f" and {len(names) - _OPENED:,} more" if len(names) > _OPENED else ""
+    return ", ".join(names[:_OPENED]) + more
 
 
 _SUMS: tuple[Declared, ...] = (
@@ -361,9 +360,8 @@ def _rest(result: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | S
         yield Prose(text=f"{plural(left, 'more episode')} in attribution.json.")
     for spans, what in ((result.dips, "Below the band"), (result.gradients, "The gradient's norm was above its band")):
         if spans:
-            first = ", ".join(steps_line(span.first_step, span.last_step).lower() for span in spans[:_OPENED])
-            more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
-            yield Prose(text=f"{what}: {first}{more}.")
+            steps = _first_of([steps_line(span.first_step, span.last_step).lower() for span in spans])
+            yield Prose(text=f"{what}: {steps}.")
     if result.changes:
         yield Prose(text=f"Changed in the run: {change_lines(result.changes)}.")
     if result.judged:

@@ -25,12 +25,13 @@ from dataaudit.base.render.blocks import (
     Tone,
     table_of,
 )
-from dataaudit.base.render.line import Line, Name, say, share
+from dataaudit.base.render.line import Line, Name, share
 from dataaudit.base.text import plural
 from dataaudit.live.hours import Hour
 from dataaudit.manifest.load import Manifest
 from dataaudit.training.attribution.run_findings import TokenDrift
 from dataaudit.training.attribution.trained_on import POINTS
+from dataaudit.training.pages.run_blocks import share_line, short
 from dataaudit.training.pages.run_view import RunView
 
 MOST_HOURS: Final = 48
@@ -59,22 +60,19 @@ def data_panel(view: RunView) -> Section | None:
         return None
     wanted, of = expected_shares(view)
     points = list(data_points(view, hours, total, wanted, of))
-    blocks: list[Block] = []
-    if total.sum():
-        blocks += _mixture(hours, names, total, wanted, of)
+    blocks: list[Block] = [_mixture(hours, names, total, wanted, of)] if total.sum() else []
     blocks.append(_by_hour(view, hours, names, total, wanted))
     audited = () if view.manifest is None else tuple(_corpus(view.manifest))
     if audited:
         blocks.append(Facts(title="The corpus, as audited", pairs=audited))
+    remarks = []
     if view.manifest is None and view.watch is not None:
-        text = "Name the manifest to compare with: `dataaudit watch RUNLOG --manifest DIR`."
-        blocks.append(Prose(text=text, tone="quiet"))
+        remarks.append("Name the manifest to compare with: `dataaudit watch RUNLOG --manifest DIR`.")
     if view.other_tokens:
-        text = "Tokens are not compared: those of the run are of another tokenizer than the manifest's."
-        blocks.append(Prose(text=text, tone="quiet"))
+        remarks.append("Tokens are not compared: those of the run are of another tokenizer than the manifest's.")
     if view.tiles.hours.late:
-        text = f"{view.tiles.hours.late:,} tokens came a day late, and are in no comparison."
-        blocks.append(Prose(text=text, tone="quiet"))
+        remarks.append(f"{view.tiles.hours.late:,} tokens came a day late, and are in no comparison.")
+    blocks += [Prose(text=text, tone="quiet") for text in remarks]
     lead = points[0].text if points else f"{plural(len(hours), 'hour')} with steps; nothing is off."
     tone: Tone = "warn" if points else "good" if view.manifest is not None else ""
     return Section(id="data-hours", title="Data by hour", lead=lead, tone=tone, blocks=tuple(blocks))
@@ -103,13 +101,7 @@ def data_points(view: RunView, hours: list[Hour], total: Any, wanted: dict[str, 
     for name, count in zip(view.tiles.hours.sources, total.tolist(), strict=True):
         expected = wanted.get(name)
         if of == "declared" and expected is not None and whole and abs(count / whole - expected) > POINTS:
-            text = say(
-                "{} is {} of the tokens trained on; the mixture declares {}.",
-                Name(name),
-                share(count / whole),
-                share(expected),
-            )
-            yield Point(text=text, tone="warn", section="data-hours")
+            yield Point(text=share_line(name, share(count / whole), expected), tone="warn", section="data-hours")
     drifted = [hour for hour in hours if isinstance(hour.drift, TokenDrift) and hour.drift.mark == "beyond"]
     if drifted:
         worst = max(drifted, key=lambda hour: hour.drift.kl)
@@ -117,7 +109,7 @@ def data_points(view: RunView, hours: list[Hour], total: Any, wanted: dict[str, 
         yield Point(text=f"{words}{_time(worst.begins)}: {worst.drift.kl:.2g} nats.", tone="warn", section="data-hours")
 
 
-def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict[str, float], of: str) -> list[Block]:
+def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict[str, float], of: str) -> Block:
     """Return shares of sources, of the run and of the newest hour, and how they went where there are several hours."""
     order = np.argsort(-total, kind="stable").tolist()
     whole, newest = float(total.sum()), hours[-1].sources
@@ -134,7 +126,7 @@ def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict
     )
     filled = [hour for hour in hours if hour.sources.sum()]
     if len(filled) < 2:
-        return [listed]
+        return listed
     steps = tuple(float(hour.last_step) for hour in filled)
     series = [
         (Name(names[at]), steps, tuple(round(float(hour.sources[at] / hour.sources.sum()), 6) for hour in filled))
@@ -143,7 +135,7 @@ def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict
     if len(order) > MOST_SOURCES:
         rest = tuple(round(1.0 - sum(values[place] for *_, values in series), 6) for place in range(len(filled)))
         series.append((Name("others"), steps, rest))
-    figure = Figure(
+    return Figure(
         id="mixture-hours",
         title="Mixture by hour",
         chart=Curves(series=tuple(series), unit="share of tokens", stacked=True, percent=True),
@@ -152,7 +144,6 @@ def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict
         note="Each hour at its last step.",
         height=200,
     )
-    return [figure]
 
 
 def _by_hour(view: RunView, hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict[str, float]) -> Block:
@@ -170,8 +161,11 @@ def _by_hour(view: RunView, hours: list[Hour], names: tuple[str, ...], total: An
 
         return cell
 
-    padding = _audited_padding(view)
-    documents = _audited_lengths(view.manifest)
+    notes = (
+        "Amber: a share more than 2 points from what the manifest lets expect." if wanted else "",
+        f"Lengths are those of segments{_audited_lengths(view.manifest)}.",
+        _audited_padding(view),
+    )
     return table_of(
         "What was trained on, by hour (UTC), the newest first",
         hours[::-1][:MOST_HOURS],
@@ -186,19 +180,11 @@ def _by_hour(view: RunView, hours: list[Hour], names: tuple[str, ...], total: An
         (
             "chance gives",
             "number",
-            lambda hour: _nats(hour.drift.kl_bias) if isinstance(hour.drift, TokenDrift) else "-",
+            lambda hour: short(hour.drift.kl_bias) if isinstance(hour.drift, TokenDrift) else "-",
         ),
         number=len(hours),
         noun="hour",
-        note=" ".join(
-            text
-            for text in (
-                "Amber: a share more than 2 points from what the manifest lets expect." if wanted else "",
-                f"Lengths are those of segments; {documents}." if documents else "Lengths are those of segments.",
-                f"Padding, {padding}." if padding else "",
-            )
-            if text
-        ),
+        note=" ".join(filter(None, notes)),
     )
 
 
@@ -206,7 +192,7 @@ def _kl(hour: Hour) -> Line | Cell:
     drift = hour.drift
     if not isinstance(drift, TokenDrift):
         return "-"
-    return Cell(text=_nats(drift.kl), tone="bad" if drift.mark == "beyond" else "", detail=_MARKS[drift.mark])
+    return Cell(text=short(drift.kl), tone="bad" if drift.mark == "beyond" else "", detail=_MARKS[drift.mark])
 
 
 def _audited_lengths(manifest: Manifest | None) -> str:
@@ -215,11 +201,9 @@ def _audited_lengths(manifest: Manifest | None) -> str:
         for record in (() if manifest is None else manifest.core.headline)
         if record.metric == "seq_len_p50_p95" and record.value is not None
     }
-    return (
-        f"documents as audited: p50 {found['p50']:,.0f}, p95 {found['p95']:,.0f} tokens"
-        if {"p50", "p95"} <= set(found)
-        else ""
-    )
+    if not {"p50", "p95"} <= set(found):
+        return ""
+    return f"; documents as audited: p50 {found['p50']:,.0f}, p95 {found['p95']:,.0f} tokens"
 
 
 def _audited_padding(view: RunView) -> str:
@@ -233,7 +217,7 @@ def _audited_padding(view: RunView) -> str:
         for record in view.manifest.metrics("pad_fraction")
         if record.stat.rpartition("_")[2] == length and record.value is not None and not record.scope.source
     ]
-    return f"as audited at {length} tokens: {', '.join(dict.fromkeys(parts))}" if parts else ""
+    return f"Padding, as audited at {length} tokens: {', '.join(dict.fromkeys(parts))}." if parts else ""
 
 
 def _corpus(manifest: Manifest) -> Iterator[tuple[Line, Line]]:
@@ -245,10 +229,6 @@ def _corpus(manifest: Manifest) -> Iterator[tuple[Line, Line]]:
 
 def _count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
-
-
-def _nats(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
 
 
 def _time(begins: int) -> str:

@@ -1,4 +1,4 @@
-"""Incidents of a run on its page: severity, what, where, since when, how far now, what it means and what to do.
+"""Events and incidents of a run on its page: severity, what, where, since when, how far now, what to do.
 
 Numbers of a run log as series over steps: by metric, layer, head and stat, thinned to what a page has room for.
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Block, Cell, Point, Section, Tone
+from dataaudit.base.render.blocks import Block, Cell, Point, Section, Tone, table_of
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.statistics import Floats, Ints, spread
 from dataaudit.training.attribution.step_detector import ratio
@@ -413,3 +413,36 @@ def _number(value: Any) -> str:
     if not known:
         return ""
     return "no end" if abs(value) > 1e300 else f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
+def happened(events: Sequence[dict[str, Any]]) -> Section | None:
+    """Return the run's events, newest last."""
+    if not events:
+        return None
+    rows = sorted(events, key=lambda item: (item["step"], item["time"]))
+    listed = table_of(
+        "Events",
+        [row for row in rows if row["kind"] not in {"vitals", "coverage"}],
+        ("step", "number", lambda row: row["step"]),
+        ("rank", "number", lambda row: row["rank"]),
+        ("kind", "name", lambda row: Name(row["kind"], 40)),
+        ("detail", "text", lambda row: Name(words_of(row["detail"]), 200)),
+        empty="There is none.",
+    )
+    return Section(id="events", title="Events", lead="What the run wrote, newest last.", blocks=(listed,))
+
+
+def words_of(detail: dict[str, Any]) -> str:
+    """Return what an event holds, as words."""
+    return "; ".join(f"{name} {_value(value)}" for name, value in sorted(detail.items()))
+
+
+def _value(value: Any) -> str:
+    """Return what an event holds under a name, without the marks of a programming language."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, list):
+        return " ".join(map(_value, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -26,16 +26,23 @@ from dataaudit.base.render.blocks import (
 from dataaudit.base.render.line import Line, Name, say
 from dataaudit.base.text import clean, plural
 from dataaudit.live.incidents import FOLDER
+from dataaudit.runlog.reader import RunLog
 from dataaudit.training.pages.data_panel import data_panel, data_points, expected_shares
-from dataaudit.training.pages.event_section import happened
 from dataaudit.training.pages.heat_maps import HEADS, LAYERS, pictures
-from dataaudit.training.pages.incident_blocks import Grid, coverage_section, incident_section, incidents_of
+from dataaudit.training.pages.incident_blocks import Grid, coverage_section, happened, incident_section, incidents_of
 from dataaudit.training.pages.panels import EFFICIENCY, ICU, QUALITY, line_table, number, panel, time_split
+from dataaudit.training.pages.run_blocks import steps_line
 from dataaudit.training.pages.run_view import DEAD_SECONDS, LiveIncident, RunView
 
 MOST_INCIDENTS = 20
 _EVENTS = 200
 _BY_SEVERITY: tuple[Tone, ...] = ("bad", "bad", "warn")
+_STATES = {
+    "firing": Cell(text="firing", tone="bad"),
+    "ok": Cell(text="ok", tone="good"),
+    "not_evaluated": Cell(text="not evaluated", tone="quiet"),
+}
+"""How a rule stands, in the order of the table."""
 
 
 def live_page(view: RunView, now: float | None = None) -> Page:
@@ -57,14 +64,10 @@ def live_page(view: RunView, now: float | None = None) -> Page:
         pictures("layers", "Layers", LAYERS, grids, vital),
         happened(events[-_EVENTS:]),
     )
-    shown = tuple(section for section in sections if section is not None)
-    log = view.log
-    opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
-    began = log.run.started.replace("T", " ").replace("Z", " UTC")
     return Page(
-        title=Name(log.folder.name),
+        title=Name(view.log.folder.name),
         version="",
-        meta=f"A training run, followed. Started {began}, dataaudit {clean(log.run.program, 40)}. {opened}",
+        meta=f"A training run, followed. {started_line(view.log)}",
         headline=headline,
         tone=tone,
         subline=subline,
@@ -72,8 +75,15 @@ def live_page(view: RunView, now: float | None = None) -> Page:
         others=(),
         findings_left_out=max(0, sum(item.open for item in incidents) - 5),
         figures=key_figures(view, now),
-        sections=shown,
+        sections=tuple(section for section in sections if section is not None),
     )
+
+
+def started_line(log: RunLog) -> str:
+    """Return when a run was started, by which version, and on which manifest."""
+    opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
+    began = log.run.started.replace("T", " ").replace("Z", " UTC")
+    return f"Started {began}, dataaudit {clean(log.run.program, 40)}. {opened}"
 
 
 def health(view: RunView, incidents: Sequence[LiveIncident], now: float) -> tuple[str, Tone, Line]:
@@ -182,19 +192,14 @@ def alert_section(view: RunView, incidents: Sequence[LiveIncident]) -> Section |
             )
         )
     if states:
-        words: dict[str, tuple[str, Tone]] = {
-            "firing": ("firing", "bad"),
-            "ok": ("ok", "good"),
-            "not_evaluated": ("not evaluated", "quiet"),
-        }
-        order = sorted(states, key=lambda state: (("firing", "ok", "not_evaluated").index(state.state), state.severity))
+        order = sorted(states, key=lambda state: (list(_STATES).index(state.state), state.severity))
         blocks.append(
             table_of(
                 "Rules",
                 order,
                 ("rule", "name", lambda state: Name(state.rule)),
                 ("SEV", "number", lambda state: state.severity),
-                ("state", "word", lambda state: Cell(text=words[state.state][0], tone=words[state.state][1])),
+                ("state", "word", lambda state: _STATES[state.state]),
                 (
                     "fed last at step",
                     "number",
@@ -216,11 +221,7 @@ def alert_section(view: RunView, incidents: Sequence[LiveIncident]) -> Section |
 
 
 def _point(item: LiveIncident, view: RunView) -> Point:
-    steps = (
-        f"step {item.first_step:,}"
-        if item.first_step == item.last_step
-        else f"steps {item.first_step:,} to {item.last_step:,}"
-    )
+    steps = steps_line(item.first_step, item.last_step).lower()
     ranks = f" on {plural(len(item.ranks), 'rank')}" if len(view.tiles.ranks) > 1 else ""
     ack: Line = say(" Acknowledged by {}: {}", Name(item.who, 60), Name(item.note, 200)) if item.who else ""
     text = say("{}, {}{}: {}.{}", Name(item.rule.replace("_", " "), 60), steps, ranks, Name(item.seen, 200), ack)

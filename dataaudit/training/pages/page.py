@@ -34,19 +34,20 @@ from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.training.attribution.findings import Attribution
 from dataaudit.training.attribution.run_facts import run_facts
 from dataaudit.training.pages.blocks import LIMITS, answer, behind_lines
-from dataaudit.training.pages.event_section import happened, words_of
 from dataaudit.training.pages.evidence_blocks import evidence_blocks, proposed, replay_blocks
 from dataaudit.training.pages.heat_maps import HEADS, LAYERS, pictures
 from dataaudit.training.pages.incident_blocks import (
     Grid,
     coverage_section,
     grids_of,
+    happened,
     incident_points,
     incident_section,
     incidents_of,
     where_line,
+    words_of,
 )
-from dataaudit.training.pages.live_page import first_points, live_sections
+from dataaudit.training.pages.live_page import first_points, live_sections, started_line
 from dataaudit.training.pages.loss_section import MOST_POINTS, loss_section, run_section, trained_section
 from dataaudit.training.pages.panels import PANELS
 from dataaudit.training.pages.run_blocks import run_points, table
@@ -89,15 +90,13 @@ def run_page(log: RunLog, manifest: Manifest | None = None) -> Page:
     view = RunView(log.folder, manifest=manifest)
     view.read(math.inf)
     findings = sorted([*first_points(view), *findings], key=lambda finding: finding.tone != "bad")
-    alerts, icu, efficiency, split, hours, quality = live_sections(view, view.incidents())
+    alerts, *panels, hours, quality = live_sections(view, view.incidents())
     sections = (
         alerts,
         incident_section(incidents, grids),
         coverage,
         loss,
-        icu,
-        efficiency,
-        split,
+        *panels,
         *_data(result),
         trained,
         hours,
@@ -110,13 +109,11 @@ def run_page(log: RunLog, manifest: Manifest | None = None) -> Page:
         _about(log, reported),
     )
     calm = "No incident." if coverage is None else f"No incident. {coverage.lead}"
-    began = log.run.started.replace("T", " ").replace("Z", " UTC")
-    opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
     tone: Tone = "bad" if any(point.tone == "bad" for point in findings) else "warn" if findings else "good"
     return Page(
         title=Name(log.folder.name),
         version="",
-        meta=f"Report of a training run. Started {began}, dataaudit {t.clean(log.run.program, 40)}. {opened}",
+        meta=f"Report of a training run. {started_line(log)}",
         headline=f"{t.plural(len(findings), 'thing')} to look at" if findings else "Nothing stands out",
         tone=tone,
         subline="Incidents first, the gravest at the top; then warnings and spikes of the loss." if findings else calm,

@@ -25,81 +25,56 @@ _ROWS = 8
 """Rows of the table under a chart."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Shown:
     """A number of a panel."""
 
     name: str
     unit: str
-    of: tuple[tuple[str, str], ...] = ()
-    """Metric and statistic in the run log, the first that is there."""
+    fed_by: str = "vitals: `Vitals(model, optimizer, sinks=[monitor])`"
+    stats: tuple[str, ...] = ("value",)
+    """Its statistics in the run log: the first that is there."""
     over: str = ""
     """Of layers and heads: `max` or `min`."""
-    fed_by: str = "vitals: `Vitals(model, optimizer, sinks=[monitor])`"
+    metric: str = ""
+    """Name in the run log, where that is another one."""
 
 
 _OPTIMIZER = "`TrainingMonitor(..., optimizer=optimizer)`"
 _LOOP = "`monitor.step(loss, NAME=value)`"
+_NVML = "a GPU that NVML sees"
+_ANY = ("value", "rate", "share", "mean")
 ICU: Final = (
-    Shown(name="train_loss_ema", unit="nats/token", fed_by="`monitor.step(loss)`"),
-    Shown(
-        name="grad_global_norm",
-        unit="norm",
-        of=(("grad_global_norm", "value"),),
-        fed_by="`monitor.clip_grad_norm_(...)`",
-    ),
-    Shown(name="learning_rate", unit="rate", of=(("learning_rate", "value"),), fed_by=_OPTIMIZER),
-    Shown(
-        name="update_to_weight",
-        unit="ratio",
-        of=(("update_to_weight", "all"), ("update_to_weight", "matrices")),
-        over="max",
-    ),
-    Shown(
-        name="max_attn_logit", unit="logit", of=(("max_attn_logit", "sampled"), ("max_attn_logit", "upper")), over="max"
-    ),
-    Shown(name="attn_entropy", unit="nats", of=(("attn_entropy", "mean"),), over="min"),
-    Shown(
-        name="loss_scale", unit="factor", of=(("loss_scale", "value"),), fed_by="`TrainingMonitor(..., scaler=scaler)`"
-    ),
-    Shown(
-        name="overflow_rate",
-        unit="ratio",
-        of=(("skipped_updates", "count"), ("skipped_updates", "value")),
-        fed_by=_OPTIMIZER,
-    ),
-    Shown(name="nan_inf_events", unit="count", of=(("nan_inf_events", "count"),)),
+    Shown("train_loss_ema", "nats/token", "`monitor.step(loss)`"),
+    Shown("grad_global_norm", "norm", "`monitor.clip_grad_norm_(...)`"),
+    Shown("learning_rate", "rate", _OPTIMIZER),
+    Shown("update_to_weight", "ratio", stats=("all", "matrices"), over="max"),
+    Shown("max_attn_logit", "logit", stats=("sampled", "upper"), over="max"),
+    Shown("attn_entropy", "nats", stats=("mean",), over="min"),
+    Shown("loss_scale", "factor", "`TrainingMonitor(..., scaler=scaler)`"),
+    Shown("overflow_rate", "ratio", _OPTIMIZER, stats=("count", "value"), metric="skipped_updates"),
+    Shown("nan_inf_events", "count", stats=("count",)),
 )
 EFFICIENCY: Final = (
-    Shown(name="tokens_per_sec", unit="tokens/s", fed_by="`monitor.batch(tags, ...)`"),
-    Shown(name="step_time", unit="s", of=(("step_time", "value"),), fed_by="`monitor.step(loss)`"),
-    Shown(name="mfu", unit="ratio", of=(("mfu", "value"),), fed_by="`TrainingMonitor(..., flops=ModelFlops(...))`"),
-    Shown(name="dataloader_stall_frac", unit="ratio", fed_by="`for batch in monitor.loader(loader)`"),
-    Shown(
-        name="comm_time_frac",
-        unit="ratio",
-        of=(("comm_time_frac", "value"),),
-        fed_by="`TrainingMonitor(..., profile_every=500)`",
-    ),
-    Shown(name="straggler_ratio", unit="ratio", of=(("straggler_ratio", "value"),), fed_by="times of several ranks"),
-    Shown(name="gpu_util", unit="ratio", of=(("gpu_util", "value"),), fed_by="a GPU that NVML sees"),
-    Shown(name="gpu_mem_used", unit="bytes", of=(("gpu_mem_used", "value"),), fed_by="a GPU that NVML sees"),
+    Shown("tokens_per_sec", "tokens/s", "`monitor.batch(tags, ...)`"),
+    Shown("step_time", "s", "`monitor.step(loss)`"),
+    Shown("mfu", "ratio", "`TrainingMonitor(..., flops=ModelFlops(...))`"),
+    Shown("dataloader_stall_frac", "ratio", "`for batch in monitor.loader(loader)`"),
+    Shown("comm_time_frac", "ratio", "`TrainingMonitor(..., profile_every=500)`"),
+    Shown("straggler_ratio", "ratio", "times of several ranks"),
+    Shown("gpu_util", "ratio", _NVML),
+    Shown("gpu_mem_used", "bytes", _NVML),
 )
 QUALITY: Final = (
-    Shown(name="val_loss", unit="nats/token", of=(("val_loss", "value"),), fed_by="`monitor.validation(loss)`"),
-    *(
-        Shown(name=name, unit=unit, of=tuple((name, stat) for stat in ("value", "rate", "share", "mean")), fed_by=_LOOP)
-        for name, unit in (
-            ("slice_val_loss", "nats/token"),
-            ("microbench_score", "score"),
-            ("rtp_toxicity_prob", "ratio"),
-            ("memorization_rate", "ratio"),
-            ("output_kl_to_prev", "nats"),
-            ("fixed_probe_loss", "nats/token"),
-            ("checkpoint_ok", "1: restored"),
-            ("checkpoint_time", "s"),
-        )
-    ),
+    Shown("val_loss", "nats/token", "`monitor.validation(loss)`"),
+    Shown("slice_val_loss", "nats/token", _LOOP, _ANY),
+    Shown("microbench_score", "score", _LOOP, _ANY),
+    Shown("rtp_toxicity_prob", "ratio", _LOOP, _ANY),
+    Shown("memorization_rate", "ratio", _LOOP, _ANY),
+    Shown("output_kl_to_prev", "nats", _LOOP, _ANY),
+    Shown("fixed_probe_loss", "nats/token", _LOOP, _ANY),
+    Shown("checkpoint_ok", "1: restored", _LOOP, _ANY),
+    Shown("checkpoint_time", "s", _LOOP, _ANY),
 )
 PANELS: Final = frozenset(item.name for item in (*ICU, *EFFICIENCY, *QUALITY))
 """Numbers that a panel draws."""
@@ -109,7 +84,7 @@ def panel(view: RunView, name: str, title: str, shown: Sequence[Shown]) -> Secti
     """Return the section of a panel; None on a still page where nothing of it is in the log."""
     made = [(item, found) for item in shown if (found := buckets_of(view, item)) is not None]
     made += [
-        (Shown(name=metric, unit="nats/token"), found)
+        (Shown(metric, "nats/token"), found)
         for metric, stat in sorted(view.tiles.lines)
         if name == "quality"
         and metric.startswith("val_loss.")
@@ -183,10 +158,10 @@ def buckets_of(view: RunView, item: Shown, tiles: Tiles | None = None) -> Bucket
         return _rate(view, own)
     if item.name == "dataloader_stall_frac":
         return _ratio(view, own, "dataloader_wait", "step_time")
-    for metric, stat in item.of:
-        if (line := own.line(metric, stat)) is not None:
+    for stat in item.stats:
+        if (line := own.line(item.metric or item.name, stat)) is not None:
             return view.buckets(line)
-        heat = own.heats.get((metric, stat)) if item.over else None
+        heat = own.heats.get((item.name, stat)) if item.over else None
         if heat is not None:
             _, steps, means = heat.read()
             inside = (steps >= view.first) & np.isfinite(means).any(axis=0)

@@ -58,6 +58,21 @@ def rounded(value: float | None, digits: int = 3) -> Number:
     return decimal(None if value is None else round(value, digits))
 
 
+def share_line(source: str, trained: Line, declared: float | None) -> Line:
+    """Return that a source has another share of what was trained on than the mixture declares."""
+    return say("{} is {} of the tokens trained on; the mixture declares {}.", Name(source), trained, share(declared))
+
+
+def steps_line(first: int, last: int) -> str:
+    """Return "Steps 3 to 5", or "Step 3"."""
+    return f"Step {first:,}" if first == last else f"Steps {first:,} to {last:,}"
+
+
+def short(value: float | None) -> str:
+    """Return a number with two digits; a dash for None."""
+    return "-" if value is None else f"{value:.2g}"
+
+
 def run_blocks(result: Attribution) -> Iterator[Block]:
     """Return what the terminal shows of a run, under the episodes."""
     points = [
@@ -77,8 +92,7 @@ def data_points(result: TrainedOn) -> Iterator[Point]:
     for source in result.sources:
         name = Name(source.source)
         if source.off:
-            words = "{} is {} of the tokens trained on; the mixture declares {}."
-            yield _point(say(words, name, _part(source), share(source.declared)), "trained", "bad")
+            yield _point(share_line(source.source, _part(source), source.declared), "trained", "bad")
         if source.over and source.declared_epochs is not None:
             declared = f"{source.declared_epochs:g} {'is' if source.declared_epochs == 1 else 'are'}"
             words = "{} was passed over {} times; {} declared."
@@ -141,10 +155,10 @@ def data_blocks(result: TrainedOn) -> Iterator[Block]:
                 "name",
                 lambda row: Cell(text=Name(row.source) if row.source else "all", tone=_DRIFT_TONES[row.mark]),
             ),
-            ("KL", "number", lambda row: _short(row.kl)),
-            ("by chance", "number", lambda row: _short(row.kl_bias)),
-            ("up to", "number", lambda row: _short(row.kl_bias_high)),
-            ("JS", "number", lambda row: _short(row.js)),
+            ("KL", "number", lambda row: short(row.kl)),
+            ("by chance", "number", lambda row: short(row.kl_bias)),
+            ("up to", "number", lambda row: short(row.kl_bias_high)),
+            ("JS", "number", lambda row: short(row.js)),
             ("", "word", lambda row: _MARKS[row.mark]),
             noun="source",
             note=f"Special tokens are left out.{of}",
@@ -245,10 +259,6 @@ def _part(trained: SourceTrained | LanguageTrained) -> Line:
     if trained.low is None or trained.high is None:
         return share(trained.share)
     return say("{} ({})", share(trained.share), Interval(trained.low, trained.high))
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
 
 
 def _seconds(value: float) -> str:

@@ -26,10 +26,11 @@ from dataaudit.live.watch import Watch
 from dataaudit.live.watch_process import WatchProcess
 from dataaudit.manifest.load import Manifest
 from dataaudit.runlog.reader import load_run
+from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_facts import BETA
 from dataaudit.training.attribution.run_findings import TokenDrift
 from dataaudit.training.attribution.spikes import GAP, SpikeDetector
-from dataaudit.training.attribution.trained_on import Trained, drift_of
+from dataaudit.training.attribution.trained_on import drift_of
 
 POINTS = 600
 """Buckets of a line on a page, at most."""
@@ -99,7 +100,7 @@ class RunView:
         self.first = 0
         """First step that lines show."""
         self._began(self.tiles.generation)
-        self.other_tokens = manifest is not None and not Trained(self.log, manifest).same_tokens
+        self.other_tokens = manifest is not None and not Data(self.log, manifest).same_tokens
         """Whether the run's tokens are of another tokenizer than the manifest's."""
         known = manifest is not None and not self.other_tokens
         self._reference = _reference(manifest, self.log.run.sources) if known and manifest is not None else None
@@ -153,18 +154,12 @@ class RunView:
                 low.append(verdict.expected - verdict.limit)
                 high.append(verdict.expected + verdict.limit)
             if verdict.kind in {"loss_spike", "not_finite", "level_shift"}:
-                self._flag(verdict.since or step, step)
+                _add_episode(self.spikes, verdict.since or step, step)
             if time.monotonic() > end:
                 break
         self._waiting = self._waiting[done:]
         self.low.add(np.array(judged, np.int64), np.array(low))
         self.high.add(np.array(judged, np.int64), np.array(high))
-
-    def _flag(self, first: int, last: int) -> None:
-        if self.spikes and first - self.spikes[-1][1] <= GAP + 1:
-            self.spikes[-1] = self.spikes[-1][0], max(last, self.spikes[-1][1])
-        else:
-            self.spikes.append((first, last))
 
     def episodes(self) -> list[tuple[int, int]]:
         """Return first and last steps in which the loss left its band: of the detector here, and of the run's own."""
@@ -175,10 +170,7 @@ class RunView:
         ]
         joined: list[tuple[int, int]] = []
         for first, last in sorted([*flagged, *self.spikes]):
-            if joined and first - joined[-1][1] <= GAP + 1:
-                joined[-1] = joined[-1][0], max(last, joined[-1][1])
-            else:
-                joined.append((first, last))
+            _add_episode(joined, first, last)
         return joined
 
     def buckets(self, line: Line | None, most: int = POINTS) -> Buckets | None:
@@ -256,6 +248,14 @@ class RunView:
         drop = [token for token in special if token < size]
         now[drop] = half[drop] = reference[drop] = 0
         return drift_of("", now, half, reference) if now.any() and reference.any() else None
+
+
+def _add_episode(episodes: list[tuple[int, int]], first: int, last: int) -> None:
+    """Add flagged steps, which may belong to the newest episode."""
+    if episodes and first - episodes[-1][1] <= GAP + 1:
+        episodes[-1] = episodes[-1][0], max(last, episodes[-1][1])
+    else:
+        episodes.append((first, last))
 
 
 def _decayed(values: Floats, before: float) -> Floats:

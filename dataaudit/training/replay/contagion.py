@@ -80,12 +80,16 @@ def contagion(
     begin = _begin(replay.checkpoints, branch)
     known: dict[str, Any] = {"branch": branch, "last": last}
     if begin is None:
-        return _not_evaluated(f"no checkpoint is {LEAST_LINE} steps or more before step {branch}", **known)
+        return ContagionFound(
+            outcome="not_evaluated", detail=f"no checkpoint is {LEAST_LINE} steps or more before step {branch}", **known
+        )
     met = {step: read_by(replay, step) for step in range(begin + 1, last + 1)}
     own = np.intersect1d(np.unique(np.concatenate([met[step] for step in range(branch + 1, last + 1)])), suspects)
     known["suspects"] = len(own)
     if not len(own):
-        return _not_evaluated(f"steps {branch + 1} to {last} read none of the suspects", **known)
+        return ContagionFound(
+            outcome="not_evaluated", detail=f"steps {branch + 1} to {last} read none of the suspects", **known
+        )
     if first is None:
         first = first_reads(replay, last)
     apart = np.flatnonzero(np.isin(replay.documents.shard, replay.documents.shard[suspects]))
@@ -93,7 +97,7 @@ def contagion(
         apart = np.union1d(apart, exclude)
     plan = _Plan(replay, own, apart, np.unique(np.concatenate(list(met.values()))), first > last, seed)
     if plan.problem:
-        return _not_evaluated(plan.problem, **known)
+        return ContagionFound(outcome="not_evaluated", detail=plan.problem, **known)
     known["held"] = len(plan.probes)
     course = _Course(replay, plan.probes, recorded)
     course.differs = _other_documents(recorded, met)
@@ -180,10 +184,6 @@ def decide(arms: Sequence[ArmFound]) -> tuple[ContagionOutcome, str]:
     return next(((outcome, detail) for holds, outcome, detail in rules if holds), mixed)
 
 
-def _not_evaluated(detail: str, **known: Any) -> ContagionFound:
-    return ContagionFound(outcome="not_evaluated", detail=detail, **known)
-
-
 def _others(checkpoints: Sequence[int], begin: int, steps: range) -> list[int]:
     """Return other checkpoints, whose own batches up to a branch are not the arms': the nearest before it first."""
     earlier = [checkpoint for checkpoint in checkpoints if 0 < checkpoint < begin and checkpoint + LINE < steps[0]]
@@ -244,8 +244,8 @@ class _Plan:
 
     def replaced(self, steps: range, draw: int) -> list[tuple[int, Any]]:
         """Return the micro-batches of steps, with controls."""
-        controls = self._draws[draw % len(self._draws)]
-        return [(step, replaced(self._replay, self._replay.batches(step), controls)) for step in steps]
+        replay, controls = self._replay, self._draws[draw % len(self._draws)]
+        return [(step, [replaced(replay, batch, controls) for batch in replay.batches(step)]) for step in steps]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,6 @@ language or a source of its own, so it is called unlike the others, and no more.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -81,23 +80,11 @@ def direct(
         replay.restore(checkpoint)
         losses[place] = replay.score(everyone)
     unit = np.concatenate([np.zeros(len(own), np.int64), 1 + np.searchsorted(names, units[controls])])
-    compared = compare_units(losses, unit, strata[everyone])
-    outcome: DirectOutcome = "not_odd" if abs(compared.distances[0]) <= FAR else "undecided"
-    if compared.p * among <= ALPHA:
+    distance, compared = compare_units(losses, unit, strata[everyone])
+    outcome: DirectOutcome = "not_odd" if abs(distance) <= FAR else "undecided"
+    if compared["p"] * among <= ALPHA:
         outcome = "outlier_data" if matched == MATCHED[0] else "unlike_others"
-    low, high = compared.interval
-    return DirectFound(
-        outcome=outcome,
-        documents=len(own),
-        units=len(names),
-        effect=number(compared.effect),
-        interval=(round(low, 12), round(high, 12)),
-        by_checkpoint=tuple(round(item, 12) for item in compared.by_checkpoint),
-        p=compared.p,
-        smallest_p=compared.smallest_p,
-        usual=number(compared.usual),
-        **known,
-    )
+    return DirectFound(outcome=outcome, documents=len(own), units=len(names), **compared, **known)
 
 
 Chosen = tuple[Matched, tuple[int, ...], Ints, Ints, int]
@@ -175,45 +162,30 @@ def _strata_of_many(strata: Ints, units: Ints) -> Ints:
     return names[counts >= LEAST_STRATUM]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One unit beside others."""
-
-    effect: float
-    interval: tuple[float, float]
-    by_checkpoint: tuple[float, ...]
-    p: float
-    smallest_p: float
-    usual: float
-    distances: Floats
-    """Scores in their standard deviations: float64[units], the suspect first."""
-
-
-def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
-    """Compare unit 0 with all others."""
-    number = int(unit.max()) + 1
+def compare_units(losses: Floats, unit: Ints, strata: Ints) -> tuple[float, dict[str, Any]]:
+    """Compare unit 0 with all others: return its score in standard deviations, and the fields of the record."""
+    units = int(unit.max()) + 1
     rest = _without_strata(losses, unit, strata, np.ones(len(unit), dtype=bool))
     mean = rest.mean(axis=0)
-    sizes = np.bincount(unit, minlength=number)
-    score = np.bincount(unit, mean, minlength=number) / sizes
-    within = float(((mean - score[unit]) ** 2).sum()) / max(1, len(unit) - number)
+    sizes = np.bincount(unit, minlength=units)
+    score = np.bincount(unit, mean, minlength=units) / sizes
+    within = float(((mean - score[unit]) ** 2).sum()) / max(1, len(unit) - units)
     chance = within / sizes
     middle = float(np.median(score))
     effect = variance_between(score - middle, 1 / np.maximum(chance, 1e-300))
     distance = (score - middle) / np.sqrt(np.maximum(effect + chance, 1e-300))
     farthest = math.copysign(max(_FARTHEST, abs(distance[0])), distance[0])
     own = _without_strata(losses, unit, strata, unit > 0)
-    table = np.stack([np.bincount(unit, row, minlength=number) / sizes for row in own])
+    table = np.stack([np.bincount(unit, row, minlength=units) / sizes for row in own])
     differences = table[:, 0] - table[:, 1:].mean(axis=1)
-    return Compared(
-        effect=float(differences.mean()),
-        interval=_interval(differences, table[:, 1:].mean(axis=0)),
-        by_checkpoint=tuple(float(difference) for difference in differences),
-        p=_two_sided(distance[0], distance[1:]),
-        smallest_p=_two_sided(farthest, distance[1:]),
-        usual=Z95 * math.sqrt(effect + float(np.median(chance[1:]))),
-        distances=distance,
-    )
+    return float(distance[0]), {
+        "effect": number(differences.mean()),
+        "interval": _interval(differences, table[:, 1:].mean(axis=0)),
+        "by_checkpoint": tuple(round(float(difference), 12) for difference in differences),
+        "p": _two_sided(distance[0], distance[1:]),
+        "smallest_p": _two_sided(farthest, distance[1:]),
+        "usual": number(Z95 * math.sqrt(effect + float(np.median(chance[1:])))),
+    }
 
 
 def _without_strata(losses: Floats, unit: Ints, strata: Ints, counted: Mask) -> Floats:
@@ -240,7 +212,7 @@ def _interval(by_checkpoint: Floats, by_unit: Floats) -> tuple[float, float]:
     parts = [(float(values.var(ddof=1)) / len(values), len(values) - 1) for values in (by_checkpoint, by_unit)]
     variance = sum(part for part, _ in parts)
     middle = float(by_checkpoint.mean())
-    if variance <= 0:
-        return middle, middle
-    half = sum(part * student_quantile(0.025, free) for part, free in parts) / math.sqrt(variance)
-    return middle - half, middle + half
+    half = 0.0
+    if variance > 0:
+        half = sum(part * student_quantile(0.025, free) for part, free in parts) / math.sqrt(variance)
+    return round(middle - half, 12), round(middle + half, 12)

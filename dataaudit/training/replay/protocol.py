@@ -143,17 +143,13 @@ def read_by(replay: Replay, step: int) -> Ints:
     return np.unique(documents[documents >= 0])
 
 
-def replaced(replay: Replay, batches: Sequence[Batch], controls: Mapping[int, Sequence[int]]) -> list[Batch]:
-    """Return micro-batches in which documents are replaced by others, token by token.
+def replaced(replay: Replay, batch: Batch, controls: Mapping[int, Sequence[int]]) -> Batch:
+    """Return a micro-batch in which documents are replaced by others, token by token.
 
     Each stretch of a replaced document gets as many tokens of its controls, read from the same place of the text; where
     the document ends, the last token stays (the end token, if there is one). All others stay where they are, and so do
     the tags.
     """
-    return [_replaced(replay, batch, controls) for batch in batches]
-
-
-def _replaced(replay: Replay, batch: Batch, controls: Mapping[int, Sequence[int]]) -> Batch:
     if not {"input_ids", "labels", "tags"} <= set(batch):
         raise ConfigError("a batch of the replay needs input_ids, labels and tags", "Hand over the loader's batches.")
     tags = np.asarray(batch["tags"])

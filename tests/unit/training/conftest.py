@@ -2,7 +2,10 @@
 
 import pytest
 from made_corpus import MadeCorpus
-from made_run import make_shards
+from made_run import make_shards, write_run
+
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.documents import Documents, byte_encoder
 
 
 @pytest.fixture(scope="module")
@@ -18,11 +21,28 @@ def corpus(made):
 
 
 @pytest.fixture(scope="module")
+def documents(corpus):
+    """Its documents as bytes, each with an end."""
+    return Documents(corpus, "train", byte_encoder(end=0))
+
+
+@pytest.fixture(scope="module")
 def manifest(tmp_path_factory):
     """A manifest of twelve shards, for runs that were never trained."""
     folder = tmp_path_factory.mktemp("made") / "manifest"
     make_shards(folder)
     return folder
+
+
+@pytest.fixture
+def written(tmp_path, manifest):
+    """Return a function that writes the log of a run with something planted and returns its data."""
+
+    def write(made, *plants, **more):
+        write_run(tmp_path / "run", manifest, made, *plants, **more)
+        return load_data(tmp_path / "run", manifest)
+
+    return write
 
 
 @pytest.fixture(scope="module")

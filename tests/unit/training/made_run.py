@@ -9,7 +9,7 @@ from pathlib import Path
 import made_manifest
 import numpy as np
 
-from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import RankWriter, create_run, event
 
@@ -33,6 +33,14 @@ def make_shards(folder: Path, number: int = 12, *, twins: tuple[int, int] | None
             values[place][name] = value
     shards = [made_manifest.shard(one.pop("uri", f"part-{place:03d}.jsonl"), **one) for place, one in enumerate(values)]
     return made_manifest.make(folder, shards)
+
+
+def begin_run(folder: Path, audited: Manifest | None = None, **about: object) -> None:
+    """Create the log of a run on a manifest, or on none that is there."""
+    usual = {"dataset": "made@1", "sources": SOURCES, "block_rows": BLOCK_ROWS, "ranks": 1, "program": "0"}
+    usual |= {"manifest": audited and audited.id, "started": "2026-11-22T00:00:00Z"}
+    shards = audited and audited.table("shards", ["shard", "split", "uri", "sha256"])
+    create_run(folder, RunFile.model_validate(usual | about), shards)
 
 
 @dataclass(kw_only=True)
@@ -124,19 +132,8 @@ def write_run(
         create: Whether it is a new log.
         writer: Of RankWriter.
     """
-    loaded = load_manifest(manifest)
     if create:
-        run = RunFile(
-            manifest=loaded.id,
-            dataset="made@1",
-            sources=SOURCES,
-            block_rows=BLOCK_ROWS,
-            ranks=made.ranks,
-            order=order,
-            started="2026-11-22T00:00:00Z",
-            program="0",
-        )
-        create_run(folder, run, loaded.table("shards", ["shard", "split", "uri", "sha256"]))
+        begin_run(folder, load_manifest(manifest), ranks=made.ranks, order=order)
     for rank in range(made.ranks):
         log = RankWriter(folder, rank, first, BLOCK_ROWS, **writer)
         for step in range(first, made.steps + 1):

@@ -1,11 +1,14 @@
-"""What tests of loaders share: batches whose stretches are held against the texts; no library but torch."""
+"""What tests of loaders share: batches checked against the texts, and what a log holds; no library but torch."""
 
+import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from dataaudit.runlog.format import MERGED, UNUSED
+from dataaudit.runlog.reader import load_run
 from dataaudit.training.packing import OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
 
 STRETCHES = 1_000
@@ -59,9 +62,67 @@ def padded(records, *, left=False):
     return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
 
 
+def untagged(records):
+    """Collate the tokens and labels of packed rows."""
+    import torch
+
+    return {name: torch.from_numpy(np.stack([one[name] for one in records])) for name in ("input_ids", "labels")}
+
+
 def batches(loader):
     """Return batches as bytes."""
     return [{name: value.numpy().tobytes() for name, value in batch.items()} for batch in loader]
+
+
+def logged_rows(folder, table):
+    """Return the rows of a table of a log."""
+    return load_run(folder).table(table).to_pylist()
+
+
+def steps_of(folder):
+    """Return the steps of a log."""
+    return load_run(folder).table("steps")["step"].to_pylist()
+
+
+def values(folder, name):
+    """Return a number of a log by step."""
+    return {row["step"]: row["value"] for row in logged_rows(folder, "values") if row["metric"] == name}
+
+
+def kinds(folder):
+    """Return the kinds of the events of a log."""
+    return load_run(folder).table("events")["kind"].to_pylist()
+
+
+def events(folder, *kinds):
+    """Return steps and details of events of a log."""
+    return [(row["step"], json.loads(row["detail"])) for row in logged_rows(folder, "events") if row["kind"] in kinds]
+
+
+def trained_tokens(folder):
+    """Return how often each token was trained on."""
+    found = Counter()
+    for row in logged_rows(folder, "tokens"):
+        found[row["token"]] += row["count"]
+    return found
+
+
+def tiny_gpt2(positions, **more):
+    """Return a tiny GPT-2 over bytes, with dropout."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 256, "n_positions": positions, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    config = transformers.GPT2Config(**{**sizes, "bos_token_id": 0, "eos_token_id": 0, **more})
+    return transformers.GPT2LMHeadModel(config)
+
+
+def bits(model):
+    """Return weights and random state, to the bit."""
+    import torch
+
+    return [one.detach().numpy().tobytes() for one in model.parameters()], torch.get_rng_state().numpy().tobytes()
 
 
 def block_of(page, word):

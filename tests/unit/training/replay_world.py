@@ -6,7 +6,6 @@ import json
 import random
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from made_manifest import make
 from torch import nn
@@ -165,8 +164,3 @@ def replay(manifest, run, settings=None, **more):
         train=more.pop("train", step),
         **more,
     )
-
-
-def documents_of(made, shard):
-    """Return the documents of a shard."""
-    return np.flatnonzero(made.documents.shard == shard)

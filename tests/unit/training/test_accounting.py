@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lanes import examples, thinned
 
 from dataaudit.training.attribution.curve import judge
-from dataaudit.training.attribution.loss_decomposition import Account, HealthyUnits, Stretches, account_of, fit
+from dataaudit.training.attribution.loss_decomposition import Account, Groups, Stretches, account_of, fit
 
 ROWS, SOURCES = 4, 3
 
@@ -169,7 +169,8 @@ def test_offsets_are_found_and_shrunk():
 def test_healthy_units_that_are_compared_are_as_heavy_or_the_heaviest():
     weights, means = np.array([0.5, 0.4, 0.1, 0.1]), np.array([0.0, 2.0, 3.0, 0.5])
     for weight, least, of, bound in ((0.4, 2, [0.0, 2.0], 0.4), (0.9, 2, [0.0, 2.0], 0.4), (0.9, 4, means, 0.1)):
-        like, lightest = HealthyUnits(weights, means).as_heavy(weight, least)
+        units = Groups(unit=np.arange(4), weight=weights, mean=means, inverse=np.arange(4))
+        like, lightest = units.as_heavy(weight, least)
         assert (like.tolist(), lightest) == (list(of), bound)
 
 

@@ -45,14 +45,9 @@ def manifest(tmp_path_factory):
 
 
 @pytest.fixture
-def run(tmp_path, manifest):
+def run(written):
     """Return a function that writes a run with something planted and returns what is found."""
-
-    def write(made, *plants, **more):
-        write_run(tmp_path / "run", manifest, made, *plants, **more)
-        return attribute(load_data(tmp_path / "run", manifest))
-
-    return write
+    return lambda made, *plants, **more: attribute(written(made, *plants, **more))
 
 
 def only(found: Attribution):
@@ -515,19 +510,33 @@ def command(*arguments):
     return CliRunner().invoke(cli.main, ["attribute", *map(str, arguments)], env={"COLUMNS": "120"})
 
 
+@pytest.fixture
+def attributed(tmp_path, manifest):
+    """Return a function that writes a run with something planted and returns what the command says of it."""
+
+    def write(made, *plants, options=(), folder="run", **more):
+        write_run(tmp_path / folder, manifest, made, *plants, **more)
+        return command(tmp_path / folder, "--manifest", manifest, *options)
+
+    return write
+
+
+def written_of(folder):
+    """Return what the command wrote beside a run."""
+    return json.loads((folder / "run/attribution.json").read_bytes())
+
+
 class TestCommand:
-    def test_nothing_to_explain(self, tmp_path, manifest):
-        write_run(tmp_path / "run", manifest, Made(steps=120))
-        done = command(tmp_path / "run", "--manifest", manifest)
+    def test_nothing_to_explain(self, attributed, tmp_path):
+        done = attributed(Made(steps=120))
         assert done.exit_code == 0
-        limit = json.loads((tmp_path / "run/attribution.json").read_bytes())["detector"]["visible"][1]
+        limit = written_of(tmp_path)["detector"]["visible"][1]
         assert limit["steps"] == 5
         assert done.stdout.startswith(f"No rise above {limit['rise']:.2g} nats over 5 steps among 120 steps.\n")
-        assert json.loads((tmp_path / "run/attribution.json").read_bytes())["episodes"] == []
+        assert written_of(tmp_path)["episodes"] == []
 
-    def test_found(self, tmp_path, manifest):
-        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
-        done = command(tmp_path / "run", "--manifest", manifest)
+    def test_found(self, attributed, manifest):
+        done = attributed(Made(), bad_rows(SPIKE))
         assert done.exit_code == 1
         first = done.stdout.splitlines()[0]
         assert first.startswith("Steps 150 to 161: loss ")
@@ -537,30 +546,27 @@ class TestCommand:
         assert "What this does not say" in done.stdout
         assert "Nothing is proposed: data that accounts for an excess may be hard" in done.stdout.splitlines()[1]
 
-    def test_json_is_what_is_written(self, tmp_path, manifest):
-        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
-        done = command(tmp_path / "run", "--manifest", manifest, "--json")
+    def test_json_is_what_is_written(self, attributed, tmp_path, manifest):
+        done = attributed(Made(), bad_rows(SPIKE), options=["--json"])
         assert done.exit_code == 1
         printed = json.loads(done.stdout)
-        assert printed == json.loads((tmp_path / "run/attribution.json").read_bytes())
+        assert printed == written_of(tmp_path)
         assert Attribution.model_validate(printed).episodes[0].found.shard == 5
         again = command(tmp_path / "run", "--manifest", manifest, "--json")
         assert again.stdout == done.stdout
 
     @pytest.mark.runs
-    def test_shards_with_equal_bytes_are_said(self, tmp_path, manifest):
-        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE, shard=9))
-        done = command(tmp_path / "run", "--manifest", manifest)
+    def test_shards_with_equal_bytes_are_said(self, attributed):
+        done = attributed(Made(), bad_rows(SPIKE, shard=9))
         assert "lies in train/part-002.jsonl." in done.stdout.splitlines()[0]
         assert "shards 9, which count as shard 2" in done.stdout
 
-    def test_what_is_not_finite(self, tmp_path, manifest):
+    def test_what_is_not_finite(self, attributed):
         def broken(batch):
             if batch.step == 20:
                 batch["loss"][4] = np.nan
 
-        write_run(tmp_path / "run", manifest, Made(), broken)
-        done = command(tmp_path / "run", "--manifest", manifest)
+        done = attributed(Made(), broken)
         assert done.exit_code == 1
         assert done.stdout.startswith(
             "Step 20: the loss is not finite. Every segment without a finite loss lies in a single document, row "
@@ -568,9 +574,8 @@ class TestCommand:
         assert "By shard" not in done.stdout
         assert "Documents, the largest parts first" in done.stdout
 
-    def test_cannot_tell(self, tmp_path, manifest):
-        write_run(tmp_path / "run", manifest, Made(), worse_state(SPIKE))
-        done = command(tmp_path / "run", "--manifest", manifest)
+    def test_cannot_tell(self, attributed):
+        done = attributed(Made(), worse_state(SPIKE))
         assert done.exit_code == 3
         assert (
             "No data is named: all blocks are up together, as when the model's state is at fault."
@@ -578,25 +583,18 @@ class TestCommand:
         )
 
     @pytest.mark.runs
-    def test_found_beside_what_cannot_be_told(self, tmp_path, manifest):
-        write_run(tmp_path / "run", manifest, Made(), worse_state(range(100, 105)), bad_rows(SPIKE))
-        done = command(tmp_path / "run", "--manifest", manifest)
+    def test_found_beside_what_cannot_be_told(self, attributed):
+        done = attributed(Made(), worse_state(range(100, 105)), bad_rows(SPIKE))
         assert done.exit_code == 1
         assert done.stdout.startswith("Steps 150 to 161")
         assert "Steps 100 to 104" in done.stdout
 
     @pytest.mark.runs
-    def test_the_largest_episode_comes_first(self, tmp_path, manifest):
+    def test_the_largest_episode_comes_first(self, attributed):
         """By excess times steps; the others follow by time, each in a line, and then the details."""
-        write_run(
-            tmp_path / "run",
-            manifest,
-            Made(),
-            bad_rows(range(80, 82), shard=2, above=9.0),
-            bad_rows(SPIKE, above=4.0),
-            bad_rows(range(110, 113), shard=8),
-        )
-        lines = command(tmp_path / "run", "--manifest", manifest).stdout.splitlines()
+        plants = ((range(80, 82), 2, 9.0), (SPIKE, 5, 4.0), (range(110, 113), 8, 3.0))
+        done = attributed(Made(), *(bad_rows(steps, shard, above=above) for steps, shard, above in plants))
+        lines = done.stdout.splitlines()
         starts = ("Steps 150 to 161: ", "  Steps 80 to 81: ", "  Steps 110 to 112: ")
         for line, start, shard in zip(lines, starts, ("part-005", "part-002", "part-008"), strict=False):
             assert line.startswith(start)
@@ -611,15 +609,14 @@ class TestCommand:
         size = path.stat().st_size
         os.truncate(path, cut if cut > 0 else size + cut)
         done = command(tmp_path / "run", "--manifest", manifest)
-        torn = json.loads((tmp_path / "run/attribution.json").read_bytes())["torn_bytes"]
+        torn = written_of(tmp_path)["torn_bytes"]
         assert 0 < torn < size
         assert done.exit_code == 4
         assert done.stdout.startswith(f"No data: 0 steps in the log ({torn:,} bytes at its end could not be read)")
 
     @pytest.mark.parametrize("steps", [0, 12])
-    def test_no_data(self, tmp_path, manifest, steps):
-        write_run(tmp_path / "run", manifest, Made(steps=steps))
-        done = command(tmp_path / "run", "--manifest", manifest)
+    def test_no_data(self, attributed, steps):
+        done = attributed(Made(steps=steps))
         assert done.exit_code == 4
         assert done.stdout.startswith(f"No data: {steps} steps")
 
@@ -673,16 +670,16 @@ class TestCommand:
         assert done.exit_code == 1
         assert "is not that of" in done.stderr
 
-    def test_stretches_of_shards_that_are_not_there(self, tmp_path, manifest):
-        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE, shard=99))
-        done = command(tmp_path / "run", "--manifest", manifest)
+    def test_stretches_of_shards_that_are_not_there(self, attributed, manifest):
+        done = attributed(Made(), bad_rows(SPIKE, shard=99))
         assert done.exit_code == 2
         assert "to 99, the manifest has 12 shards" in done.stderr
 
     @pytest.mark.runs
-    def test_one_step(self, tmp_path, manifest):
-        write_run(tmp_path / "run", manifest, Made(), bad_rows(range(100, 105), shard=8), bad_rows(SPIKE))
-        done = command(tmp_path / "run", "--manifest", manifest, "--step", "155", "--json")
+    def test_one_step(self, attributed, tmp_path, manifest):
+        done = attributed(
+            Made(), bad_rows(range(100, 105), shard=8), bad_rows(SPIKE), options=["--step", "155", "--json"]
+        )
         assert [one["found"]["shard"] for one in json.loads(done.stdout)["episodes"]] == [5]
         done = command(tmp_path / "run", "--manifest", manifest, "--step", "80")
         assert done.exit_code == 0
@@ -705,9 +702,8 @@ class TestCommand:
         assert "attribution.json cannot be written" in done.stderr
 
     @pytest.mark.runs
-    def test_a_picture(self, tmp_path, manifest):
-        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
-        done = command(tmp_path / "run", "--manifest", manifest, "--picture", tmp_path / "spike.png")
+    def test_a_picture(self, attributed, tmp_path, manifest):
+        done = attributed(Made(), bad_rows(SPIKE), options=["--picture", tmp_path / "spike.png"])
         assert done.exit_code == 1
         assert (tmp_path / "spike.png").read_bytes().startswith(b"\x89PNG")
         for name, message in (("spike.txt", "ends in .png"), ("no/spike.png", "does not exist")):
@@ -717,15 +713,8 @@ class TestCommand:
 
 
 class TestMissingSteps:
-    def written(self, tmp_path, manifest, made, *plants, **more):
-        write_run(tmp_path / "run", manifest, made, *plants, **more)
-        return command(tmp_path / "run", "--manifest", manifest)
-
-    def read(self, tmp_path):
-        return json.loads((tmp_path / "run/attribution.json").read_bytes())
-
-    def test_most_of_a_log_is_no_clean_run(self, tmp_path, manifest):
-        done = self.written(tmp_path, manifest, Made(steps=400), lacking=lambda step, rank: 100 < step < 399)
+    def test_most_of_a_log_is_no_clean_run(self, attributed, tmp_path):
+        done = attributed(Made(steps=400), lacking=lambda step, rank: 100 < step < 399)
         assert done.exit_code == 3
         first, *rest = done.stdout.splitlines()
         assert first.startswith(
@@ -733,37 +722,37 @@ class TestMissingSteps:
         )
         assert "steps_missing: 298 of 400 steps are missing, wholly or of some rank" in " ".join(rest[:3])
         assert "steps 101 to 398" in " ".join(rest[:3])
-        said = self.read(tmp_path)
+        said = written_of(tmp_path)
         assert (said["missing_steps"], said["missing_among"], said["longest_gap"]) == (298, 400, [101, 398])
         assert (said["reason"], said["exit_code"]) == ("steps_missing", 3)
 
     @pytest.mark.runs
     @pytest.mark.parametrize(("lost", "code"), [(1, 0), (2, 0), (3, 3)])
-    def test_up_to_the_limit_it_is_said_alone(self, tmp_path, manifest, lost, code):
-        done = self.written(tmp_path, manifest, Made(steps=200), lacking=lambda step, rank: 90 <= step < 90 + lost)
+    def test_up_to_the_limit_it_is_said_alone(self, attributed, lost, code):
+        done = attributed(Made(steps=200), lacking=lambda step, rank: 90 <= step < 90 + lost)
         assert done.exit_code == code
         assert f"{lost} of 200 steps {'is' if lost == 1 else 'are'} missing" in " ".join(done.stdout.splitlines()[:4])
         assert (lost > MISSING_LIMIT * 200) == (code == 3)
 
     @pytest.mark.runs
-    def test_what_is_found_is_found(self, tmp_path, manifest):
-        done = self.written(tmp_path, manifest, Made(), bad_rows(SPIKE), lacking=lambda step, rank: 60 <= step < 80)
+    def test_what_is_found_is_found(self, attributed):
+        done = attributed(Made(), bad_rows(SPIKE), lacking=lambda step, rank: 60 <= step < 80)
         assert done.exit_code == 1
         assert done.stdout.startswith("Steps 150 to 161: loss ")
         assert "20 of 200 steps are missing" in " ".join(done.stdout.splitlines()[:4])
 
     @pytest.mark.runs
-    def test_a_rank_that_lacks_steps(self, tmp_path, manifest):
-        done = self.written(tmp_path, manifest, Made(ranks=2), lacking=lambda step, rank: rank == 1 and 60 <= step < 80)
-        assert (done.exit_code, self.read(tmp_path)["missing_steps"]) == (3, 20)
+    def test_a_rank_that_lacks_steps(self, attributed, tmp_path):
+        done = attributed(Made(ranks=2), lacking=lambda step, rank: rank == 1 and 60 <= step < 80)
+        assert (done.exit_code, written_of(tmp_path)["missing_steps"]) == (3, 20)
 
     @pytest.mark.runs
-    def test_a_rank_that_never_wrote(self, tmp_path, manifest):
-        done = self.written(tmp_path, manifest, Made(steps=150, ranks=2), lacking=lambda step, rank: rank == 1)
-        assert (done.exit_code, self.read(tmp_path)["missing_steps"]) == (3, 150)
+    def test_a_rank_that_never_wrote(self, attributed, tmp_path):
+        done = attributed(Made(steps=150, ranks=2), lacking=lambda step, rank: rank == 1)
+        assert (done.exit_code, written_of(tmp_path)["missing_steps"]) == (3, 150)
 
     @pytest.mark.runs
-    def test_a_rank_that_is_behind(self, tmp_path, manifest):
+    def test_a_rank_that_is_behind(self, attributed, tmp_path):
         """Ranks write at times of their own, so the newest steps of one may not be there yet; a rank that ended is."""
         assert LAG == BATCH_STEPS
         made = Made(steps=LAG + 101, ranks=2)
@@ -772,15 +761,15 @@ class TestMissingSteps:
             return rank == 1 and step > last
 
         for folder, last, missing in (("behind", 101, 0), ("ended", 100, LAG + 1)):
-            done = self.written(tmp_path / folder, manifest, made, lacking=partial(ended, last))
-            assert self.read(tmp_path / folder)["missing_steps"] == missing
+            done = attributed(made, lacking=partial(ended, last), folder=f"{folder}/run")
+            assert written_of(tmp_path / folder)["missing_steps"] == missing
             assert done.exit_code == (3 if missing else 0)
 
     @pytest.mark.runs
-    def test_what_events_say_was_lost(self, tmp_path, manifest):
+    def test_what_events_say_was_lost(self, attributed, tmp_path, manifest):
         """The folder was deleted: its first steps, with their start, are gone; a start says where a run begins."""
-        self.written(tmp_path, manifest, Made(steps=300), first=201)
-        assert self.read(tmp_path)["longest_gap"] == [1, 200]
+        attributed(Made(steps=300), first=201)
+        assert written_of(tmp_path)["longest_gap"] == [1, 200]
         log = RankWriter(tmp_path / "run", 0, 301, BLOCK_ROWS)
         log.add("events", event(200, "resumed", {}))
         log.add("events", event(250, "lost", {"steps": 30}))
@@ -788,35 +777,28 @@ class TestMissingSteps:
         log.add("events", event(300, "closed", {"lost_steps": 40}))
         log.close()
         assert command(tmp_path / "run", "--manifest", manifest).exit_code == 3
-        said = self.read(tmp_path)
+        said = written_of(tmp_path)
         assert (said["missing_steps"], said["missing_among"], said["longest_gap"]) == (40, 140, None)
 
     @pytest.mark.runs
-    def test_an_end_that_only_the_last_event_knows(self, tmp_path, manifest):
-        self.written(tmp_path, manifest, Made(steps=100))
+    @pytest.mark.parametrize("full", [False, True])
+    def test_an_end_that_only_the_last_event_knows(self, attributed, tmp_path, manifest, full):
+        """Of a log that says so, or whose disk was full from step 101 on and has room as the run closes."""
+        attributed(Made(steps=100))
         log = RankWriter(tmp_path / "run", 0, 401, BLOCK_ROWS)
-        log.add("events", event(400, "closed", {"lost_steps": 300}))
-        log.add("events", {**event(400, "lost", {}), "detail": ["no JSON"]})
+        if full:
+            log.lose(300, "No space left on device")
+        else:
+            log.add("events", event(400, "closed", {"lost_steps": 300}))
+            log.add("events", {**event(400, "lost", {}), "detail": ["no JSON"]})
         log.close()
         assert command(tmp_path / "run", "--manifest", manifest).exit_code == 3
-        assert self.read(tmp_path)["longest_gap"] == [101, 400]
+        assert written_of(tmp_path)["longest_gap"] == [101, 400]
 
     @pytest.mark.runs
-    def test_what_was_lost_is_written_at_the_end_if_it_can_be(self, tmp_path, manifest):
-        """The disk was full from step 101 on, and has room for an event when the run closes."""
-        self.written(tmp_path, manifest, Made(steps=100))
-        log = RankWriter(tmp_path / "run", 0, 401, BLOCK_ROWS)
-        log.lose(300, "No space left on device")
-        log.close()
-        assert command(tmp_path / "run", "--manifest", manifest).exit_code == 3
-        assert self.read(tmp_path)["longest_gap"] == [101, 400]
-
-    @pytest.mark.runs
-    def test_of_one_step_it_is_that_step(self, tmp_path, manifest):
+    def test_of_one_step_it_is_that_step(self, attributed, tmp_path, manifest):
         lacking = {60: 0, 61: 1}
-        self.written(
-            tmp_path, manifest, Made(ranks=2), lacking=lambda step, rank: step == 60 or lacking.get(step) == rank
-        )
+        attributed(Made(ranks=2), lacking=lambda step, rank: step == 60 or lacking.get(step) == rank)
         asked = [command(tmp_path / "run", "--manifest", manifest, "--step", step) for step in (59, 60, 61)]
         assert [done.exit_code for done in asked] == [0, 2, 3]
         assert "2 steps of 200 are missing" in asked[1].stderr

@@ -220,7 +220,7 @@ def test_replaced_documents_leave_all_others_where_they_are(outer):
     inputs = stream[:6] if outer else labels
     tags[0, 0, 5] = 5 if outer else 4
     batch = {"input_ids": inputs[None].copy(), "labels": labels[None].copy(), "tags": tags, "more": 1}
-    (found,) = replaced(made, [batch], {2: (9,)})
+    found = replaced(made, batch, {2: (9,)})
     new = made.tokens(9)[:3]
     assert found["labels"][0].tolist() == [*labels[:3], *new]
     assert found["input_ids"][0].tolist() == ([*inputs[:4], *new[:2]] if outer else [*inputs[:3], *new])

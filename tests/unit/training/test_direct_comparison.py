@@ -34,7 +34,7 @@ def losses(random, units, *, effect="normal", above=0.0, checkpoints=3):
 def test_p_is_uniform_on_clean_units_hard_ones_among_them(effect):
     number = thinned(4_000, 250)
     random = np.random.default_rng(1)
-    p = np.array([compare_units(*losses(random, 60, effect=effect)).p for _ in range(number)])
+    p = np.array([compare_units(*losses(random, 60, effect=effect))[1]["p"] for _ in range(number)])
     for level in (0.01, 0.05, 0.1, 0.25, 0.5):
         error = math.sqrt(level * (1 - level) / number)
         assert (p <= level).mean() <= level + 4 * error
@@ -49,16 +49,16 @@ def test_the_worst_of_many_clean_units_is_not_called_odd_more_often_than_stated(
         scores = np.bincount(unit, table.mean(axis=0)) / np.bincount(unit)
         worst = int(np.argmax(scores[:30]))
         swapped = np.where(unit == worst, 0, np.where(unit == 0, worst, unit))
-        called += compare_units(table, swapped, strata).p * 30 <= 0.05
+        called += compare_units(table, swapped, strata)[1]["p"] * 30 <= 0.05
     assert called <= 0.05 * number + 4 * math.sqrt(0.05 * 0.95 * number)
 
 
 @pytest.mark.parametrize("above", [3.0, -3.0])
 def test_what_is_far_off_is_found(above):
     random = np.random.default_rng(3)
-    found = [compare_units(*losses(random, 60, above=above)) for _ in range(20)]
-    assert all(one.p < 1e-3 for one in found)
-    assert all(np.sign(one.effect) == np.sign(above) for one in found)
+    found = [compare_units(*losses(random, 60, above=above))[1] for _ in range(20)]
+    assert all(test["p"] < 1e-3 for test in found)
+    assert all(np.sign(test["effect"]) == np.sign(above) for test in found)
 
 
 @pytest.mark.runs
@@ -72,7 +72,7 @@ def test_the_interval_holds_the_mean_over_control_units_and_checkpoints():
         unit = np.repeat(np.arange(units + 1), DOCUMENTS)
         table = 2.5 + effects[unit] + random.normal(size=len(unit)) * np.where(unit > 0, 0.3, 0.0)
         table = table + (unit == 0) * steps[:, None]
-        low, high = compare_units(table, unit, np.zeros(len(unit), np.int64)).interval
+        low, high = compare_units(table, unit, np.zeros(len(unit), np.int64))[1]["interval"]
         held += low <= 0.7 <= high
     assert held / number >= 0.95 - 4 * math.sqrt(0.05 * 0.95 / number)
 
@@ -118,11 +118,16 @@ def in_turn(made, a_step=10):
     return 1 + np.arange(len(made.documents)) // a_step
 
 
+def compared(made, shard, a_step=10, **more):
+    """Compare the documents of a shard with those of others."""
+    suspects = np.flatnonzero(made.documents.shard == shard)
+    return direct(made, suspects, made.documents.shard, first=in_turn(made, a_step), **more)
+
+
 class TestDirect:
     def test_odd_documents_are_found_at_checkpoints_from_before_they_were_read(self):
         made = Scored(above=2.0)
-        suspects = np.flatnonzero(made.documents.shard == 59)
-        found = direct(made, suspects, made.documents.shard, first=in_turn(made))
+        found = compared(made, 59)
         assert found.outcome == "outlier_data"
         assert found.checkpoints == (10, 20, 30)  # at 40 fewer than 20 controls were unread
         assert 1.5 < found.effect < 2.5
@@ -133,9 +138,7 @@ class TestDirect:
 
     def test_being_named_among_many_costs(self):
         made = Scored(above=2.0)
-        suspects = np.flatnonzero(made.documents.shard == 59)
-        alone = direct(made, suspects, made.documents.shard, first=in_turn(made))
-        many = direct(made, suspects, made.documents.shard, first=in_turn(made), among=1_000_000)
+        alone, many = compared(made, 59), compared(made, 59, among=1_000_000)
         assert (alone.outcome, many.outcome) == ("outlier_data", "undecided")
         assert many.p == alone.p
         assert many.smallest_p * many.among > 0.01
@@ -146,20 +149,17 @@ class TestDirect:
     )
     def test_too_little_is_said_by_name(self, change, reason):
         made = Scored(**change)
-        suspects = np.flatnonzero(made.documents.shard == made.documents.shard.max())
-        found = direct(made, suspects, made.documents.shard, first=in_turn(made))
+        found = compared(made, made.documents.shard.max())
         assert (found.outcome, found.reason) == ("not_evaluated", reason)
 
     def test_what_was_read_before_three_checkpoints_is_not_judged(self):
-        made = Scored(above=2.0)
-        suspects = np.flatnonzero(made.documents.shard == 12)
-        assert direct(made, suspects, made.documents.shard, first=in_turn(made)).reason == "checkpoints"
+        assert compared(Scored(above=2.0), 12).reason == "checkpoints"
 
     def test_suspects_of_another_length_have_no_controls(self):
         made = Scored(above=2.0)
         suspects = np.flatnonzero(made.documents.shard == 59)
         made.documents.tokens[suspects] = 5_000
-        found = direct(made, suspects, made.documents.shard, first=in_turn(made))
+        found = compared(made, 59)
         assert (found.outcome, found.reason, found.unmatched) == ("not_evaluated", "suspects", len(suspects))
 
 
@@ -190,8 +190,7 @@ class TestControls:
         """Bad units among the controls, and being named among many, hide it from p: then that is said."""
         made = Scored(units=40, above=above, checkpoints=(1, 2, 3))
         made.loss[np.isin(made.documents.shard, np.arange(20, 20 + others))] += above
-        suspects = np.flatnonzero(made.documents.shard == 39)
-        found = direct(made, suspects, made.documents.shard, first=in_turn(made, 50), among=among)
+        found = compared(made, 39, 50, among=among)
         assert found.outcome in ("outlier_data", "undecided")
         if found.outcome == "undecided":
             assert found.smallest_p * among > 0.01
@@ -199,11 +198,8 @@ class TestControls:
 
     @pytest.mark.runs
     def test_clean_units_are_usual_and_few_are_undecided(self):
-        outcomes = []
-        for seed in range(40):
-            made = Scored(units=40, checkpoints=(1, 2, 3), seed=seed)
-            suspects = np.flatnonzero(made.documents.shard == 39)
-            outcomes.append(direct(made, suspects, made.documents.shard, first=in_turn(made, 50), among=30).outcome)
+        clean = (Scored(units=40, checkpoints=(1, 2, 3), seed=seed) for seed in range(40))
+        outcomes = [compared(made, 39, 50, among=30).outcome for made in clean]
         assert "outlier_data" not in outcomes
         assert outcomes.count("undecided") <= 3
 
@@ -214,16 +210,15 @@ class TestControls:
             suspects = np.flatnonzero(made.documents.shard == 39)
             made.documents.language[suspects] = 7
             made.documents.source[suspects] = own_source
-            found = direct(made, suspects, made.documents.shard, first=in_turn(made, 50))
+            found = compared(made, 39, 50)
             assert (found.outcome, found.matched) == ("unlike_others", matched)
             assert found.unmatched == 0
-        made = Scored(units=40, above=3.0, checkpoints=(1, 2, 3))
-        found = direct(made, np.flatnonzero(made.documents.shard == 39), made.documents.shard, first=in_turn(made, 50))
+        found = compared(Scored(units=40, above=3.0, checkpoints=(1, 2, 3)), 39, 50)
         assert (found.outcome, found.matched) == ("outlier_data", ("source", "language", "length"))
 
     def test_a_few_documents_of_the_usual_language_do_not_stand_for_all(self):
         made = Scored(units=40, above=3.0, checkpoints=(1, 2, 3))
         suspects = np.flatnonzero(made.documents.shard == 39)
         made.documents.language[suspects[3:]] = 7
-        found = direct(made, suspects, made.documents.shard, first=in_turn(made, 50))
+        found = compared(made, 39, 50)
         assert (found.matched, found.documents) == (("source", "length"), len(suspects))

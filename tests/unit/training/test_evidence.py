@@ -21,17 +21,6 @@ SHARD, BLOCK = 5, 7
 ROWS = (BLOCK * BLOCK_ROWS, (BLOCK + 1) * BLOCK_ROWS - 1)
 
 
-@pytest.fixture
-def run(tmp_path, manifest):
-    """Return a function that writes a run with something planted and returns its data."""
-
-    def write(made, *plants, **more):
-        write_run(tmp_path / "run", manifest, made, *plants, **more)
-        return load_data(tmp_path / "run", manifest)
-
-    return write
-
-
 def bad_states(batch):
     """Raise all losses of three steps from each episode on."""
     for start in EPISODES:
@@ -56,11 +45,19 @@ def raised(above):
     return plant
 
 
+def resumed(folder, manifest, step):
+    """Let a run of 300 steps have been resumed; return its data."""
+    log = RankWriter(folder, 0, 301, BLOCK_ROWS)
+    log.add("events", event(step, "resumed", {}))
+    log.close()
+    return load_data(folder, manifest)
+
+
 @pytest.mark.runs
 class TestEvents:
     @pytest.mark.parametrize(("order", "null"), [("documents", "redrawn"), ("rows", "redrawn"), ("", "shifted")])
-    def test_a_block_that_was_read_before_each_episode(self, run, order, null):
-        data = run(MADE, bad_states, read_before, order=order)
+    def test_a_block_that_was_read_before_each_episode(self, written, order, null):
+        data = written(MADE, bad_states, read_before, order=order)
         found = attribute(data)
         test = found.event_test
         assert [one.first_step for one in found.episodes] == list(EPISODES)
@@ -81,8 +78,8 @@ class TestEvents:
         assert "112 to 127" in text
 
     @pytest.mark.parametrize("order", ["documents", ""])
-    def test_episodes_that_follow_upon_nothing(self, run, order):
-        data = run(MADE, bad_states, order=order)
+    def test_episodes_that_follow_upon_nothing(self, written, order):
+        data = written(MADE, bad_states, order=order)
         found = attribute(data)
         assert found.event_test.outcome == "no_more_than_chance"
         assert found.event_test.units[0].p > found.event_test.alpha
@@ -90,14 +87,14 @@ class TestEvents:
             found, data
         )
 
-    def test_a_fixed_order_does_not_blame_what_is_read_before_a_hard_shard(self, run):
+    def test_a_fixed_order_does_not_blame_what_is_read_before_a_hard_shard(self, written):
         """A hard shard is read six times, each time after the same block: the spikes are its own."""
 
         def hard(batch):
             for start in EPISODES:
                 bad_rows(range(start, start + 2), 3, rows=1, above=6.0)(batch)
 
-        data = run(MADE, hard, read_before)
+        data = written(MADE, hard, read_before)
         found = attribute(data)
         assert [one.found.shard for one in found.episodes] == [3] * len(EPISODES)
         test = found.event_test
@@ -106,8 +103,8 @@ class TestEvents:
         text = " ".join(render_text(found, data).split())
         assert "not tested: the data of the same steps may be behind each episode." in text
 
-    def test_episodes_of_the_state_count_beside_those_of_a_hard_shard(self, run):
-        data = run(MADE, bad_rows(range(60, 62), 3, rows=1, above=6.0), bad_states, read_before)
+    def test_episodes_of_the_state_count_beside_those_of_a_hard_shard(self, written):
+        data = written(MADE, bad_rows(range(60, 62), 3, rows=1, above=6.0), bad_states, read_before)
         found = attribute(data)
         test = found.event_test
         assert (test.outcome, test.episodes, test.own_data) == ("follows", len(EPISODES), 1)
@@ -115,20 +112,20 @@ class TestEvents:
         text = " ".join(render_text(found, data).split())
         assert "Left out: 1 episode, since the data of the same steps may be behind it." in text
 
-    def test_shards_read_one_after_the_other_are_not_identifiable(self, run):
+    def test_shards_read_one_after_the_other_are_not_identifiable(self, written):
         def in_turn(batch):
             place = np.arange(len(batch["row"])) + (batch.step - 1) * len(batch["row"])
             batch["shard"][:], batch["row"][:] = np.divmod(place, DOCUMENTS)
 
-        data = run(MADE, bad_states, in_turn)
+        data = written(MADE, bad_states, in_turn)
         found = attribute(data)
         test = found.event_test
         assert (test.outcome, test.reason, test.tested, test.units) == ("not_evaluated", "not_identifiable", 0, ())
         assert test.not_identifiable == 7 * (1 + DOCUMENTS // BLOCK_ROWS)
         assert "every block and shard was read without a gap" in render_text(found, data)
 
-    def test_no_episode_and_no_stretches(self, run, tmp_path, manifest):
-        quiet = attribute(run(Made(steps=120))).event_test
+    def test_no_episode_and_no_stretches(self, written, tmp_path, manifest):
+        quiet = attribute(written(Made(steps=120))).event_test
         assert (quiet.outcome, quiet.reason, quiet.episodes) == ("not_evaluated", "no_episode", 0)
         write_run(tmp_path / "bare", manifest, MADE, bad_states)
         for path in (tmp_path / "bare").rglob("stretches-*"):
@@ -140,7 +137,7 @@ class TestEvents:
         assert "the log has no steps with all their segments" in render_text(found, bare)
 
     @pytest.mark.parametrize("change", ["rate", "resumed"])
-    def test_episodes_are_shifted_within_their_phase(self, run, tmp_path, manifest, change):
+    def test_episodes_are_shifted_within_their_phase(self, written, tmp_path, manifest, change):
         """One of 100 steps of warm-up, then 200 more: the episode in the second moves among these alone."""
 
         def late(batch):
@@ -148,31 +145,24 @@ class TestEvents:
 
         made = Made(steps=300, batch_rows=2, places=2)
         if change == "rate":
-            data = run(made, late, rates=lambda step: min(1.0, step / 100))
+            data = written(made, late, rates=lambda step: min(1.0, step / 100))
         else:
-            run(made, late)
-            log = RankWriter(tmp_path / "run", 0, 301, BLOCK_ROWS)
-            log.add("events", event(100, "resumed", {}))
-            log.close()
-            data = load_data(tmp_path / "run", manifest)
+            written(made, late)
+            data = resumed(tmp_path / "run", manifest, 100)
         test = attribute(data).event_test
         size = 201 if change == "rate" else 200
         assert (test.null, test.orders) == ("shifted", size - 1)
         assert test.smallest_p == pytest.approx(1 / size)
 
-    def test_too_few_shifts_to_find_anything_are_said(self, run, tmp_path, manifest):
-        run(Made(steps=300, batch_rows=2, places=2), worse_state(range(290, 293), 4.0))
-        log = RankWriter(tmp_path / "run", 0, 301, BLOCK_ROWS)
-        log.add("events", event(270, "resumed", {}))
-        log.close()
-        data = load_data(tmp_path / "run", manifest)
+    def test_too_few_shifts_to_find_anything_are_said(self, written, tmp_path, manifest):
+        written(Made(steps=300, batch_rows=2, places=2), worse_state(range(290, 293), 4.0))
+        data = resumed(tmp_path / "run", manifest, 270)
         found = attribute(data)
         assert found.event_test.orders == 29
         assert "Too few shifts to tell whether episodes follow upon data: p is 0.033 or more" in render_text(
             found, data
         )
 
-    @pytest.mark.runs
     def test_each_look_at_further_steps_spends_of_alpha(self, tmp_path, manifest):
         def looked(*more):
             result = CliRunner().invoke(
@@ -196,8 +186,8 @@ class TestEvents:
 class TestResiduals:
     @pytest.mark.runs
     @pytest.mark.parametrize("above", [2.0, -1.5])
-    def test_a_block_with_odd_losses_all_along(self, run, above):
-        data = run(Made(steps=500), raised(above))
+    def test_a_block_with_odd_losses_all_along(self, written, above):
+        data = written(Made(steps=500), raised(above))
         found = attribute(data)
         blocks, shards = found.residual_tests
         assert (blocks.kind, blocks.outcome, blocks.tested) == ("block", "outlier_shard", 12 * DOCUMENTS // BLOCK_ROWS)
@@ -226,8 +216,8 @@ class TestResiduals:
             (SHARD, None, None)
         ]
 
-    def test_a_clean_run_has_none(self, run):
-        data = run(Made(steps=300))
+    def test_a_clean_run_has_none(self, written):
+        data = written(Made(steps=300))
         found = attribute(data)
         assert [one.outcome for one in found.residual_tests] == ["none", "not_evaluated"]
         text = " ".join(render_text(found, data).split())
@@ -237,9 +227,9 @@ class TestResiduals:
         )
 
     @pytest.mark.runs
-    def test_it_changes_no_exit_code(self, run):
-        assert attribute(run(Made(steps=500), raised(-1.5))).exit_code == 0
+    def test_it_changes_no_exit_code(self, written):
+        assert attribute(written(Made(steps=500), raised(-1.5))).exit_code == 0
 
-    def test_a_run_without_losses_of_stretches(self, run):
-        found = attribute(run(Made(steps=120, scored=lambda step: False)))
+    def test_a_run_without_losses_of_stretches(self, written):
+        found = attribute(written(Made(steps=120, scored=lambda step: False)))
         assert {one.outcome for one in found.residual_tests} == {"not_evaluated"}

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_tokens import END
+from reading import tiny_gpt2
 from reconstructed import Tokenized, call
 
 from dataaudit.live.state_digests import random_state, set_random_state
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.reader import load_run
 from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.trained_on import trained_on
 from dataaudit.training.pages.run_blocks import data_points
 
@@ -95,11 +97,7 @@ class Loop:
 
 def gpt(vocabulary, heads=1):
     """Return a small model of transformers."""
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=vocabulary, n_positions=2048, n_embd=24, n_layer=1, n_head=heads, bos_token_id=0, eos_token_id=0
-    )
-    return transformers.GPT2LMHeadModel(config)
+    return tiny_gpt2(2048, vocab_size=vocabulary, n_embd=24, n_head=heads)
 
 
 def own_loop():
@@ -160,7 +158,7 @@ def trained(steps):
     table = log.table("steps")
     assert table["step"].to_pylist() == list(range(1, steps + 1))
     assert None not in table["user_loss"].to_pylist()
-    found = trained_on(log, load_manifest(Path("manifests/2026-11")))
+    found = trained_on(Data(log, load_manifest(Path("manifests/2026-11"))))
     return found, [point.text for point in data_points(found)]
 
 

@@ -5,11 +5,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from reading import values
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution.run_facts import run_facts
-from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.flops import PEAKS, ModelFlops, Utilisation, peak_of
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.packing import PackedDocuments
@@ -203,8 +203,8 @@ def test_a_peak_is_that_of_the_whole_name(name, peak):
 
 
 @pytest.fixture(scope="module")
-def rows(corpus):
-    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), 64, epochs=2, stretches=6)
+def rows(documents):
+    return PackedDocuments(documents, 64, epochs=2, stretches=6)
 
 
 def train(monitor, rows, steps, width=64):
@@ -216,23 +216,17 @@ def train(monitor, rows, steps, width=64):
         monitor.step(1.0)
 
 
-def read(folder, name):
-    """Return a number of the log by step."""
-    table = load_run(folder).table("values").to_pylist()
-    return {row["step"]: row["value"] for row in table if row["metric"] == name}
-
-
 def test_a_log_has_the_utilisation_of_each_window(corpus, rows, tmp_path):
     flops = ModelFlops(parameters=1_000, layers=2, heads=2, head_dim=4, peak=1e9, devices=3, recomputed="attention")
     with TrainingMonitor(tmp_path / "run", corpus, flops=flops) as monitor:
         train(monitor, rows, range(40))
-    times, mfu = read(tmp_path / "run", "step_time"), read(tmp_path / "run", "mfu")
+    times, mfu = values(tmp_path / "run", "step_time"), values(tmp_path / "run", "mfu")
     assert list(mfu) == [16, 32]
     cost = 6 * 1_000 + 12 * 2 * 2 * 4 * 64
     for last, first in ((16, 2), (32, 17)):
         seconds = sum(times[step] for step in range(first, last + 1))
         assert mfu[last] == pytest.approx((last - first + 1) * 2 * 64 * cost / seconds / 3e9, rel=1e-6)
-        assert read(tmp_path / "run", "hfu")[last] / mfu[last] == pytest.approx((cost + 4 * 2 * 2 * 4 * 64) / cost)
+        assert values(tmp_path / "run", "hfu")[last] / mfu[last] == pytest.approx((cost + 4 * 2 * 2 * 4 * 64) / cost)
     facts = run_facts(load_run(tmp_path / "run"))
     found = facts.times.utilisation
     assert facts.times.mfu == pytest.approx(np.mean(list(mfu.values())))
@@ -243,7 +237,7 @@ def test_a_log_has_the_utilisation_of_each_window(corpus, rows, tmp_path):
 def test_an_unknown_peak_is_no_number(corpus, rows, tmp_path):
     with TrainingMonitor(tmp_path / "run", corpus, flops=ModelFlops(**PALM)) as monitor:
         train(monitor, rows, range(20))
-    assert read(tmp_path / "run", "mfu") == {}
+    assert values(tmp_path / "run", "mfu") == {}
     facts = run_facts(load_run(tmp_path / "run"))
     assert (facts.times.mfu, facts.times.hfu) == (None, None)
     assert "the peak of a CPU is not known" in facts.times.utilisation["why"]
@@ -266,11 +260,11 @@ def test_a_run_that_goes_on_begins_a_window(corpus, rows, tmp_path):
         train(monitor, rows, range(24))
         state = json.loads(json.dumps(monitor.state_dict()))
         train(monitor, rows, range(24, 40))
-    before = read(tmp_path / "run", "mfu")
+    before = values(tmp_path / "run", "mfu")
     causal = ModelFlops(parameters=1_000, layers=2, heads=2, head_dim=4, peak=2e9, attention="causal")
     with TrainingMonitor(tmp_path / "run", corpus, state=state, flops=causal) as monitor:
         train(monitor, rows, range(24, 50))
-    mfu, times = read(tmp_path / "run", "mfu"), read(tmp_path / "run", "step_time")
+    mfu, times = values(tmp_path / "run", "mfu"), values(tmp_path / "run", "step_time")
     assert mfu[16] == before[16]
     assert list(mfu) == [16, 32, 48]
     seconds = sum(times[step] for step in range(26, 33))

@@ -7,6 +7,7 @@ import re
 import made_manifest
 import numpy as np
 import pytest
+from made_run import begin_run
 from rich.console import Console
 
 from dataaudit.base.errors import ConfigError
@@ -16,9 +17,8 @@ from dataaudit.live.incidents import acknowledge
 from dataaudit.live.rules import load_alerts
 from dataaudit.live.watch import Watch
 from dataaudit.manifest.load import load_manifest
-from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.training.pages.live_page import ago, live_page
 from dataaudit.training.pages.page import run_page
 from dataaudit.training.pages.run_view import RunView
@@ -33,16 +33,7 @@ class Log:
     def __init__(self, folder, *, manifest=None, sources=("web", "code"), first=1):
         self.folder, self.step = folder, first - 1
         if first == 1:
-            run = RunFile(
-                manifest=manifest,
-                dataset="made",
-                sources=sources,
-                block_rows=1,
-                ranks=1,
-                started="2026-11-27T00:00:00Z",
-                program="0",
-            )
-            create_run(folder, run, None)
+            begin_run(folder, manifest=manifest, sources=sources, block_rows=1)
         self.writer = RankWriter(folder, 0, first, 1)
         self.writer.add("events", event(self.step, "started" if first == 1 else "resumed", {"ranks": 1}))
 

@@ -2,13 +2,11 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
-from reading import read_back
+from reading import bits, kinds, logged_rows, read_back, steps_of, trained_tokens, untagged, values
 
 from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
-from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.packing import PackedDocuments
 
@@ -21,8 +19,8 @@ ROWS, CONTEXT, STEPS, ACCUMULATED = 4, 64, 6, 2
 
 
 @pytest.fixture(scope="module")
-def rows(corpus):
-    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT)
+def rows(documents):
+    return PackedDocuments(documents, CONTEXT)
 
 
 class Module(lightning.LightningModule):
@@ -59,10 +57,6 @@ class Module(lightning.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
 
 
-def untagged(records):
-    return {name: torch.from_numpy(np.stack([one[name] for one in records])) for name in ("input_ids", "labels")}
-
-
 def fit(folder, rows, callback=None, *, steps=STEPS, module=None, workers=0, val=None, ckpt=None, save=None, **more):
     """Train; return the module, and losses, weights and random state to the bit."""
     module = module or Module()
@@ -84,8 +78,7 @@ def fit(folder, rows, callback=None, *, steps=STEPS, module=None, workers=0, val
     trainer.fit(module, loader, val, ckpt_path=ckpt, weights_only=False)
     if save:
         trainer.save_checkpoint(save)
-    weights = [one.detach().numpy().tobytes() for one in module.parameters()]
-    return module, (module.losses, weights, torch.get_rng_state().numpy().tobytes())
+    return module, (module.losses, *bits(module))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -97,12 +90,8 @@ def test_it_trains_as_without_us_to_the_bit_and_its_log_has_what_it_trained_on(
     callback = AuditCallback(tmp_path / "run", corpus)
     module, found = fit(tmp_path, rows, callback, module=Module(returns=returns), workers=workers)
     assert found == without
-    log = load_run(tmp_path / "run")
-    trained = Counter()
-    for one in log.table("tokens").to_pylist():
-        trained[one["token"]] += one["count"]
-    assert trained == module.seen
-    steps = log.table("steps").to_pylist()
+    assert trained_tokens(tmp_path / "run") == module.seen
+    steps = logged_rows(tmp_path / "run", "steps")
     assert [one["micro_batches"] for one in steps] == [ACCUMULATED] * STEPS
     for place, one in enumerate(steps):
         mean = sum(module.losses[place * ACCUMULATED :][:ACCUMULATED]) / ACCUMULATED
@@ -110,9 +99,8 @@ def test_it_trains_as_without_us_to_the_bit_and_its_log_has_what_it_trained_on(
         assert one["targets"] == ACCUMULATED * ROWS * CONTEXT
         assert one["scored"] == (one["targets"] if returns else 0)
         assert not returns or one["loss_sum"] / one["scored"] == pytest.approx(mean, rel=1e-5)
-    values = {one["metric"] for one in log.table("values").to_pylist()}
-    assert "learning_rate" in values
-    assert log.run.order == "rows"
+    assert values(tmp_path / "run", "learning_rate")
+    assert load_run(tmp_path / "run").run.order == "rows"
 
 
 def test_every_stretch_is_its_documents_bytes(made, rows, corpus):
@@ -126,15 +114,9 @@ def test_a_run_goes_on_with_the_log_of_its_checkpoint(rows, corpus, tmp_path):
     with pytest.raises(ConfigError, match="holds a run log already"):
         fit(tmp_path, rows, AuditCallback(tmp_path / "run", corpus))
     module, _ = fit(tmp_path, rows, AuditCallback(tmp_path / "run", corpus), ckpt=tmp_path / "a.ckpt")
-    log = load_run(tmp_path / "run")
-    assert log.table("steps")["step"].to_pylist() == list(range(1, STEPS + 1))
-    kinds = [one["kind"] for one in log.table("events").to_pylist()]
-    assert [kind for kind in kinds if kind in ("started", "resumed", "closed")] == [
-        "started",
-        "closed",
-        "resumed",
-        "closed",
-    ]
+    assert steps_of(tmp_path / "run") == list(range(1, STEPS + 1))
+    ends = [kind for kind in kinds(tmp_path / "run") if kind in ("started", "resumed", "closed")]
+    assert ends == ["started", "closed", "resumed", "closed"]
     assert len(module.rows) == (STEPS - 3) * ACCUMULATED
 
 
@@ -144,14 +126,11 @@ def test_manual_optimization_validation_and_passes(rows, corpus, tmp_path):
     val = torch.utils.data.DataLoader(few, ROWS, collate_fn=TaggedCollator(shift="outer"))
     callback = AuditCallback(tmp_path / "run", corpus, order="")
     fit(tmp_path, few, callback, steps=5, module=Module(manual=True), val=val)
-    log = load_run(tmp_path / "run")
-    assert log.table("steps").num_rows == 5
-    found = log.table("stretches").to_pylist()
+    assert len(steps_of(tmp_path / "run")) == 5
+    found = logged_rows(tmp_path / "run", "stretches")
     assert {one["epoch"] for one in found if one["step"] <= 3} == {0}
     assert {one["epoch"] for one in found if one["step"] > 3} == {1}
-    said = [one["value"] for one in log.table("values").to_pylist() if one["metric"] == "val_loss"]
-    assert said
-    assert set(said) == {2.5}
+    assert set(values(tmp_path / "run", "val_loss").values()) == {2.5}
 
 
 def test_batches_without_tags_stop_the_first_step_and_an_error_ends_the_log(rows, corpus, tmp_path):
@@ -160,4 +139,4 @@ def test_batches_without_tags_stop_the_first_step_and_an_error_ends_the_log(rows
     loader = torch.utils.data.DataLoader(rows, ROWS, collate_fn=untagged)
     with pytest.raises(TagsError, match="has no tags"):
         trainer.fit(Module(), loader)
-    assert "closed" in load_run(tmp_path / "run").table("events")["kind"].to_pylist()
+    assert "closed" in kinds(tmp_path / "run")

@@ -17,18 +17,13 @@ from dataaudit.training.packing import EPOCH, SHARD, TARGETS, PackedDocuments
 
 torch = pytest.importorskip("torch", reason="batches are torch's")
 datasets = pytest.importorskip("datasets", reason="its data sets are what is tagged")
-from dataaudit.training.loaders.ranks import StreamedRows, mark_repeats, repeats  # noqa: E402 - after the skip
+from dataaudit.training.loaders.ranks import Passes, StreamedRows, mark_repeats, repeats  # noqa: E402 - after the skip
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than the machine has cores
 ]
 CONTEXT, ROWS = 128, 4
-
-
-@pytest.fixture(scope="module")
-def documents(made):
-    return Documents(made.open(), "train", byte_encoder(end=0))
 
 
 @pytest.fixture(scope="module")
@@ -274,8 +269,12 @@ def test_repeats_are_marked_as_samplers_make_them(rows, ranks, size, dealt):
             shard = pytest.importorskip("accelerate.data_loader").BatchSamplerShard
             plain = torch.utils.data.BatchSampler(range(rows), size, drop_last=False)
             loader = torch.utils.data.DataLoader(data, batch_sampler=shard(plain, ranks, rank, even_batches=True))
+        passes = Passes(rank, ranks)
+        passes.rows, passes.dealt = rows, dealt
         for place, batch in enumerate(loader):
             found = repeats(place, size, rows=rows, rank=rank, ranks=ranks, dealt=dealt)[: len(batch)]
+            counted = passes.marked(np.zeros((len(batch), 1, 7), np.int64))
+            assert (counted[:, 0, EPOCH] < 0).tolist() == found.tolist()
             met += [one for one, again in zip(batch.tolist(), found, strict=True) if not again]
             marked += int(found.sum())
     assert sorted(met) == data

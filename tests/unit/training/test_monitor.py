@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from reading import events, kinds, logged_rows, steps_of, values
 
 from dataaudit.base.errors import ConfigError, CorpusRefused, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
@@ -28,8 +29,8 @@ ROWS, CONTEXT, STEPS = 4, 64, 12
 
 
 @pytest.fixture(scope="module")
-def rows(corpus):
-    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, epochs=2)
+def rows(documents):
+    return PackedDocuments(documents, CONTEXT, epochs=2)
 
 
 class Model(nn.Module):
@@ -122,7 +123,7 @@ def test_scoring_again_changes_no_bit(rows, corpus, tmp_path, monkeypatch):
     log = load_run(tmp_path / "run")
     steps = log.table("stretches").filter(log.table("stretches")["loss"].is_valid())["step"].unique().to_pylist()
     assert steps == [5, 9, 16]
-    said = [json.loads(row["detail"]) for row in log.table("events").to_pylist() if row["kind"] == "scored"]
+    said = [detail for _, detail in events(tmp_path / "run", "scored")]
     assert [one["step"] for one in said] == [5, 9, 16]
     assert all(0 <= one["updates"] <= 3 for one in said)
 
@@ -161,8 +162,7 @@ def test_no_operator_of_a_step_waits_for_the_device(rows, corpus, tmp_path, how)
 
 @pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_log_holds_the_losses_of_its_stretches(made, corpus, tmp_path, inner, workers):
-    documents = Documents(corpus, "train", byte_encoder(end=0))
+def test_the_log_holds_the_losses_of_its_stretches(documents, corpus, tmp_path, inner, workers):
     rows = PackedDocuments(documents, CONTEXT, stretches=1, shift="inner" if inner else "outer")
     random, expected, total = np.random.default_rng(0), [], 0.0
     with TrainingMonitor(tmp_path / "run", corpus, shift="inner" if inner else "outer") as monitor:
@@ -192,8 +192,7 @@ def test_the_log_holds_the_losses_of_its_stretches(made, corpus, tmp_path, inner
     assert [row["scored"] for row in steps] == [row["targets"] for row in steps] == [2 * ROWS * (CONTEXT - inner)] * 3
     assert sum(row["merged"] for row in steps) == sum(one[7] for one in expected if one[4] == MERGED) > 0
     assert [row["user_loss"] for row in steps] == [1.0, 2.0, 3.0]
-    values = log.table("values").to_pylist()
-    named = [(row["step"], row["metric"], row["value"]) for row in values[:2]]
+    named = [(row["step"], row["metric"], row["value"]) for row in log.table("values").to_pylist()[:2]]
     assert named == [(1, "grad_global_norm", 2.0), (1, "learning_rate", 0.5)]
 
 
@@ -259,89 +258,55 @@ def test_nan_stays_in_its_stretch(corpus, tmp_path):
     found = log.table("stretches")["loss"].to_pylist()
     assert found[0] == 1.0
     assert np.isnan(found[1])
-    flags = [row["detail"] for row in log.table("events").to_pylist() if row["kind"] == "flagged"]
-    assert flags == ['{"first_step":1,"kind":"not_finite"}']
+    assert events(tmp_path / "run", "flagged") == [(1, {"first_step": 1, "kind": "not_finite"})]
 
 
-def no_tags(batch):
-    return None
+def edited(place, change):
+    """Return what changes the numbers at a place of the tags of a batch."""
 
+    def spoil(batch):
+        tags = batch["tags"].clone()
+        tags[place] = change(tags[place])
+        return tags
 
-def floats(batch):
-    return batch["tags"].double()
-
-
-def flat(batch):
-    return batch["tags"].flatten(1)
-
-
-def other_shards(batch):
-    tags = batch["tags"].clone()
-    tags[0, 0, SHARD] = 99
-    return tags
-
-
-def nothing(batch):
-    return torch.from_numpy(empty_tags(ROWS))
-
-
-def other_rows(batch):
-    tags = batch["tags"].clone()
-    tags[1, 0, TARGETS] += 1
-    return tags
-
-
-def fewer(batch):
-    return batch["tags"][:2]
+    return spoil
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (no_tags, "the batch has no tags"),
-        (floats, r"expected int64\[B, K, 7\], found float64"),
-        (flat, r"expected int64\[B, K, 7\], found"),
-        (other_shards, "they name shard 99, the manifest has 7"),
-        (nothing, "name no document"),
-        (other_rows, "row 1 of the batch has 64 targets, its tags say 65"),
-        (fewer, "they do not belong together"),
+        (lambda batch: None, "the batch has no tags"),
+        (lambda batch: batch["tags"].double(), r"expected int64\[B, K, 7\], found float64"),
+        (lambda batch: batch["tags"].flatten(1), r"expected int64\[B, K, 7\], found"),
+        (edited((0, 0, SHARD), lambda _: 99), "they name shard 99, the manifest has 7"),
+        (lambda batch: torch.from_numpy(empty_tags(ROWS)), "name no document"),
+        (edited((1, 0, TARGETS), lambda own: own + 1), "row 1 of the batch has 64 targets, its tags say 65"),
+        (lambda batch: batch.pop("labels") is not None and batch["tags"][:2], "they do not belong together"),
     ],
 )
 def test_tags_that_do_not_fit_stop_the_run_at_its_first_step(rows, corpus, tmp_path, spoil, message):
     batch = next(batches(rows))
-    given = {"losses": torch.zeros(ROWS, CONTEXT), "labels": None if spoil is fewer else batch["labels"]}
+    tags = spoil(batch)
     with TrainingMonitor(tmp_path / "run", corpus) as monitor, pytest.raises(TagsError, match=message):
-        monitor.batch(spoil(batch), **given)
-
-
-def halved(tags):
-    tags[..., TARGETS] //= 2
-
-
-def moved(tags):
-    tags[..., START] += 500
-
-
-def zeros(tags):
-    tags[:] = 0
-
-
-def untouched(tags):
-    del tags
+        monitor.batch(tags, losses=torch.zeros(ROWS, CONTEXT), labels=batch.get("labels"))
 
 
 @pytest.mark.parametrize(
-    ("columns", "spoil"), [(32, untouched), (65, untouched), (128, untouched), (64, halved), (64, moved), (64, zeros)]
+    ("columns", "spoil"),
+    [
+        *((columns, edited(..., lambda own: own)) for columns in (32, 65, 128)),
+        (CONTEXT, edited((..., TARGETS), lambda own: own // 2)),
+        (CONTEXT, edited((..., START), lambda own: own + 500)),
+        (CONTEXT, edited(..., lambda own: 0)),
+    ],
 )
 def test_losses_that_do_not_fit_the_tags_stop_the_run_at_its_first_step(rows, corpus, tmp_path, columns, spoil):
-    tags = next(batches(rows))["tags"].clone()
-    spoil(tags)
     with TrainingMonitor(tmp_path / "run", corpus) as monitor, pytest.raises(TagsError):
-        monitor.batch(tags, losses=torch.zeros(ROWS, columns))
+        monitor.batch(spoil(next(batches(rows))), losses=torch.zeros(ROWS, columns))
 
 
-def test_losses_that_were_padded_for_a_model_that_shifts_need_labels(corpus, tmp_path):
-    rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, shift="inner")
+def test_losses_that_were_padded_for_a_model_that_shifts_need_labels(documents, corpus, tmp_path):
+    rows = PackedDocuments(documents, CONTEXT, shift="inner")
     batch, losses = next(batches(rows)), torch.rand(ROWS, CONTEXT)
     losses[:, 0] = 0
     with TrainingMonitor(tmp_path / "run", corpus, shift="inner") as monitor:
@@ -380,9 +345,8 @@ def test_later_tags_that_do_not_fit_are_lost_and_counted(rows, corpus, tmp_path,
             monitor.step(1.0)
         monitor.state_dict()
         assert monitor.lost_steps == 1
-    log = load_run(tmp_path / "run")
-    assert log.table("steps")["step"].to_pylist() == [1, 2, 4, 5]
-    assert [row["step"] for row in log.table("events").to_pylist() if row["kind"] == "lost"][:1] == [3]
+    assert steps_of(tmp_path / "run") == [1, 2, 4, 5]
+    assert events(tmp_path / "run", "lost")[0][0] == 3
     assert any("the tags of a batch do not fit" in one.message for one in caplog.records)
 
 
@@ -396,11 +360,9 @@ def test_a_value_that_is_no_number_is_refused_first_and_left_out_later(rows, cor
         for given in (0.5, value, 0.25):
             monitor.batch(next(feed)["tags"])
             monitor.step(torch.ones(1), learning_rate=given)
-    log = load_run(tmp_path / "run")
-    held = [one["value"] for one in log.table("values").to_pylist() if one["metric"] == "learning_rate"]
-    assert held == [0.5, 0.25]
-    assert log.table("steps")["user_loss"].to_pylist() == [1.0, 1.0, 1.0]
-    assert json.loads(log.table("events").to_pylist()[-1]["detail"])["refused_values"] == 1
+    assert list(values(tmp_path / "run", "learning_rate").values()) == [0.5, 0.25]
+    assert [row["user_loss"] for row in logged_rows(tmp_path / "run", "steps")] == [1.0, 1.0, 1.0]
+    assert [detail["refused_values"] for _, detail in events(tmp_path / "run", "closed")] == [1]
     assert len(caplog.records) == 1
 
 
@@ -410,9 +372,8 @@ def test_a_score_that_fails_does_not_stop_the_run(rows, corpus, tmp_path, caplog
 
     with TrainingMonitor(tmp_path / "run", corpus, score=score) as monitor:
         run(rows, monitor, "none", steps=40, keep=True)
-    log = load_run(tmp_path / "run")
-    assert log.table("steps")["step"].to_pylist() == list(range(1, 41))
-    assert [row["step"] for row in log.table("events").to_pylist() if row["kind"] == "not_scored"] == [16, 32]
+    assert steps_of(tmp_path / "run") == list(range(1, 41))
+    assert [step for step, _ in events(tmp_path / "run", "not_scored")] == [16, 32]
     assert "cannot be scored again" in caplog.records[0].message
 
 
@@ -467,8 +428,8 @@ def test_a_first_step_without_a_batch_stops_the_run(corpus, tmp_path):
         monitor.step(1.0)
 
 
-def test_too_few_places_for_stretches_stop_the_run(corpus, tmp_path):
-    rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), 2_048, stretches=2)
+def test_too_few_places_for_stretches_stop_the_run(documents, corpus, tmp_path):
+    rows = PackedDocuments(documents, 2_048, stretches=2)
 
     def train(monitor):
         for batch in batches(rows):
@@ -501,10 +462,9 @@ def test_a_run_goes_on_from_its_checkpoint(rows, corpus, tmp_path):
     with TrainingMonitor(tmp_path / "run", corpus, state=state, **allowed) as monitor:
         assert monitor.steps == 7
         run(rows, monitor, steps=2)
-    log = load_run(tmp_path / "run")
-    assert log.table("steps")["step"].to_pylist() == list(range(1, 10))
-    assert set(log.table("stretches")["step"].to_pylist()) == set(range(1, 10))
-    assert [row["kind"] for row in log.table("events").to_pylist()][:3] == ["started", "resumed", "closed"]
+    assert steps_of(tmp_path / "run") == list(range(1, 10))
+    assert {row["step"] for row in logged_rows(tmp_path / "run", "stretches")} == set(range(1, 10))
+    assert kinds(tmp_path / "run")[:3] == ["started", "resumed", "closed"]
 
 
 def test_a_killed_run_leaves_whole_steps(made, tmp_path):
@@ -532,11 +492,10 @@ for step in range(1000):
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    log = load_run(tmp_path / "run")
-    steps = log.table("steps")["step"].to_pylist()
+    steps = steps_of(tmp_path / "run")
     assert steps == list(range(1, len(steps) + 1))
     assert 110 <= len(steps) <= 124
-    assert set(steps) <= set(log.table("stretches")["step"].to_pylist())
+    assert set(steps) <= {row["step"] for row in logged_rows(tmp_path / "run", "stretches")}
 
 
 NODE = {"dataaudit", "numpy", "orjson", "pyarrow", "pydantic", "pydantic-core", "pyyaml", "rfc8785"}
@@ -544,6 +503,14 @@ NODE |= {"annotated-types", "typing-extensions", "typing-inspection"}  # what py
 NODE |= {
     "torch", "filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy",
 }  # and torch  # fmt: skip
+
+
+def printed_alone(code):
+    """Return what Python prints that sees these packages alone, below tests and the project."""
+    begin = f"import sys\nsys.path[:0] = {sys.path!r}\nfrom base_only import hide\nhide({NODE!r})\n"
+    done = subprocess.run([sys.executable, "-c", begin + code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class Layered(nn.Module):
@@ -588,23 +555,18 @@ def test_a_monitor_takes_what_vitals_see_and_a_resumed_run_replaces_it(rows, cor
         state, seen = train(1, 8, monitor=monitor)
     with TrainingMonitor(tmp_path / "run", corpus, state=state) as monitor:
         train(6, 10, monitor=monitor, seen=seen)
-    log = load_run(tmp_path / "run")
-    values = [row for row in log.table("values").to_pylist() if row["metric"] == "train_loss"]
-    assert [row["step"] for row in values] == list(range(1, 11))
-    losses = {row["step"]: row["user_loss"] for row in log.table("steps").to_pylist()}
-    assert {row["step"]: row["value"] for row in values} == pytest.approx(losses, rel=1e-6)
+    written = logged_rows(tmp_path / "run", "values")
+    assert [row["step"] for row in written if row["metric"] == "train_loss"] == list(range(1, 11))
+    losses = {row["step"]: row["user_loss"] for row in logged_rows(tmp_path / "run", "steps")}
+    assert values(tmp_path / "run", "train_loss") == pytest.approx(losses, rel=1e-6)
     of_rows = {("attn_entropy", "mean"), ("attn_entropy", "normalised")}
-    entropy = [row for row in log.table("values").to_pylist() if (row["metric"], row["stat"]) in of_rows]
-    assert len(entropy) == 10 * 2 * 2 * 2
+    assert sum((row["metric"], row["stat"]) in of_rows for row in written) == 10 * 2 * 2 * 2
 
 
 def test_every_module_of_the_loop_and_of_vitals_imports_beside_a_few_packages():
     """But for those that are named after a library, the server of pages, and the kernel that is Triton's."""
-    code = f"""
-import importlib, pkgutil, sys
-sys.path[:0] = {sys.path!r}
-from base_only import hide
-hide({NODE!r})
+    code = """
+import importlib, pkgutil
 import dataaudit.training, dataaudit.vitals
 for package in (dataaudit.training, dataaudit.vitals):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
@@ -613,8 +575,7 @@ for package in (dataaudit.training, dataaudit.vitals):
         except ImportError as error:
             print(module.name, error.name)
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.stdout.splitlines() == [
+    assert printed_alone(code).splitlines() == [
         "dataaudit.training.loaders.lightning lightning",
         "dataaudit.training.loaders.olmo_core olmo_core",
         "dataaudit.training.loaders.torchtitan torchtitan",
@@ -622,15 +583,11 @@ for package in (dataaudit.training, dataaudit.vitals):
         "dataaudit.training.loaders.trainer transformers",
         "dataaudit.training.pages.serving bokeh",
         "dataaudit.vitals.attention_triton triton",
-    ], done.stderr
+    ]
 
 
 def test_vitals_run_beside_torch_and_a_few_packages_alone(tmp_path):
     code = f"""
-import sys
-sys.path[:0] = {sys.path!r}
-from base_only import hide
-hide({NODE!r})
 import torch
 from dataaudit.vitals import RunLogSink, Vitals
 layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
@@ -644,19 +601,14 @@ with RunLogSink({str(tmp_path / "run")!r}) as sink, Vitals(model, optimizer, sin
             optimizer.zero_grad()
 print(vitals.steps, sorted(name for name in ("click", "rich", "numba", "scipy", "transformers") if name in sys.modules))
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.stdout == "20 []\n", done.stderr
-    values = load_run(tmp_path / "run").table("values")
-    assert set(values["step"].to_pylist()) == set(range(1, 21))
-    assert "update_to_weight" in values["metric"].to_pylist()
+    assert printed_alone(code) == "20 []\n"
+    written = logged_rows(tmp_path / "run", "values")
+    assert {row["step"] for row in written} == set(range(1, 21))
+    assert "update_to_weight" in {row["metric"] for row in written}
 
 
 def test_the_loop_runs_beside_torch_and_a_few_packages_alone(made, tmp_path):
     code = f"""
-import sys
-sys.path[:0] = {sys.path!r}
-from base_only import hide
-hide({NODE!r})
 from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
 corpus = open_manifest({str(made.folder / "m")!r}, require="verified", cache={str(tmp_path / "cache")!r})
 rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), {CONTEXT})
@@ -676,9 +628,8 @@ with TrainingMonitor({str(tmp_path / "run")!r}, corpus) as monitor:
             break
 print(monitor.steps, sorted(name for name in ("click", "rich", "numba", "scipy", "pandas") if name in sys.modules))
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.stdout == "20 []\n", done.stderr
-    steps = load_run(tmp_path / "run").table("steps").to_pylist()
+    assert printed_alone(code) == "20 []\n"
+    steps = logged_rows(tmp_path / "run", "steps")
     assert [row["step"] for row in steps] == list(range(1, 21))
     assert [row["loss_sum"] / row["scored"] for row in steps] == pytest.approx(
         [row["user_loss"] for row in steps], rel=1e-5
@@ -705,10 +656,8 @@ def test_a_full_disk_does_not_stop_the_run(rows, corpus, tmp_path, monkeypatch, 
     assert monitor.lost_steps == 5
     monitor.close()
     assert any("No space left on device; training goes on" in one.message for one in caplog.records)
-    log = load_run(tmp_path / "run")
-    assert log.table("steps")["step"].to_pylist() == [1, 2, 3, 4, 10, 11, 12]
-    lost = [json.loads(row["detail"]) for row in log.table("events").to_pylist() if row["kind"] == "lost"]
-    assert [one["steps"] for one in lost] == [5]
+    assert steps_of(tmp_path / "run") == [1, 2, 3, 4, 10, 11, 12]
+    assert [detail["steps"] for _, detail in events(tmp_path / "run", "lost")] == [5]
 
 
 def test_a_folder_that_cannot_be_written_is_said(corpus, tmp_path):

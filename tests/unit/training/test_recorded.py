@@ -7,27 +7,27 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from reading import events, logged_rows, values
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.reader import load_run
+from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_facts import run_facts
 from dataaudit.training.attribution.trained_on import trained_on
-from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.packing import OFFSET, SHARD, SOURCE, START, PackedDocuments
 
 torch = pytest.importorskip("torch", reason="the monitor's tensors are torch's")
+from test_monitor import CONTEXT, ROWS, NoWaiting  # noqa: E402 - after the skip
 from torch import nn  # noqa: E402 - after the skip
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after the skip
 
 pytestmark = pytest.mark.torch
-ROWS, CONTEXT = 4, 64
 
 
 @pytest.fixture(scope="module")
-def rows(corpus):
-    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, epochs=2, stretches=6)
+def rows(documents):
+    return PackedDocuments(documents, CONTEXT, epochs=2, stretches=6)
 
 
 class Loop:
@@ -94,17 +94,6 @@ class Loop:
         return weights, torch.get_rng_state().numpy().tobytes(), np.array(self.norms).tobytes()
 
 
-def values(folder, name):
-    """Return a number of the log by step."""
-    return {one["step"]: one["value"] for one in load_run(folder).table("values").to_pylist() if one["metric"] == name}
-
-
-def events(folder, *kinds):
-    """Return steps and details of events."""
-    rows = load_run(folder).table("events").to_pylist()
-    return [(one["step"], json.loads(one["detail"])) for one in rows if one["kind"] in kinds]
-
-
 WRONG = ("learning_rate_jump", "clip_before_unscale", "nan_inf", "not_seen", "flagged", "lost")
 
 
@@ -118,15 +107,6 @@ def test_recording_changes_no_bit(rows, corpus, tmp_path, amp):
     assert not loop.optimizer._optimizer_step_post_hooks
     assert events(tmp_path / "run", *WRONG) == []
     assert set(values(tmp_path / "run", "compute_time_frac")) == {8, 16}
-
-
-class NoWaiting(TorchDispatchMode):
-    """Refuses whatever brings a number from a device to the host."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert "_local_scalar_dense" not in str(func), f"{func} waits for the device"
-        assert "nonzero" not in str(func), f"{func} waits for the device"
-        return func(*args, **(kwargs or {}))
 
 
 class Strict:
@@ -230,10 +210,10 @@ class Plain:
 
 def counted(folder):
     """Return the same from a log."""
-    log, found = load_run(folder), Plain()
-    for one in log.table("tokens").to_pylist():
+    found = Plain()
+    for one in logged_rows(folder, "tokens"):
         found.tokens[one["source"], one["token"]] += one["count"]
-    for one in log.table("lengths").to_pylist():
+    for one in logged_rows(folder, "lengths"):
         found.lengths[one["source"], one["length"]] += one["stretches"]
         found.begun += one["begun"]
     return found
@@ -262,7 +242,7 @@ def test_counts_are_exact_over_ranks_accumulation_and_a_resume(rows, corpus, tmp
     facts = run_facts(log)
     assert facts.tokens_seen == sum(expected.tokens.values()) == sum(log.table("tokens")["count"].to_pylist())
     assert facts.steps_seen == 9
-    trained = trained_on(log, load_manifest(corpus_folder(tmp_path, corpus)))
+    trained = trained_on(Data(log, load_manifest(corpus_folder(tmp_path, corpus))))
     by_source = Counter()
     for (source, _), number in expected.tokens.items():
         by_source[source] += number

@@ -7,9 +7,8 @@ import json
 
 import numpy as np
 import pytest
+from reading import logged_rows, tiny_gpt2
 
-from dataaudit.runlog.reader import load_run
-from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.hub import tagged_dataset
 from dataaudit.training.packing import PackedDocuments
@@ -35,8 +34,8 @@ ROWS, CONTEXT, STEPS = 4, 64, 4
 
 
 @pytest.fixture(scope="module")
-def rows(corpus):
-    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, shift="inner")
+def rows(documents):
+    return PackedDocuments(documents, CONTEXT, shift="inner")
 
 
 @pytest.fixture(autouse=True)
@@ -55,17 +54,9 @@ def _places(tmp_path, monkeypatch):
         mlflow.end_run()
 
 
-def model():
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=256, n_positions=CONTEXT, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
-    )
-    return transformers.GPT2LMHeadModel(config)
-
-
 def losses(folder):
     """Return the loss of each step of a run log."""
-    return {row["step"]: row["user_loss"] for row in load_run(folder).table("steps").to_pylist()}
+    return {row["step"]: row["user_loss"] for row in logged_rows(folder, "steps")}
 
 
 def of_tensorboard(folder):
@@ -110,7 +101,7 @@ def trainer_of(folder, rows, report_to):
         disable_tqdm=True,
         use_cpu=True,
     )
-    return transformers.Trainer(model(), arguments, train_dataset=rows, data_collator=TaggedCollator())
+    return transformers.Trainer(tiny_gpt2(CONTEXT), arguments, train_dataset=rows, data_collator=TaggedCollator())
 
 
 def test_what_report_to_names_gets_our_numbers_beside_the_trainers_own(rows, corpus, tmp_path, wandb_rows):
@@ -146,7 +137,7 @@ def test_a_tracker_that_cannot_be_had_ends_no_run(rows, corpus, tmp_path, monkey
     assert "gets none of our numbers: TensorBoardSink needs packages" in caplog.text
 
 
-def test_what_report_to_names_gets_our_numbers_of_trls_trainer_too(corpus, tmp_path):
+def test_what_report_to_names_gets_our_numbers_of_trls_trainer_too(corpus, documents, tmp_path):
     trl = pytest.importorskip("trl", reason="its trainer is what is tested")
     import tokenizers
 
@@ -162,9 +153,11 @@ def test_what_report_to_names_gets_our_numbers_of_trls_trainer_too(corpus, tmp_p
     }
     given |= {"use_cpu": True, "bf16": False, "save_strategy": "no", "report_to": ["tensorboard"]}
     arguments = trl.SFTConfig(tmp_path / "out", remove_unused_columns=False, **given)
-    records = tagged_dataset(Documents(corpus, "train", byte_encoder(end=0)))
+    records = tagged_dataset(documents)
     audit_trainer(
-        trl.SFTTrainer(model(), arguments, train_dataset=records, processing_class=own), tmp_path / "run", corpus
+        trl.SFTTrainer(tiny_gpt2(CONTEXT), arguments, train_dataset=records, processing_class=own),
+        tmp_path / "run",
+        corpus,
     ).train()
     expected = losses(tmp_path / "run")
     assert len(expected) == STEPS
@@ -188,8 +181,8 @@ class Module(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters(), 1e-2)
 
 
-def test_lightnings_loggers_get_our_numbers(corpus, tmp_path, wandb_rows):
-    rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT)
+def test_lightnings_loggers_get_our_numbers(corpus, documents, tmp_path, wandb_rows):
+    rows = PackedDocuments(documents, CONTEXT)
     given = [
         loggers.TensorBoardLogger(tmp_path, name="tb", version="7"),
         loggers.WandbLogger(project="own", save_dir=tmp_path, offline=True),
@@ -215,7 +208,7 @@ def test_lightnings_loggers_get_our_numbers(corpus, tmp_path, wandb_rows):
 def test_accelerates_trackers_get_our_numbers(rows, corpus, tmp_path, wandb_rows):
     accelerator = accelerate.Accelerator(cpu=True, log_with=["tensorboard", "wandb", "mlflow"], project_dir=tmp_path)
     accelerator.init_trackers("own", init_kwargs={"mlflow": {"logging_dir": None}})
-    network = model()
+    network = tiny_gpt2(CONTEXT)
     optimizer = torch.optim.AdamW(network.parameters(), 1e-3)
     loader = torch.utils.data.DataLoader(rows, batch_size=ROWS, collate_fn=TaggedCollator())
     network, optimizer, loader = accelerator.prepare(network, optimizer, loader)

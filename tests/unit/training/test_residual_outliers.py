@@ -21,18 +21,14 @@ def made_documents(random, *, blocks=400, size=8, sources=2, effect=0.1, noise=0
     between[list(bad)] += shift
     precision = 1 / (noise**2 * random.uniform(0.5, 2.0, len(unit)))
     mean = between[unit] + random.standard_normal(len(unit)) / np.sqrt(precision) + 0.3 * source
-    return Documents(
-        own=unit.astype(np.int64),
-        unit=unit.astype(np.int64),
-        source=source.astype(np.int64) + 1,
-        mean=mean,
-        precision=precision,
-        beside=0.0,
-        left_out=0,
-        overlap=np.zeros(len(unit)),
-        steps_left_out=0,
-        unknown=np.zeros(len(unit)),
-    )
+    return documents_of(unit, source + 1, mean, precision)
+
+
+def documents_of(unit, source, mean, precision):
+    """Return residuals of documents with nothing beside them."""
+    none = np.zeros(len(unit))
+    columns = {"own": unit, "unit": unit, "source": source, "mean": mean, "precision": precision}
+    return Documents(**columns, beside=0.0, left_out=0, overlap=none, steps_left_out=0, unknown=none)
 
 
 @pytest.mark.runs
@@ -91,20 +87,8 @@ def test_what_differs_by_itself_is_not_odd():
 def test_small_units_and_sources_with_few_are_not_tested():
     random = np.random.default_rng(6)
     made = made_documents(random, blocks=50, sources=1)
-    two = np.array([1_000, 1_000])
-    unit = np.concatenate([made.unit, two])
-    more = Documents(
-        own=unit,
-        unit=unit,
-        source=np.concatenate([made.source, two * 0 + 1]),
-        mean=np.append(made.mean, [9.0, 9.0]),
-        precision=np.append(made.precision, [1.0, 1.0]),
-        beside=0.0,
-        left_out=0,
-        overlap=np.zeros(len(unit)),
-        steps_left_out=0,
-        unknown=np.zeros(len(unit)),
-    )
+    columns = {"unit": [1_000, 1_000], "source": [1, 1], "mean": [9.0, 9.0], "precision": [1.0, 1.0]}
+    more = documents_of(**{name: np.append(getattr(made, name), two) for name, two in columns.items()})
     found = residual_test(more)
     assert (found.tested, found.too_small) == (50, 1)
     few = residual_test(made_documents(random, blocks=10, sources=1))

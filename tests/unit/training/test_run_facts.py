@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from lanes import thinned
 from made_manifest import make, shard
-from made_run import BLOCK_ROWS, SOURCES, value_row
+from made_run import BLOCK_ROWS, SOURCES, begin_run, value_row
 
 from dataaudit.base.divergence import clump_size, divergences, kl_null_of_passes
 from dataaudit.manifest.load import load_manifest
-from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.training.attribution.attribute import attribute, write_attribution
 from dataaudit.training.attribution.findings import Attribution
-from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.attribution.run_data import Data, load_data
 from dataaudit.training.attribution.run_facts import BETA, divergence_step, ema, run_facts
 from dataaudit.training.attribution.trained_on import language_shares, share_bounds, source_tokens, trained_on
 from dataaudit.training.pages.blocks import render_text
@@ -38,18 +37,8 @@ class Run:
     """A log of steps in which each stretch is of one source, shard and token, as told."""
 
     def __init__(self, folder, manifest, *, ranks=1, told=None):
-        loaded = load_manifest(manifest)
         self.folder = folder
-        run = RunFile(
-            manifest=loaded.id,
-            dataset="made@1",
-            sources=SOURCES,
-            block_rows=BLOCK_ROWS,
-            ranks=ranks,
-            started="2026-11-22T00:00:00Z",
-            program="0",
-        )
-        create_run(folder, run, loaded.table("shards", ["shard", "split", "uri", "sha256"]))
+        begin_run(folder, load_manifest(manifest), ranks=ranks)
         self.logs = [RankWriter(folder, rank, 1, BLOCK_ROWS) for rank in range(ranks)]
         self.logs[0].add("events", event(0, "started", {"told": told or {}}))
 
@@ -109,7 +98,7 @@ def mixed(folder, manifest, share):
     for step in range(1, STEPS + 1):
         source = (random.random(16) > share).astype(int)
         run.step(step, source, source)
-    return trained_on(run.close(), load_manifest(manifest))
+    return trained_on(Data(run.close(), load_manifest(manifest)))
 
 
 def test_a_wrong_mixture_is_found_and_the_declared_one_is_not(tmp_path, manifest):
@@ -224,7 +213,7 @@ def test_ids_of_another_tokenizer_are_found_and_a_part_of_the_corpus_is_not(tmp_
     run = Run(tmp_path / "run", folder)
     run.step(1, [1], [0])
     run.tokens(1, 1, now, of_half)
-    found = trained_on(run.close(), load_manifest(folder))
+    found = trained_on(Data(run.close(), load_manifest(folder)))
     (drift,) = found.drift
     assert drift.source == ""
     assert drift.mark == ("beyond" if fault else "perhaps" if drift.kl > 0.05 else "")
@@ -243,7 +232,7 @@ def test_another_tokenizer_that_was_said_is_not_compared(tmp_path, counted):
     run = Run(tmp_path / "run", folder, told={"tokenizer": "bytes"})
     run.step(1, [1], [0])
     run.tokens(1, 1, counts.sum(0), counts.sum(0) // 2)
-    found = trained_on(run.close(), load_manifest(folder))
+    found = trained_on(Data(run.close(), load_manifest(folder)))
     assert (found.drift, found.drift_reason) == ((), "other_tokenizer")
 
 
@@ -415,16 +404,16 @@ def test_languages_are_those_of_the_shards_weighted_by_what_was_read_of_each(tmp
     make(tmp_path / "m", shards)
     run = Run(tmp_path / "run", tmp_path / "m")
     run.step(1, [0, 1], [0, 1], targets=4_000)  # a whole pass over both
-    whole = trained_on(load_run(run.folder), load_manifest(tmp_path / "m"))
+    whole = trained_on(Data(load_run(run.folder), load_manifest(tmp_path / "m")))
     assert whole.languages == ()
     assert run.logs[0].flush()
-    whole = trained_on(load_run(run.folder), load_manifest(tmp_path / "m"))
+    whole = trained_on(Data(load_run(run.folder), load_manifest(tmp_path / "m")))
     assert [(one.language, one.share, one.low, one.high) for one in whole.languages] == [
         ("de", 5 / 8, 5 / 8, 5 / 8),
         ("en", 3 / 8, 3 / 8, 3 / 8),
     ]
     run.step(2, [0], [0], targets=2_000)
-    found = trained_on(run.close(), load_manifest(tmp_path / "m"))
+    found = trained_on(Data(run.close(), load_manifest(tmp_path / "m")))
     german = found.languages[0]
     assert (german.share, german.corpus_share) == (pytest.approx((1_500 + 4_000) / 10_000), 5 / 8)
     assert german.low < german.share < german.high
@@ -438,7 +427,7 @@ def test_a_source_that_was_read_more_often_than_declared_is_said(tmp_path, manif
     columns = {"step": [1, 1], "source": [0, 1], "length": [100, 100], "stretches": [400, 400]}
     begun = np.array([160 * passes, 160])
     run.logs[0].add("lengths", {**{name: np.array(one) for name, one in columns.items()}, "begun": begun})
-    found = trained_on(run.close(), load_manifest(manifest))
+    found = trained_on(Data(run.close(), load_manifest(manifest)))
     assert {one.source: (one.passes, one.over) for one in found.sources} == {
         "code": (passes, passes > 1),
         "web": (1.0, False),

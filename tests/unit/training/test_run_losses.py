@@ -1,6 +1,7 @@
 """Losses of a run: by source, exact however they are kept; beside a law of their past; beside a healthy run."""
 
 import json
+from dataclasses import fields
 
 import jsonschema
 import numpy as np
@@ -17,7 +18,6 @@ from dataaudit.runlog.reader import load_run
 from dataaudit.schemas import SCHEMAS
 from dataaudit.training.attribution.attribute import attribute
 from dataaudit.training.attribution.curve import Curve
-from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.attribution.run_losses import (
     MOST_WINDOWS,
     collapse,
@@ -107,9 +107,8 @@ def test_what_is_no_number_or_has_no_source_is_left_out():
 
 
 @pytest.mark.runs
-def test_a_source_that_costs_more_for_a_while_is_seen_and_does_not_move_its_line(tmp_path, manifest):
-    write_run(tmp_path / "run", manifest, Made(steps=800), dearer(range(400, 440), 1.0), dearer(range(600, 620), 1.0))
-    data = load_data(tmp_path / "run", manifest)
+def test_a_source_that_costs_more_for_a_while_is_seen_and_does_not_move_its_line(written):
+    data = written(Made(steps=800), dearer(range(400, 440), 1.0), dearer(range(600, 620), 1.0))
     found = attribute(data)
     for one in found.source_losses.sources:
         assert [(moved.first_step, moved.last_step) for moved in one.moved] == [(400, 439), (600, 619)]
@@ -123,10 +122,9 @@ def test_a_source_that_costs_more_for_a_while_is_seen_and_does_not_move_its_line
 
 
 @pytest.mark.runs
-def test_a_worse_state_moves_no_tax(tmp_path, manifest):
+def test_a_worse_state_moves_no_tax(written):
     """All sources alike: the run's loss leaves its band, and no source is named."""
-    write_run(tmp_path / "run", manifest, Made(steps=500), worse_state(range(300, 310), 2.0))
-    found = attribute(load_data(tmp_path / "run", manifest))
+    found = attribute(written(Made(steps=500), worse_state(range(300, 310), 2.0)))
     assert found.episodes
     assert not any(one.moved for one in found.source_losses.sources)
 
@@ -141,9 +139,8 @@ def test_clean_runs_move_no_tax(tmp_path, manifest):
     assert moved <= runs // 20
 
 
-def test_a_run_without_losses_of_stretches_has_none(tmp_path, manifest):
-    write_run(tmp_path / "run", manifest, Made(steps=120, scored=lambda step: False))
-    data = load_data(tmp_path / "run", manifest)
+def test_a_run_without_losses_of_stretches_has_none(written):
+    data = written(Made(steps=120, scored=lambda step: False))
     found = attribute(data)
     assert found.source_losses is None
     assert "Losses by source" not in render_text(found, data)
@@ -241,12 +238,7 @@ class TestLaw:
 class TestCollapse:
     def test_runs_that_differ_by_a_factor_fall_on_one_curve(self):
         reference, whole = curve(noise=0.01), curve(noise=0.01, seed=2, scale=1.3)
-        one = Curve(
-            step=whole.step[:900], value=whole.value[:900], targets=whole.targets[:900], ranks=whole.ranks[:900]
-        )
-        half = Curve(
-            step=one.step, value=1.3 * curve(noise=0.01, seed=2).value[:900], targets=one.targets, ranks=one.ranks
-        )
+        half = Curve(**{field.name: getattr(whole, field.name)[:900] for field in fields(Curve)})
         found = collapse(half, healthy(half), reference, healthy(reference), name="good")
         assert found.progress == 0.45
         assert found.scale == pytest.approx(1.3, rel=0.01)
@@ -292,7 +284,6 @@ class TestCommand:
         )
         return done.exit_code, done.output
 
-    @pytest.mark.runs
     def test_both_are_said(self, folder):
         code, printed = self.attributed(folder, "worse", "--reference", str(folder / "good"), "--json")
         found = json.loads(printed)

@@ -3,15 +3,17 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from made_run import begin_run
 
 from dataaudit.base.render.blocks import Point
 from dataaudit.base.render.line import PERCENT, spell
 from dataaudit.cli import main
-from dataaudit.runlog.format import ATTRIBUTION_FILE, RunFile
+from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.training.pages import page as training_page
 from dataaudit.training.pages.incident_blocks import changes, grids_of
 from dataaudit.training.pages.page import run_page
@@ -24,10 +26,7 @@ HOSTILE = "</script><b onmouseover=alert(1)>\x1b[31m::error::"
 def made(folder, steps=240, *, broken=None, every=1, values=True, spike=True, name="toy"):
     """Write a run; from a step on, head 5 of layer 3 attends to one key, and layers from 2 on grow 20 steps later."""
     draw = np.random.default_rng(0)
-    run = RunFile(
-        manifest=None, dataset=name, sources=(), block_rows=1, ranks=1, started="2026-11-22T20:00:00Z", program="1"
-    )
-    create_run(folder, run, None)
+    begin_run(folder, dataset=name, sources=(), block_rows=1)
     writer = RankWriter(folder, 0, 1, 1)
     layer, head = np.repeat(np.arange(LAYERS), HEADS), np.tile(np.arange(HEADS), LAYERS)
     chosen = (layer == 3) & (head == 5)
@@ -227,23 +226,25 @@ def test_a_torn_log_has_a_page_of_what_is_whole(tmp_path):
     assert report(tmp_path / "run", tmp_path / "page.html").exit_code in {0, 4}
 
 
+def grid_of(rows):
+    """Return the only grid of rows of values."""
+    names = ("step", "metric", "layer", "head", "stat", "value")
+    (grid,) = grids_of(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))).values()
+    return grid
+
+
 def test_what_rises_all_the_time_changed_most():
     """A slow rise by twenty deviations of neighbours comes before jumps by five."""
-    import pyarrow as pa
-
     draw, rows = np.random.default_rng(3), []
     for head in range(40):
         own = 10 + draw.normal(size=60) + (np.arange(60) / 3 if head == 7 else 5.0 * (np.arange(60) >= 30))
         rows += [(step, "m", 0, head, "s", value) for step, value in enumerate(own, 1)]
-    names = ("step", "metric", "layer", "head", "stat", "value")
-    (grid,) = grids_of(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))).values()
+    grid = grid_of(rows)
     assert grid.places[changes(grid)[0].row] == (0, 7)
 
 
 def test_a_level_that_changed_is_found_where_it_did():
     """Against the truth, over many draws; series that do not change seldom count as loud."""
-    import pyarrow as pa
-
     draw, right, false = np.random.default_rng(7), 0, 0
     for _ in range(200):
         cut = int(draw.integers(60, 200))
@@ -251,8 +252,7 @@ def test_a_level_that_changed_is_found_where_it_did():
         for head in range(2):
             values = draw.standard_t(5, 240) + (30.0 if head else 0.0) * (np.arange(240) >= cut)
             rows += [(step + 1, "m", 0, head, "s", value + 100) for step, value in enumerate(values)]
-        names = ("step", "metric", "layer", "head", "stat", "value")
-        (grid,) = grids_of(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))).values()
+        grid = grid_of(rows)
         found = {one.row: one for one in changes(grid)}
         right += found[1].step == cut + 1
         false += found[0].score >= 8

@@ -131,10 +131,9 @@ class TestPage:
         assert out <= sum(one.flagged for one in found.episodes)
         assert re.search(r"A rise above 0\.\d+ nats over 5 steps is seen in half of the cases", self.page(spoilt))
 
-    def test_it_lists_changes_in_the_run(self, tmp_path):
-        make_shards(tmp_path / "m")
-        write_run(tmp_path / "run", tmp_path / "m", Made(steps=120), rates=lambda step: 1e-3 if step < 90 else 1e-2)
-        (loss,) = [one for one in run_page(load_run(tmp_path / "run")).sections if one.id == "loss"]
+    def test_it_lists_changes_in_the_run(self, written):
+        data = written(Made(steps=120), rates=lambda step: 1e-3 if step < 90 else 1e-2)
+        (loss,) = [one for one in run_page(data.log).sections if one.id == "loss"]
         assert re.match(r"No rise above 0\.\d+ nats over 5 steps among 120 steps\.", loss.lead)
         assert loss.blocks[-1].rows[0][2].startswith("the learning rate 0.01 after 0.001 (x 10) from step 90")
 
@@ -173,11 +172,9 @@ class TestPage:
         assert "Not odd" not in page
 
 
-def test_a_whole_run_of_small_units_says_so(tmp_path):
+def test_a_whole_run_of_small_units_says_so(written):
     """Twenty steps of a batch of two rows: nothing can be tested, and that is what is said."""
-    make_shards(tmp_path / "m")
-    write_run(tmp_path / "run", tmp_path / "m", Made(steps=20, batch_rows=2, places=1))
-    data = load_data(tmp_path / "run", tmp_path / "m")
+    data = written(Made(steps=20, batch_rows=2, places=1))
     found = attribute(data)
     blocks, shards = found.residual_tests
     assert (blocks.tested, shards.tested) == (0, 0)
@@ -187,16 +184,14 @@ def test_a_whole_run_of_small_units_says_so(tmp_path):
 
 
 @pytest.mark.runs
-def test_a_single_document_is_named_and_not_its_shard(tmp_path):
+def test_a_single_document_is_named_and_not_its_shard(written):
     def plant(batch):
         if batch.step == 150:
             own = batch["batch_row"] < 3
             batch["shard"][own], batch["row"][own] = 5, 366
             batch["loss"][own] += 3.0
 
-    make_shards(tmp_path / "m")
-    write_run(tmp_path / "run", tmp_path / "m", Made(steps=200), plant)
-    data = load_data(tmp_path / "run", tmp_path / "m")
+    data = written(Made(steps=200), plant)
     found = attribute(data)
     assert found.episodes[0].num_documents == 1
     said = in_words(render_text(found, data, width=200))

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from reading import steps_of
 
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import ConfigError
@@ -15,7 +16,6 @@ from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter
 from dataaudit.training.attribution.attribute import attribute
 from dataaudit.training.attribution.run_data import load_data
-from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.logthread import LogThread
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.optimizer_watch import OptimizerWatch
@@ -34,8 +34,8 @@ WHOLE += [torch.uint16, torch.uint32, torch.uint64]
 
 
 @pytest.fixture(scope="module")
-def tags(corpus):
-    row = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), 64)[0]
+def tags(documents):
+    row = PackedDocuments(documents, 64)[0]
     return torch.from_numpy(row["tags"])[None]
 
 
@@ -175,6 +175,16 @@ def test_an_optimizer_that_raises_where_it_is_followed_goes_on_and_is_named_once
     assert "RuntimeError at test_scalars.py" in said[0][1]["why"]
 
 
+def of_six_steps(folder, corpus, tags):
+    """Train six steps, each of which is written before the next; return the monitor, which has ended."""
+    with TrainingMonitor(folder / "run", corpus) as monitor:
+        for _ in range(6):
+            monitor.batch(tags)
+            monitor.step(1.0)
+            monitor.state_dict()
+    return monitor
+
+
 @pytest.mark.parametrize("fails", ["_judge", "_write_step", "_numbers_of", "_write_counts", "_sample_gpu"])
 def test_the_logs_thread_outlives_what_fails_in_it(made, corpus, tags, tmp_path, monkeypatch, fails):
     """A fault of ours at step 3 costs that step at most, and the steps after it are there."""
@@ -187,12 +197,8 @@ def test_the_logs_thread_outlives_what_fails_in_it(made, corpus, tags, tmp_path,
         return right(self, *given)
 
     monkeypatch.setattr(LogThread, fails, wrong)
-    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
-        for _ in range(6):
-            monitor.batch(tags)
-            monitor.step(1.0)
-            monitor.state_dict()
-    steps = load_run(tmp_path / "run").table("steps")["step"].to_pylist()
+    monitor = of_six_steps(tmp_path, corpus, tags)
+    steps = steps_of(tmp_path / "run")
     assert set(steps) >= {1, 2, 4, 5, 6}
     lost = 6 - len(steps)
     assert monitor.lost_steps == lost
@@ -209,12 +215,8 @@ def test_rows_that_cannot_be_written_are_lost_and_no_others(corpus, tags, tmp_pa
         return right(self, table, batch)
 
     monkeypatch.setattr(RankWriter, "_append", wrong)
-    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
-        for _ in range(6):
-            monitor.batch(tags)
-            monitor.step(1.0)
-            monitor.state_dict()
-    assert load_run(tmp_path / "run").table("steps")["step"].to_pylist() == [1, 2, 4, 5, 6]
+    monitor = of_six_steps(tmp_path, corpus, tags)
+    assert steps_of(tmp_path / "run") == [1, 2, 4, 5, 6]
     assert monitor.lost_steps == 1
 
 

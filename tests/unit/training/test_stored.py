@@ -60,11 +60,6 @@ def lit():
     return pytest.importorskip("litdata", reason="its readers are what is tested")
 
 
-@pytest.fixture
-def documents(made):
-    return Documents(made.open(), "train", byte_encoder(end=0))
-
-
 def read_mds(mds, folder, workers=0, **options):
     options = {"local": str(folder), "batch_size": ROWS, "shuffle": True, "shuffle_seed": 3, **options}
     rows = mds.StreamingDataset(**options)

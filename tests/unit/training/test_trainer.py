@@ -14,6 +14,7 @@ import pytest
 from lanes import WHOLE
 from made_corpus import CONFIG
 from made_manifest import make, shard
+from reading import bits, events, kinds, logged_rows, tiny_gpt2, untagged, values
 from together import run_together
 
 from dataaudit.base.errors import ConfigError, TagsError
@@ -44,22 +45,8 @@ ROWS, CONTEXT, STEPS = 4, 64, 6
 
 
 @pytest.fixture(scope="module")
-def documents(corpus):
-    return Documents(corpus, "train", byte_encoder(end=0))
-
-
-@pytest.fixture(scope="module")
 def rows(documents):
     return PackedDocuments(documents, CONTEXT, shift="inner")
-
-
-def model(positions=CONTEXT):
-    """Return a tiny GPT-2 over bytes, with dropout."""
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=256, n_positions=positions, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
-    )
-    return transformers.GPT2LMHeadModel(config)
 
 
 def trainer_of(folder, rows, *, collate=None, eval_dataset=None, positions=CONTEXT, **more):
@@ -78,7 +65,7 @@ def trainer_of(folder, rows, *, collate=None, eval_dataset=None, positions=CONTE
     }
     arguments = transformers.TrainingArguments(folder / "out", **options | more)
     return transformers.Trainer(
-        model(positions),
+        tiny_gpt2(positions),
         arguments,
         train_dataset=rows,
         eval_dataset=eval_dataset,
@@ -86,35 +73,24 @@ def trainer_of(folder, rows, *, collate=None, eval_dataset=None, positions=CONTE
     )
 
 
-def untagged(records):
-    return {name: torch.from_numpy(np.stack([one[name] for one in records])) for name in ("input_ids", "labels")}
-
-
 def result(trainer, **how):
     """Train; return losses, gradient norms, weights and random state, to the bit."""
     trainer.train(**how)
     logged = [(one["loss"], one["grad_norm"]) for one in trainer.state.log_history if "loss" in one]
-    weights = [one.detach().numpy().tobytes() for one in trainer.model.parameters()]
-    return logged, weights, torch.get_rng_state().numpy().tobytes()
+    return logged, *bits(trainer.model)
 
 
 def stretches(folder):
     """Return the stretches of a log, with all but when they were written."""
-    return load_run(folder).table("stretches").to_pylist()
+    return logged_rows(folder, "stretches")
 
 
 def counts(folder):
     """Return how often each token of each source was trained on."""
     found = Counter()
-    for one in load_run(folder).table("tokens").to_pylist():
+    for one in logged_rows(folder, "tokens"):
         found[one["source"], one["token"]] += one["count"]
     return found
-
-
-def values(folder, name):
-    """Return a number of the log by step."""
-    table = load_run(folder).table("values").to_pylist()
-    return {one["step"]: one["value"] for one in table if one["metric"] == name}
 
 
 def test_the_trainer_trains_as_without_it_to_the_bit(rows, corpus, tmp_path):
@@ -123,7 +99,7 @@ def test_the_trainer_trains_as_without_it_to_the_bit(rows, corpus, tmp_path):
     assert isinstance(audited, transformers.Trainer)
     found = result(audited)
     assert found == without
-    steps = load_run(tmp_path / "run").table("steps").to_pylist()
+    steps = logged_rows(tmp_path / "run", "steps")
     assert [one["micro_batches"] for one in steps] == [2] * STEPS
     assert all(one["targets"] == one["scored"] == 2 * ROWS * (CONTEXT - 1) for one in steps)
     for one, (loss, _) in zip(steps, found[0], strict=True):
@@ -161,9 +137,8 @@ def test_a_run_with_evaluations_goes_on_from_a_checkpoint_as_if_it_had_not_stopp
     assert stretches(folder) == stretches(tmp_path / "one")
     ends = [counts(one) for one in (folder, tmp_path / "one")]
     assert ends[0] == ends[1]
-    assert not {"learning_rate_jump", "nan_inf"} & set(load_run(folder).table("events")["kind"].to_pylist())
-    kinds = [(one["kind"], one["step"]) for one in load_run(folder).table("events").to_pylist()]
-    assert ("resumed", 3) in kinds
+    assert not {"learning_rate_jump", "nan_inf"} & set(kinds(folder))
+    assert [step for step, _ in events(folder, "resumed")] == [3]
     steps = load_run(folder).table("steps")
     assert steps["step"].to_pylist() == list(range(1, STEPS + 1))
     assert steps["micro_batches"].to_pylist() == [2] * STEPS  # batches of evaluations are none of them

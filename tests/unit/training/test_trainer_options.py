@@ -1,15 +1,12 @@
 """What a Trainer accepts trains as it does without us, or is refused by name before the first step."""
 
-import json
-
 import numpy as np
 import pytest
 from lanes import sample
-from test_trainer import CONTEXT, ROWS, STEPS, Stop, result, stretches, trainer_of, untagged, values
+from reading import events, kinds, logged_rows, steps_of, untagged, values
+from test_trainer import CONTEXT, ROWS, STEPS, Stop, result, stretches, trainer_of
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.runlog.reader import load_run
-from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.packing import PackedDocuments
 
@@ -22,16 +19,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those 
 
 
 @pytest.fixture(scope="module")
-def rows(corpus):
-    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, shift="inner")
-
-
-def steps_of(folder):
-    return load_run(folder).table("steps")["step"].to_pylist()
-
-
-def kinds(folder):
-    return [one["kind"] for one in load_run(folder).table("events").to_pylist()]
+def rows(documents):
+    return PackedDocuments(documents, CONTEXT, shift="inner")
 
 
 def of_kind(kind, trainer):
@@ -61,12 +50,13 @@ def test_a_batch_size_that_is_found_is_that_of_the_trainer_alone(rows, corpus, t
 
     without = result(made(untagged))
     assert result(audit_trainer(made(None), tmp_path / "run", corpus)) == without
-    log = load_run(tmp_path / "run")
     assert steps_of(tmp_path / "run") == list(range(1, STEPS + 1))
-    assert set(log.table("steps")["targets"].to_pylist()) == {2 * 3 * (CONTEXT - 1)}  # 0.9 of four rows
-    events = [(one["kind"], json.loads(one["detail"])) for one in log.table("events").to_pylist()]
-    assert [one["steps"] for kind, one in events if kind == "restarted"] == [(fails - 1) // 2]
-    assert events[-1] == ("closed", {"lost_steps": 0, "refused_values": 0})
+    assert {row["targets"] for row in logged_rows(tmp_path / "run", "steps")} == {
+        2 * 3 * (CONTEXT - 1)
+    }  # 0.9 of four rows
+    assert [detail["steps"] for _, detail in events(tmp_path / "run", "restarted")] == [(fails - 1) // 2]
+    assert events(tmp_path / "run", *kinds(tmp_path / "run"))[-1][1] == {"lost_steps": 0, "refused_values": 0}
+    assert kinds(tmp_path / "run")[-1] == "closed"
 
 
 def test_memory_that_runs_out_in_our_own_sums_costs_the_losses_alone(rows, corpus, tmp_path, monkeypatch):
@@ -77,7 +67,7 @@ def test_memory_that_runs_out_in_our_own_sums_costs_the_losses_alone(rows, corpu
     monkeypatch.setattr("dataaudit.training.monitor.token_losses", scarce)
     trainer = trainer_of(tmp_path, rows, auto_find_batch_size=True)
     assert result(audit_trainer(trainer, tmp_path / "run", corpus)) == without
-    assert set(load_run(tmp_path / "run").table("steps")["scored"].to_pylist()) == {0}
+    assert {row["scored"] for row in logged_rows(tmp_path / "run", "steps")} == {0}
     assert "not_scored" in kinds(tmp_path / "run")
 
 
@@ -173,8 +163,7 @@ def test_trainers_with_methods_of_their_own_train_as_without_us(rows, corpus, tm
     audited = audit_trainer(of_kind(kind, trainer_of(tmp_path, rows)), tmp_path / "run", corpus)
     assert result(audited) == without
     assert steps_of(tmp_path / "run") == list(range(1, STEPS + 1))
-    scored = load_run(tmp_path / "run").table("steps")["scored"].to_pylist()
-    assert all(scored) == (kind in (Twice, Loose))
+    assert all(row["scored"] for row in logged_rows(tmp_path / "run", "steps")) == (kind in (Twice, Loose))
 
 
 OPTIONS = {

@@ -64,13 +64,17 @@ print(copied, corpus.table.num_rows, corpus.dropped(0).tolist(), corpus.drops.fl
 """
 
 
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
 def test_the_table_has_a_row_a_shard_by_its_ordinal(tmp_path):
     """And the numbers that attribution shows, as the manifest has them."""
     corpus = World(tmp_path).open()
     assert corpus.table.schema.equals(SCHEMA)
     assert corpus.table["shard"].to_pylist() == [0, 1, 2, 3, 4]
     assert corpus.table["uri"].to_pylist() == ["a.jsonl", "b.jsonl", "b.jsonl#copy=2", "c.jsonl", "v.jsonl"]
-    assert corpus.table["tokens"].to_pylist() == [100] * 5
     assert corpus.table["tokens"].to_pylist() == [100] * 5
     assert set(METRICS) < set(corpus.table.column_names)
     assert (corpus.dataset, corpus.sources) == ("made@1.0.0", ("code", "v", "web"))
@@ -92,9 +96,8 @@ def _copy(folder):
 
 
 @pytest.mark.torch
-def test_it_is_pickled_as_paths_and_a_worker_maps_the_same_memory(tmp_path):
+def test_it_is_pickled_as_paths_and_a_worker_maps_the_same_memory(world):
     """A few hundred bytes, and nothing of the tables is copied into the worker."""
-    world = World(tmp_path)
     corpus = world.open(quarantine=world.hold("train/a.jsonl:3", "train/a.jsonl:7"))
     data = pickle.dumps(corpus)
     assert len(data) < 1500
@@ -103,9 +106,8 @@ def test_it_is_pickled_as_paths_and_a_worker_maps_the_same_memory(tmp_path):
     assert pickle.loads(data) == corpus
 
 
-def test_the_file_is_written_once_and_anew_when_it_was_damaged(tmp_path):
+def test_the_file_is_written_once_and_anew_when_it_was_damaged(world, tmp_path):
     """Processes that open the same corpus share it; its name is the digest of its bytes."""
-    world = World(tmp_path)
     corpus = world.open()
     inode = corpus.file.stat().st_ino
     assert world.open().file.stat().st_ino == inode
@@ -124,9 +126,8 @@ def counting(tokens, name="mine"):
 
 
 @pytest.mark.parametrize("tokens", [9, 10, 11, 12, 13])
-def test_an_encoder_that_counts_as_the_audit_did_is_the_manifests(tmp_path, tokens):
+def test_an_encoder_that_counts_as_the_audit_did_is_the_manifests(world, tmp_path, tokens):
     """Up to two special tokens a document aside; by the file that was written of it, too."""
-    world = World(tmp_path)
     corpus, again = world.open(), world.open()
     assert corpus.tokenizer == ""
     write_tokens(Documents(corpus, "train", counting(tokens)), tmp_path / "t.bin")
@@ -135,9 +136,8 @@ def test_an_encoder_that_counts_as_the_audit_did_is_the_manifests(tmp_path, toke
     assert corpus.tokenizer == again.tokenizer == (corpus.digests["tokenizer"] if same else "mine")
 
 
-def test_several_encoders_and_shards_that_lack_documents_are_not_the_manifests_unless_that_is_known(tmp_path):
+def test_several_encoders_and_shards_that_lack_documents_are_not_the_manifests_unless_that_is_known(world):
     """An encoder that nobody knows to be the manifest's stands in the log by its name: its ids are not compared."""
-    world = World(tmp_path)
     corpus = world.open(quarantine=world.hold("train/a.jsonl:3", "train/b.jsonl:3", "train/c.jsonl:3"))
     Documents(corpus, "train", counting(10))
     assert corpus.tokenizer == "mine"
@@ -175,9 +175,8 @@ def test_a_run_says_whose_ids_it_reads_unless_it_is_told_otherwise(tmp_path):
 
 
 @pytest.mark.torch
-def test_many_may_open_it_at_once(tmp_path):
+def test_many_may_open_it_at_once(world, tmp_path):
     """Each file appears whole, and once."""
-    world = World(tmp_path)
     with ThreadPoolExecutor(8) as pool:
         opened = list(pool.map(lambda _: world.open(), range(16)))
     assert len(set(opened)) == 1
@@ -185,9 +184,8 @@ def test_many_may_open_it_at_once(tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
-def test_a_cache_folder_that_cannot_be_made_is_wrong_use(tmp_path, monkeypatch):
+def test_a_cache_folder_that_cannot_be_made_is_wrong_use(world, tmp_path, monkeypatch):
     """Named or not."""
-    world = World(tmp_path)
     with pytest.raises(ConfigError, match=r"the cache folder .* cannot be made: "):
         world.open(cache=world.list / "cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
@@ -199,9 +197,8 @@ def test_a_cache_folder_that_cannot_be_made_is_wrong_use(tmp_path, monkeypatch):
         share(pa.table({"place": [1]}), "drops", world.list)
 
 
-def test_documents_that_the_list_names_are_skipped(tmp_path):
+def test_documents_that_the_list_names_are_skipped(world):
     """Of both listings of a file: an entry goes by its digest."""
-    world = World(tmp_path)
     corpus = world.open(quarantine=world.hold("train/b.jsonl:4", "train/c.jsonl:9"))
     assert [corpus.dropped(shard).tolist() for shard in range(5)] == [[], [4], [4], [9], []]
     assert corpus.drops.tolist() == [(1 << 40) + 4, (2 << 40) + 4, (3 << 40) + 9]
@@ -209,9 +206,8 @@ def test_documents_that_the_list_names_are_skipped(tmp_path):
     assert world.open().drops.tolist() == []
 
 
-def test_an_applied_list_skips_its_documents_and_holds_its_shards(tmp_path):
+def test_an_applied_list_skips_its_documents_and_holds_its_shards(world):
     """With the list or without it."""
-    world = World(tmp_path)
     world.hold("train/a.jsonl", "train/b.jsonl:4")
     world.apply()
     for how in ({}, {"quarantine": world.list}):
@@ -221,19 +217,14 @@ def test_an_applied_list_skips_its_documents_and_holds_its_shards(tmp_path):
         assert corpus.digests["applied"].startswith("sha256:")
 
 
-def test_what_a_drop_list_is_known_to_lack_is_said(tmp_path):
+def test_what_a_drop_list_is_known_to_lack_is_said(world):
     """As `quarantine apply` said when it was written."""
-    world = World(tmp_path)
-    path = world.apply() / "applied.json"
-    record = json.loads(path.read_bytes())
-    record["documents"]["incomplete"] = ["3 documents"]
-    path.write_text(json.dumps(record))
+    _edit(world.apply(), lambda record: record["documents"].update(incomplete=["3 documents"]))
     assert world.open(applied=world.applied).notes[1:] == ("the drop list lacks 3 documents",)
 
 
-def test_what_an_applied_list_left_out_stays_held_when_an_entry_has_ended(tmp_path):
+def test_what_an_applied_list_left_out_stays_held_when_an_entry_has_ended(world):
     """Its documents are in no drop list."""
-    world = World(tmp_path)
     world.hold("train/a.jsonl")
     folder = world.apply(on=dt.date(2026, 11, 22))
     world.list.write_bytes(b"")
@@ -241,9 +232,8 @@ def test_what_an_applied_list_left_out_stays_held_when_an_entry_has_ended(tmp_pa
 
 
 @pytest.mark.parametrize("wrong", [{"row": -1}, {"row": 1 << 41}, {"shard": -1}, {"shard": 9}, {"sha256": "ab" * 32}])
-def test_a_drop_list_of_other_documents_is_refused(tmp_path, wrong):
+def test_a_drop_list_of_other_documents_is_refused(world, wrong):
     """Of a shard, a row or bytes that the manifest does not have."""
-    world = World(tmp_path)
     world.edit_drops(**wrong)
     with pytest.raises(CorpusRefused, match="names documents that the manifest does not have"):
         world.open(applied=world.applied)
@@ -251,9 +241,8 @@ def test_a_drop_list_of_other_documents_is_refused(tmp_path, wrong):
 
 @pytest.mark.parametrize("name", ["applied.json", "excluded.jsonl", "documents.parquet"])
 @pytest.mark.parametrize("data", [None, b"", b"{}", b"[]\n", b"\xff"])
-def test_a_damaged_folder_of_an_applied_list_is_an_error(tmp_path, name, data):
+def test_a_damaged_folder_of_an_applied_list_is_an_error(world, name, data):
     """Never a list that holds nothing."""
-    world = World(tmp_path)
     world.hold("train/a.jsonl")
     path = world.apply() / name
     if data is None:
@@ -280,9 +269,11 @@ SPOILED = {
     "a link to the same bytes": lambda folder: _link(folder / "documents.parquet"),
     "a folder behind a link": lambda folder: _link(folder / "rows"),
     "a pipe": lambda folder: os.mkfifo(folder / "pipe"),
-    "a digest left out": lambda folder: _edit(folder, lambda files: files.pop("excluded.jsonl")),
-    "a name outside": lambda folder: _edit(folder, lambda files: files.update({"../m/manifest.json": "sha256:0"})),
-    "digests that are none": lambda folder: _edit(folder, lambda files: files.update({"train.txt": 3})),
+    "a digest left out": lambda folder: _edit(folder, lambda record: record["files"].pop("excluded.jsonl")),
+    "a name outside": lambda folder: _edit(
+        folder, lambda record: record["files"].update({"../m/manifest.json": "sha256:0"})
+    ),
+    "digests that are none": lambda folder: _edit(folder, lambda record: record["files"].update({"train.txt": 3})),
 }
 """What may become of a folder of `quarantine apply` between two hands."""
 
@@ -305,14 +296,13 @@ def _link(path):
 
 def _edit(folder, change):
     record = json.loads((folder / "applied.json").read_bytes())
-    change(record["files"])
+    change(record)
     (folder / "applied.json").write_text(json.dumps(record))
 
 
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
-def test_no_file_of_an_applied_list_can_become_another(tmp_path, spoil):
+def test_no_file_of_an_applied_list_can_become_another(world, spoil):
     """The record has the digests of all, and the run log that of the record."""
-    world = World(tmp_path)
     world.hold("train/a.jsonl", "train/b.jsonl:4", "train/c.jsonl:2")
     folder = world.apply(rows=True)
     assert world.open(applied=folder).digests["applied"] == digest_of((folder / "applied.json").read_bytes())
@@ -321,12 +311,10 @@ def test_no_file_of_an_applied_list_can_become_another(tmp_path, spoil):
         world.open(applied=folder)
 
 
-def test_a_folder_of_an_older_version_is_written_again(tmp_path):
+def test_a_folder_of_an_older_version_is_written_again(world):
     """It has no digests."""
-    world = World(tmp_path)
-    path = world.apply() / "applied.json"
-    record = json.loads(path.read_bytes())
-    path.write_text(json.dumps(record | {"schema": FORM | {"version": 1}, "files": sorted(record["files"])}))
+    older = {"schema": FORM | {"version": 1}}
+    _edit(world.apply(), lambda record: record.update(older, files=sorted(record["files"])))
     with pytest.raises(QuarantineError, match=r"expected .*'version': 2.*, found .*'version': 1") as caught:
         world.open(applied=world.applied)
     assert "Write it again" in caught.value.hint
@@ -334,9 +322,8 @@ def test_a_folder_of_an_older_version_is_written_again(tmp_path):
     assert world.open(applied=world.applied)
 
 
-def test_the_rule_of_a_shard_gives_the_rows_and_sources_of_the_audit(tmp_path):
+def test_the_rule_of_a_shard_gives_the_rows_and_sources_of_the_audit(world):
     """A column, or a pattern in the URI; text by its dotted path."""
-    world = World(tmp_path)
     corpus = world.open(splits=["train", "val"])
     request = ReadRequest(
         path=corpus.path(1),
@@ -352,18 +339,16 @@ def test_the_rule_of_a_shard_gives_the_rows_and_sources_of_the_audit(tmp_path):
     assert (corpus.fields(0).text, corpus.fields(0).source_column) == ("body.text", "from")
 
 
-def test_a_manifest_without_columns_in_its_config_says_so(tmp_path):
+def test_a_manifest_without_columns_in_its_config_says_so(world, tmp_path):
     """Only when a rule is asked for."""
-    world = World(tmp_path)
     world.manifest = tmp_path / "n"
     make(world.manifest, world.rows, roots=world.data)
     with pytest.raises(ConfigError, match="does not say which columns of split train were read"):
         world.open().fields(0)
 
 
-def test_a_resumed_run_is_held_to_the_corpus_that_it_began_with(tmp_path):
+def test_a_resumed_run_is_held_to_the_corpus_that_it_began_with(world):
     """What differs is named; what is allowed by name may differ."""
-    world = World(tmp_path)
     state = json.loads(json.dumps(world.open().state()))
     world.open().compare(state)
     other = world.open(quarantine=world.hold("train/c.jsonl"), splits=["train", "val"])
@@ -389,9 +374,8 @@ def test_every_part_of_the_state_is_compared(tmp_path, name):
     corpus.compare(state, allow=name)
 
 
-def test_a_list_that_says_less_since_an_entry_ended_is_noticed(tmp_path, monkeypatch):
+def test_a_list_that_says_less_since_an_entry_ended_is_noticed(world, monkeypatch):
     """Its digest is the same; what it leaves out is not."""
-    world = World(tmp_path)
     world.hold("train/a.jsonl", until=dt.date(2026, 11, 21))
     days = iter([dt.date(2026, 11, 21), dt.date(2026, 11, 22)])
     monkeypatch.setattr("dataaudit.decide.quarantine.list.today", lambda: next(days))
@@ -427,9 +411,8 @@ def test_rows_of_a_shard_are_found_among_the_places(places):
         assert rows_in(listed, shard).tolist() == [row for one, row in ordered if one == shard]
 
 
-def test_opening_needs_few_libraries(tmp_path):
+def test_opening_needs_few_libraries(world, tmp_path):
     """Neither torch nor the command line nor anything that scans; a signature asks for cryptography by name."""
-    world = World(tmp_path)
     world.sign()
     (tmp_path / "policy.yaml").write_text(json.dumps(PASSING))
     command = [sys.executable, "-c", ALONE, world.manifest, tmp_path / "policy.yaml", world.public, tmp_path / "cache"]

@@ -13,7 +13,7 @@ from lanes import thinned
 from made_manifest import make, shard
 from training_world import FAILING, KEY, OTHER, PASSING, ROWS, World, row_of, rule
 
-from dataaudit.base.errors import ConfigError, CorpusRefused, DataAuditError, ManifestError, QuarantineError
+from dataaudit.base.errors import ConfigError, CorpusRefused, DataAuditError
 from dataaudit.decide.quarantine.list import read
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.locate import encode_path
@@ -26,271 +26,182 @@ PAGE = ROOT / "docs/reference/training-open.md"
 VALUES = re.compile(r"\b[0-9a-f]{16}(?:[0-9a-f]{48})?\b|(?<=sha256:)[0-9a-f]{12}\b|\d+(?= bytes)")
 LIBRARY = re.compile(r"((?:documents to skip is not known|is not valid JSON): ).+")
 """What stands before the words of another library, which a version of it may change."""
-DAY = dt.timedelta(days=1)
+DAY, OLD = dt.timedelta(days=1), "2020-01-01T00:00:00+00:00"
 NOT_EVALUATED = rule(1, metric="exact_dup_rate", stat="rate", unit="ratio", comparator="<=")
 
 
-def _passed(world, policy=FAILING):
+def passed(policy=FAILING):
     return {"require": "passed", "policy": policy}
 
 
-def _signed(world, **more):
+def signed(world, **more):
     return {"require": "signed", "public_key": world.public} | more
 
 
-def _gate_json(world):
-    (world.manifest / "gate.json").write_text(json.dumps({"passed": True, "exit_code": 0}))
-    return _passed(world)
-
-
-def _table(world):
-    world.edit_table("shards", "tokens", 99)
-
-
-def _core(world):
-    world.edit_core()
-
-
-def _cut(world):
-    world.cut(world.manifest / "metrics.parquet")
-
-
-def _json(world):
-    (world.manifest / "manifest.json").write_text("{")
-
-
-def _empty(world):
-    (world.manifest / "manifest.json").unlink()
-
-
-def _old_build(world):
-    world.edit(finished="2020-01-01T00:00:00+00:00")
-    return {"max_age": DAY}
-
-
-def _no_time(world):
-    world.edit(finished="yesterday")
-    return {"max_age": DAY}
-
-
-def _old_verdict(world):
-    world.sign(time="2020-01-01T00:00:00+00:00")
-    return _signed(world, max_age=30 * DAY)
-
-
-def _early_verdict(world):
-    world.sign(time="2999-01-01T00:00:00+00:00")
-    return _signed(world, max_age=DAY)
-
-
-def _statement(world):
-    world.sign(sealed=False)
-    return _signed(world)
-
-
-def _other_key(world):
-    world.sign(OTHER)
-    return _signed(world)
-
-
-def _edited_verdict(world):
-    document = json.loads(world.sign(policy=FAILING).read_bytes())
-    document["payload"] = json.loads(world.sign().read_bytes())["payload"]
-    world.sign(policy=FAILING)
-    failed = json.loads(world.signature.read_bytes())
-    world.signature.write_text(json.dumps(failed | {"payload": document["payload"]}))
-    return _signed(world)
-
-
-def _failed_verdict(world):
-    world.sign(policy=FAILING)
-    return _signed(world)
-
-
-def _verdict_elsewhere(world):
-    with tempfile.TemporaryDirectory() as folder:
-        other = World(Path(folder), row_of("d.jsonl", b"{}\n"))
-        world.signature.write_bytes(other.sign().read_bytes())
-    return _signed(world)
-
-
-def _run_changed(world):
-    world.sign()
-    world.edit(hosts=["elsewhere"])
-    return _signed(world)
-
-
-def _other_policy(world):
-    world.sign()
-    return _signed(world, policy=FAILING)
-
-
-def _all_held(world):
-    return {"quarantine": world.hold("0", "1", "3")}
-
-
-def _bad_line(world):
-    world.hold("0")
-    world.list.write_bytes(world.list.read_bytes()[:-20])
+def of_list(world):
     return {"quarantine": world.list}
 
 
-def _lost_line(world):
+def of_applied(world):
+    return {"applied": world.applied}
+
+
+def other_world(world, *rows):
+    """Make another world, of these further rows; return it."""
+    folder = world.folder / "other"
+    folder.mkdir()
+    return World(folder, *rows)
+
+
+def of_other_rows(world, *rows):
+    """Put the manifest of further rows in the place of the world's own."""
+    other = other_world(world, *rows)
+    world.manifest.rename(world.folder / "own")
+    other.manifest.rename(world.manifest)
+
+
+def gate_json(world):
+    (world.manifest / "gate.json").write_text(json.dumps({"passed": True, "exit_code": 0}))
+
+
+def edited_verdict(world):
+    """The words of a verdict that passed below the signature of a verdict that failed."""
+    passing, failing = (json.loads(world.sign(policy=policy).read_bytes()) for policy in (PASSING, FAILING))
+    world.signature.write_text(json.dumps(failing | {"payload": passing["payload"]}))
+
+
+def verdict_elsewhere(world):
+    world.signature.write_bytes(other_world(world, row_of("d.jsonl", b"{}\n")).sign().read_bytes())
+
+
+def run_changed(world):
+    world.sign()
+    world.edit(hosts=["elsewhere"])
+
+
+def bad_line(world, *names):
+    """The last line of the list, which is cut, cannot be read."""
+    data = world.hold(*names or ["0"]).read_bytes()
+    world.list.write_bytes(data[:-20])
+
+
+def lost_line(world):
     lines = read(world.hold("0")).lines
     world.edit(quarantine={"digest": lines[0], "lines": lines, "on": "2026-11-21"})
     world.list.write_bytes(b"")
-    return {"quarantine": world.list}
 
 
-def _policys_list(world):
-    return {"require": "passed", "policy": PASSING | {"quarantine_list": str(world.hold("0"))}}
-
-
-def _applied_elsewhere(world):
-    with tempfile.TemporaryDirectory() as folder:
-        other = World(Path(folder), row_of("d.jsonl", b"{}\n"))
-        other.apply().rename(world.applied)
-    return {"applied": world.applied}
-
-
-def _applied_before(world):
-    world.apply()
-    return {"quarantine": world.hold("0"), "applied": world.applied}
-
-
-def _applied_without(world):
-    return {"applied": world.apply(documents=False)}
-
-
-def _applied_cut(world):
-    world.cut(world.apply() / "documents.parquet")
-    return {"applied": world.applied}
-
-
-def _applied_wrong(world):
-    world.edit_drops(row=ROWS)
-    return {"applied": world.applied}
-
-
-def _gone(world):
-    (world.data / "a.jsonl").unlink()
-
-
-def _many_gone(world):
-    with tempfile.TemporaryDirectory() as folder:
-        more = [row_of(f"m{number}.jsonl", b"{}\n") for number in range(7)]
-        World(Path(folder), *more).manifest.replace(world.folder / "many")
-    world.manifest.rename(world.folder / "few")
-    (world.folder / "many").rename(world.manifest)
-    return {"root": world.data}
-
-
-def _longer(world):
+def longer(world):
     with (world.data / "b.jsonl").open("ab") as file:
         file.write(b"\n")
 
 
-def _other_bytes(world):
+def other_bytes(world):
     path = world.data / "b.jsonl"
     path.write_bytes(path.read_bytes().replace(b"b 3", b"B 3"))
-    return {"check": "sample"}
 
 
-def _loop(world):
-    _gone(world)
-    (world.data / "a.jsonl").symlink_to("a.jsonl")
+def gone(world):
+    path = world.data / "a.jsonl"
+    path.unlink()
+    return path
 
 
-def _folder(world):
-    _gone(world)
-    (world.data / "a.jsonl").mkdir()
-
-
-def _no_root(world):
-    world.edit(roots={})
-
-
-def _moved(world):
-    world.data.rename(world.folder / "elsewhere")
-
-
-def _no_utf8(world):
+def no_utf8(world):
     name = os.fsencode(world.folder) + b"/\xff"
     os.mkdir(name)
     return {"root": os.fsdecode(name)}
 
 
-def _outside(world):
-    with tempfile.TemporaryDirectory() as folder:
-        World(Path(folder), row_of("../d.jsonl", b"{}\n")).manifest.replace(world.folder / "outside")
-    world.manifest.rename(world.folder / "inside")
-    (world.folder / "outside").rename(world.manifest)
-    return {"root": world.data}
-
-
 CASES = {
-    "it breaks a rule of the policy": (CorpusRefused, _passed),
-    "a `gate.json` in its folder says that it passed": (CorpusRefused, _gate_json),
-    "a required rule could not be evaluated": (CorpusRefused, lambda world: _passed(world, NOT_EVALUATED)),
-    "a number of a table was changed": (CorpusRefused, _table),
-    "a table is cut": (CorpusRefused, _cut),
-    "a number in `manifest.json` was changed": (CorpusRefused, _core),
-    "`manifest.json` is cut": (CorpusRefused, _json),
-    "the folder has no `manifest.json`": (ManifestError, _empty),
-    "the build is older than `max_age`": (CorpusRefused, _old_build),
-    "the end of the build is no time": (CorpusRefused, _no_time),
-    "the signed verdict is older than `max_age`": (CorpusRefused, _old_verdict),
-    "the signed verdict is of tomorrow": (CorpusRefused, _early_verdict),
-    "nobody signed": (CorpusRefused, _signed),
-    "the verdict is not signed": (CorpusRefused, _statement),
-    "another key signed": (CorpusRefused, _other_key),
-    "the verdict was edited": (CorpusRefused, _edited_verdict),
-    "the signed verdict is FAILED": (CorpusRefused, _failed_verdict),
-    "the signed verdict is of another manifest": (CorpusRefused, _verdict_elsewhere),
-    "`manifest.json` was changed beside its core after it was signed": (CorpusRefused, _run_changed),
-    "the signed verdict is by another policy": (CorpusRefused, _other_policy),
-    "every shard is held": (CorpusRefused, _all_held),
-    "a line of the list cannot be read": (CorpusRefused, _bad_line),
-    "a line of the list is lost that the build saw": (CorpusRefused, _lost_line),
-    "the list that the policy names holds a shard back": (CorpusRefused, _policys_list),
-    "there is no list": (QuarantineError, lambda world: {"quarantine": world.folder / "none.jsonl"}),
-    "the applied list is of another manifest": (CorpusRefused, _applied_elsewhere),
-    "the list was added to since it was applied": (CorpusRefused, _applied_before),
-    "the list was applied without `--documents`": (QuarantineError, _applied_without),
-    "the drop list is cut": (CorpusRefused, _applied_cut),
-    "the drop list names a row that its shard does not have": (CorpusRefused, _applied_wrong),
-    "a file is absent": (CorpusRefused, _gone),
-    "many files are absent": (CorpusRefused, _many_gone),
-    "a file is longer": (CorpusRefused, _longer),
-    "a file has other bytes of the same size": (CorpusRefused, _other_bytes),
-    "a file cannot be opened": (CorpusRefused, _loop),
-    "a folder lies in a file's place": (CorpusRefused, _folder),
-    "the manifest does not say where the files lie": (CorpusRefused, _no_root),
-    "the files lie elsewhere now": (CorpusRefused, _moved),
-    "a URI leads out of its root": (CorpusRefused, _outside),
-    "a path is not UTF-8": (CorpusRefused, _no_utf8),
-    "a split is not known": (ConfigError, lambda world: {"splits": ["trian"]}),
-    "whose signature it has to be is not said": (ConfigError, lambda world: {"require": "signed"}),
-    "by which policy is not said": (ConfigError, lambda world: {"require": "passed"}),
-    "a policy is given and not asked for": (ConfigError, lambda world: {"policy": PASSING}),
+    "it breaks a rule of the policy": (None, passed()),
+    "a `gate.json` in its folder says that it passed": (gate_json, passed()),
+    "a required rule could not be evaluated": (None, passed(NOT_EVALUATED)),
+    "a number of a table was changed": (lambda world: world.edit_table("shards", "tokens", 99), {}),
+    "a table is cut": (lambda world: world.cut(world.manifest / "metrics.parquet"), {}),
+    "a number in `manifest.json` was changed": (World.edit_core, {}),
+    "`manifest.json` is cut": (lambda world: (world.manifest / "manifest.json").write_text("{"), {}),
+    "the folder has no `manifest.json`": (lambda world: (world.manifest / "manifest.json").unlink(), {}),
+    "the build is older than `max_age`": (lambda world: world.edit(finished=OLD), {"max_age": DAY}),
+    "the end of the build is no time": (lambda world: world.edit(finished="yesterday"), {"max_age": DAY}),
+    "the signed verdict is older than `max_age`": (
+        lambda world: world.sign(time=OLD),
+        lambda world: signed(world, max_age=30 * DAY),
+    ),
+    "the signed verdict is of tomorrow": (
+        lambda world: world.sign(time="2999-01-01T00:00:00+00:00"),
+        lambda world: signed(world, max_age=DAY),
+    ),
+    "nobody signed": (None, signed),
+    "the verdict is not signed": (lambda world: world.sign(sealed=False), signed),
+    "another key signed": (lambda world: world.sign(OTHER), signed),
+    "the verdict was edited": (edited_verdict, signed),
+    "the signed verdict is FAILED": (lambda world: world.sign(policy=FAILING), signed),
+    "the signed verdict is of another manifest": (verdict_elsewhere, signed),
+    "`manifest.json` was changed beside its core after it was signed": (run_changed, signed),
+    "the signed verdict is by another policy": (World.sign, lambda world: signed(world, policy=FAILING)),
+    "every shard is held": (lambda world: world.hold("0", "1", "3"), of_list),
+    "a line of the list cannot be read": (bad_line, of_list),
+    "a line of the list is lost that the build saw": (lost_line, of_list),
+    "the list that the policy names holds a shard back": (
+        lambda world: world.hold("0"),
+        lambda world: passed(PASSING | {"quarantine_list": str(world.list)}),
+    ),
+    "there is no list": (None, lambda world: {"quarantine": world.folder / "none.jsonl"}),
+    "the applied list is of another manifest": (
+        lambda world: other_world(world, row_of("d.jsonl", b"{}\n")).apply().rename(world.applied),
+        of_applied,
+    ),
+    "the list was added to since it was applied": (
+        lambda world: world.apply() and world.hold("0"),
+        lambda world: of_list(world) | of_applied(world),
+    ),
+    "the list was applied without `--documents`": (lambda world: world.apply(documents=False), of_applied),
+    "the drop list is cut": (lambda world: world.cut(world.apply() / "documents.parquet"), of_applied),
+    "the drop list names a row that its shard does not have": (lambda world: world.edit_drops(row=ROWS), of_applied),
+    "a file is absent": (gone, {}),
+    "many files are absent": (
+        lambda world: of_other_rows(world, *(row_of(f"m{number}.jsonl", b"{}\n") for number in range(7))),
+        lambda world: {"root": world.data},
+    ),
+    "a file is longer": (longer, {}),
+    "a file has other bytes of the same size": (other_bytes, {"check": "sample"}),
+    "a file cannot be opened": (lambda world: gone(world).symlink_to("a.jsonl"), {}),
+    "a folder lies in a file's place": (lambda world: gone(world).mkdir(), {}),
+    "the manifest does not say where the files lie": (lambda world: world.edit(roots={}), {}),
+    "the files lie elsewhere now": (lambda world: world.data.rename(world.folder / "elsewhere"), {}),
+    "a URI leads out of its root": (
+        lambda world: of_other_rows(world, row_of("../d.jsonl", b"{}\n")),
+        lambda world: {"root": world.data},
+    ),
+    "a path is not UTF-8": (None, no_utf8),
+    "a split is not known": (None, {"splits": ["trian"]}),
+    "whose signature it has to be is not said": (None, {"require": "signed"}),
+    "by which policy is not said": (None, {"require": "passed"}),
+    "a policy is given and not asked for": (None, {"policy": PASSING}),
 }
-"""By what is wrong: the error, and what spoils a world and returns how it is opened."""
+"""By what is wrong: what spoils a world, and how it is opened; the page names the error."""
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
 
 
 def first_line(case, folder):
     """Return the error of a case and the first line of what it says, without what differs between two runs."""
-    kind, spoil = CASES[case]
+    spoil, how = CASES[case]
     world = World(folder)
-    how = spoil(world)
+    if spoil:
+        spoil(world)
     with pytest.raises(DataAuditError) as caught:
-        world.open(**(how or {}))
-    assert type(caught.value) is kind, caught.value
+        world.open(**how(world) if callable(how) else how)
     assert caught.value.hint, "no way out is said"
     line = str(caught.value).partition("\n")[0]
     for name, path in (("DIR", world.manifest), ("ROOT", world.data), ("LIST", world.list), ("FOLDER", world.applied)):
         line = line.replace(str(path), name)
     line = LIBRARY.sub(r"\1...", line.replace(f"{world.folder}/", ""))
-    return kind.__name__, VALUES.sub("...", line)
+    return type(caught.value).__name__, VALUES.sub("...", line)
 
 
 def row(case, folder):
@@ -313,9 +224,8 @@ def test_the_page_has_these_cases_and_no_others():
     assert rows == list(CASES)
 
 
-def test_what_passed_opens_and_says_who_said_so(tmp_path):
+def test_what_passed_opens_and_says_who_said_so(world, tmp_path):
     """By a policy that is judged now, by a signature, or by its digests alone."""
-    world = World(tmp_path)
     assert world.open().verdict is None
     judged = world.open(require="passed", policy=PASSING).verdict
     assert (judged.policy, judged.version, judged.signer, judged.at) == ("enough", "3", "", "")
@@ -327,9 +237,8 @@ def test_what_passed_opens_and_says_who_said_so(tmp_path):
     assert world.open(require="signed", public_key=world.public, signature=elsewhere).verdict == signed
 
 
-def test_a_policy_is_a_file_a_ready_one_or_what_it_says(tmp_path):
+def test_a_policy_is_a_file_a_ready_one_or_what_it_says(world, tmp_path):
     """And a baseline is what rules of change compare with."""
-    world = World(tmp_path)
     (tmp_path / "policy.yaml").write_text(json.dumps(PASSING))
     assert world.open(require="passed", policy=tmp_path / "policy.yaml").verdict.policy == "enough"
     with pytest.raises(CorpusRefused, match="does not pass the policy strict: "):
@@ -347,23 +256,14 @@ def test_a_signed_verdict_is_wrong_use_where_none_is_asked_for(tmp_path):
         World(tmp_path).open(signature="x")
 
 
-def test_an_identity_without_a_name_is_nobody(tmp_path):
+def test_an_identity_without_a_name_is_nobody(world):
     """A variable that is not set asks for a signature all the same."""
-    world = World(tmp_path)
     with pytest.raises(CorpusRefused, match="it is not signed"):
         world.open(require="passed", policy=PASSING, identity="", issuer="")
 
 
-@pytest.mark.parametrize("how", [{"identity": "a"}, {"issuer": "b"}])
-def test_half_of_an_identity_is_wrong_use_of_any_kind(tmp_path, how):
-    """Nothing would be held to it."""
-    with pytest.raises(ConfigError, match=r"^a signature needs either public_key=FILE"):
-        World(tmp_path).open(**how)
-
-
-def test_a_manifest_that_was_signed_itself_opens_with_a_policy_judged_now(tmp_path):
+def test_a_manifest_that_was_signed_itself_opens_with_a_policy_judged_now(world):
     """An attestation says whose a manifest is, not that it is good: without a policy it opens nothing."""
-    world = World(tmp_path)
     with pytest.raises(CorpusRefused, match=r"it is not signed, there is no attestation.json"):
         world.open(require="passed", policy=PASSING, public_key=world.public)
     sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
@@ -376,9 +276,8 @@ def test_a_manifest_that_was_signed_itself_opens_with_a_policy_judged_now(tmp_pa
         world.open(require="signed", public_key=world.public)
 
 
-def test_a_signed_verdict_answers_for_the_rules_and_the_rest_is_asked_today(tmp_path):
+def test_a_signed_verdict_answers_for_the_rules_and_the_rest_is_asked_today(world, tmp_path):
     """A list that holds more back since, a signature that is gone, a record of token files that proves nothing."""
-    world = World(tmp_path)
     how = {"require": "signed", "public_key": world.public}
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps(PASSING | {"quarantine_list": "list.jsonl"}))
@@ -398,9 +297,8 @@ def test_a_signed_verdict_answers_for_the_rules_and_the_rest_is_asked_today(tmp_
 
 
 @pytest.mark.parametrize("how", [{"require": "passed"}, {"require": "signed"}, {"require": "verified", "policy": None}])
-def test_a_forged_manifest_with_an_old_signature_does_not_open(tmp_path, how):
+def test_a_forged_manifest_with_an_old_signature_does_not_open(world, how):
     """Digests, id and bytes fit; the signature is of what was there before."""
-    world = World(tmp_path)
     sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
     forge(world.manifest, core=lambda core: core["dataset"].update(version="2"))
     assert world.open(require="passed", policy=PASSING).verdict.policy == "enough"
@@ -408,21 +306,22 @@ def test_a_forged_manifest_with_an_old_signature_does_not_open(tmp_path, how):
         world.open(**{"policy": PASSING, "public_key": world.public} | how)
 
 
-def test_a_baseline_has_to_be_signed_as_the_manifest_is(tmp_path):
+def test_a_baseline_has_to_be_signed_as_the_manifest_is(world, tmp_path):
     """Else numbers of change are led by it."""
-    world = World(tmp_path)
     sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
     make(tmp_path / "older", [shard("a.jsonl")])
     with pytest.raises(CorpusRefused, match="older is not believed: it is not signed"):
         world.open(require="passed", policy=PASSING, public_key=world.public, baseline=tmp_path / "older")
 
 
-def test_both_a_key_and_an_identity_or_half_of_one_are_wrong_use(tmp_path):
+def test_both_a_key_and_an_identity_or_half_of_one_are_wrong_use(world):
     """Anybody can have an identity from some other issuer."""
-    world = World(tmp_path)
     for how in ({"identity": "a"}, {"issuer": "b"}, {"identity": "a", "issuer": "b", "public_key": world.public}):
-        with pytest.raises(ConfigError, match="either public_key=FILE or identity=WHO with issuer=URL"):
-            world.open(require="signed", **how)
+        for require, what in (("verified", "a signature"), ("signed", "require='signed'")):
+            with pytest.raises(
+                ConfigError, match=f"^{what} needs either public_key=FILE or identity=WHO with issuer=URL"
+            ):
+                world.open(require=require, **how)
     for how in ({"require": "believed"}, {"check": "none"}, {"baseline": world.manifest}, {"splits": []}):
         with pytest.raises(ConfigError):
             world.open(**how)
@@ -430,9 +329,8 @@ def test_both_a_key_and_an_identity_or_half_of_one_are_wrong_use(tmp_path):
         world.open(root={"vall": world.data})
 
 
-def test_an_identity_has_a_default_file_of_its_own(tmp_path):
+def test_an_identity_has_a_default_file_of_its_own(world):
     """And an age is a timedelta."""
-    world = World(tmp_path)
     world.sign()
     with pytest.raises(CorpusRefused, match=r"^no signed verdict at .*/m\.verdict\.sigstore\.json\n"):
         world.open(require="signed", identity="a@example.org", issuer="https://example.org")
@@ -440,32 +338,28 @@ def test_an_identity_has_a_default_file_of_its_own(tmp_path):
         world.open(max_age=30)
 
 
-def test_no_byte_of_what_was_signed_can_change(tmp_path):
+def test_no_byte_of_what_was_signed_can_change(world):
     """Neither of `manifest.json` nor of the signed verdict."""
-    world = World(tmp_path)
     world.sign()
     for path in (world.signature, world.manifest / "manifest.json"):
         whole = path.read_bytes()
         for place in range(0, len(whole), len(whole) // thinned(100, 12)):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             with pytest.raises(CorpusRefused):
-                world.open(**_signed(world))
+                world.open(**signed(world))
         path.write_bytes(whole)
-    assert world.open(**_signed(world)).verdict.policy == "enough"
+    assert world.open(**signed(world)).verdict.policy == "enough"
 
 
-def test_damaged_lines_are_passed_over_when_that_is_allowed(tmp_path):
+def test_damaged_lines_are_passed_over_when_that_is_allowed(world):
     """What the others hold is held."""
-    world = World(tmp_path)
-    world.hold("0", "1")
-    world.list.write_bytes(world.list.read_bytes()[:-20])
+    bad_line(world, "0", "1")
     corpus = world.open(quarantine=world.list, ignore_bad_lines=True)
     assert corpus.table["held"].to_pylist() == ["quarantined", "", "", "", "not chosen"]
 
 
-def test_held_out_splits_are_trained_on_when_they_are_named(tmp_path):
+def test_held_out_splits_are_trained_on_when_they_are_named(world):
     """Only files of chosen splits are needed."""
-    world = World(tmp_path)
     assert world.open().splits == ("train",)
     assert set(world.open(splits=["val", "train"]).table["held"].to_pylist()) == {""}
     (world.data / "v.jsonl").unlink()
@@ -474,9 +368,8 @@ def test_held_out_splits_are_trained_on_when_they_are_named(tmp_path):
         world.open(splits="val")
 
 
-def test_the_file_of_a_held_shard_may_be_absent(tmp_path):
+def test_the_file_of_a_held_shard_may_be_absent(world):
     """Held shards keep their ordinals, and copies are held together."""
-    world = World(tmp_path)
     for name in ("b.jsonl", "v.jsonl"):
         (world.data / name).unlink()
     corpus = world.open(quarantine=world.hold("train/b.jsonl"), check="all")
@@ -495,21 +388,19 @@ def test_what_the_build_did_not_read_is_held(tmp_path):
     assert world.open().table["held"].to_pylist() == ["", "", "", "", "unread", "not chosen"]
 
 
-def test_sizes_do_not_show_other_bytes_and_hashes_do(tmp_path):
+def test_sizes_do_not_show_other_bytes_and_hashes_do(world):
     """Which files were hashed is said."""
-    world = World(tmp_path)
     assert world.open(check="all").notes == ("4 files, 1.7 kB: every byte hashed, as the manifest says",)
     [said] = world.open(check="sample").notes
     assert said.startswith("4 files: of the size that the manifest says; 4, 1.7 kB, hashed: train/a.jsonl, ")
-    _other_bytes(world)
+    other_bytes(world)
     assert world.open().notes == ("4 files: of the size that the manifest says; no byte was read",)
     with pytest.raises(CorpusRefused, match=r"^2 of 4 files .*: train/b\.jsonl \(other bytes of the same size\), "):
         world.open(check="all")
 
 
-def test_a_sample_is_bounded_and_the_same_each_time(tmp_path, monkeypatch):
+def test_a_sample_is_bounded_and_the_same_each_time(world, monkeypatch):
     """By files and by bytes, in the order of a hash."""
-    world = World(tmp_path)
     monkeypatch.setattr("dataaudit.training.checks.SAMPLE_FILES", 2)
     first, again = world.open(check="sample").notes, world.open(check="sample").notes
     assert first == again
@@ -518,17 +409,15 @@ def test_a_sample_is_bounded_and_the_same_each_time(tmp_path, monkeypatch):
     assert world.open(check="sample").notes[0].endswith("; 0, 0 B, hashed: none")
 
 
-def test_a_file_that_may_not_be_read_is_known_before_it_is_opened(tmp_path, monkeypatch):
+def test_a_file_that_may_not_be_read_is_known_before_it_is_opened(world, monkeypatch):
     """By its mode: nothing is read of it when sizes are asked for alone."""
-    world = World(tmp_path)
     monkeypatch.setattr("os.access", lambda path, mode: not path.endswith("c.jsonl"))
     with pytest.raises(CorpusRefused, match=r"train/c\.jsonl \(it may not be read\)"):
         world.open()
 
 
-def test_files_that_were_moved_are_found_below_another_root(tmp_path):
+def test_files_that_were_moved_are_found_below_another_root(world):
     """Of all splits or of one; the recorded root holds for the others."""
-    world = World(tmp_path)
     (world.folder / "new").mkdir()
     (world.data / "v.jsonl").rename(world.folder / "new/v.jsonl")
     corpus = world.open(splits=["train", "val"], root={"val": world.folder / "new"}, check="all")
@@ -546,9 +435,8 @@ def test_rows_of_a_streamed_dataset_have_no_files_and_it_is_said(tmp_path):
         corpus.path(0)
 
 
-def test_a_shard_that_changed_since_it_was_listed_is_not_held_and_it_is_said(tmp_path):
+def test_a_shard_that_changed_since_it_was_listed_is_not_held_and_it_is_said(world, tmp_path):
     """Its rows are others, so the entry says nothing of them."""
-    world = World(tmp_path)
     held = world.hold("train/a.jsonl").rename(tmp_path / "older.jsonl")
     path = tmp_path / "next"
     path.mkdir()

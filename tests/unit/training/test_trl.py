@@ -4,11 +4,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from reading import read_back
+from reading import bits, logged_rows, read_back, steps_of, trained_tokens
 
 from dataaudit.base.errors import ConfigError, TagsError
-from dataaudit.runlog.reader import load_run
-from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.hub import tagged_dataset
 from dataaudit.training.loaders.token_tags import tag_tokens
@@ -49,8 +47,8 @@ WAYS = {
 
 
 @pytest.fixture(scope="module")
-def records(corpus):
-    return tagged_dataset(Documents(corpus, "train", byte_encoder(end=0)))
+def records(documents):
+    return tagged_dataset(documents)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +100,7 @@ def result(trainer):
     trainer.training_step = seen
     trainer.train()
     logged = [(one["loss"], one["grad_norm"], one["entropy"]) for one in trainer.state.log_history if "loss" in one]
-    weights = [one.detach().numpy().tobytes() for one in trainer.model.parameters()]
-    return (logged, weights, torch.get_rng_state().numpy().tobytes()), counts
+    return (logged, *bits(trainer.model)), counts
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -115,12 +112,8 @@ def test_it_trains_as_without_us_to_the_bit_and_its_log_has_what_it_trained_on(
     without, _ = result(trainer_of(tmp_path, plain, tokenizer, **WAYS[way]))
     found, counts = result(audit_trainer(trainer_of(tmp_path, rows, tokenizer, **WAYS[way]), tmp_path / "run", corpus))
     assert found == without
-    log = load_run(tmp_path / "run")
-    trained = Counter()
-    for one in log.table("tokens").to_pylist():
-        trained[one["token"]] += one["count"]
-    assert trained == counts
-    steps = log.table("steps").to_pylist()
+    assert trained_tokens(tmp_path / "run") == counts
+    steps = logged_rows(tmp_path / "run", "steps")
     assert [one["micro_batches"] for one in steps] == [2] * STEPS
     for one, (loss, *_) in zip(steps, found[0], strict=True):
         assert one["targets"] == one["scored"] > 0
@@ -152,7 +145,7 @@ def test_packing_by_the_trainer_says_the_lines_that_keep_tags(records, corpus, t
     known["SFTConfig"] = lambda **given: trl.SFTConfig(tmp_path / "out", **own, **given)
     exec("\n".join(lines).replace("(..., ", "("), known)  # noqa: S102
     audit_trainer(known["trainer"], tmp_path / "run", corpus).train()
-    assert load_run(tmp_path / "run").table("steps").num_rows == STEPS
+    assert len(steps_of(tmp_path / "run")) == STEPS
 
 
 def test_cuts_of_the_trainer_that_tags_would_not_follow_are_refused(records, corpus, tokenizer, tmp_path):
@@ -193,4 +186,4 @@ def test_a_trainer_of_yours_around_theirs_and_a_collator_of_ours_are_taken(recor
     )
     audit_trainer(trainer, tmp_path / "run", corpus).train()
     assert np.isfinite(trainer.evaluate()["eval_loss"])
-    assert load_run(tmp_path / "run").table("stretches").num_rows
+    assert logged_rows(tmp_path / "run", "stretches")

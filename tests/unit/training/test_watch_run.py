@@ -6,16 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
-from made_corpus import MadeCorpus
+from reading import tiny_gpt2
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.live import Actions, Checkpoints, SkipBatches, save_state
 from dataaudit.live.checklist import check_log
 from dataaudit.runlog.reader import load_run
-from dataaudit.training import Documents, PackedDocuments, byte_encoder, watch_run, watching
+from dataaudit.training import PackedDocuments, watch_run, watching
 
 torch = pytest.importorskip("torch", reason="a real run is torch's")
-transformers = pytest.importorskip("transformers", reason="its model")
+pytest.importorskip("transformers", reason="its model")
 vitals = pytest.importorskip("dataaudit.vitals")
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -28,27 +28,17 @@ class Model(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        config = transformers.GPT2Config(
-            vocab_size=256,
-            n_positions=64,
-            n_embd=24,
-            n_layer=2,
-            n_head=2,
-            bos_token_id=0,
-            eos_token_id=0,
-            **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
-        )
-        self.inner = transformers.GPT2LMHeadModel(config)
+        none = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+        self.inner = tiny_gpt2(64, n_embd=24, n_layer=2, **none)
 
     def forward(self, ids):
         return self.inner(ids).logits
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def rows(documents):
     """Rows of a corpus that was opened, packed; and the corpus."""
-    corpus = MadeCorpus(tmp_path_factory.mktemp("corpus")).open()
-    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), 64, epochs=3), corpus
+    return PackedDocuments(documents, 64, epochs=3), documents.corpus
 
 
 def parts(rows, steps=STEPS, first=0):
