@@ -205,6 +205,11 @@ class Feed:
         elif table == "lengths":
             yield from self._shares(rank, own, steps, columns)
 
+    @property
+    def newest_step(self) -> int:
+        """The newest step of any rank."""
+        return max((own.step for own in dict(self.ranks).values()), default=0)
+
     def runs(self, rank: int) -> bool:
         """Return whether a rank is of the newest attempt, which may have fewer."""
         return self.expected is None or rank < self.expected
