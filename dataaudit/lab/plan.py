@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -151,11 +151,6 @@ def sealed(content: dict[str, Any]) -> Plan:
     """Return a plan with its digest."""
     made = json.loads(json.dumps({"format": FORMAT, **content}))
     return Plan({**made, "digest": digest_of(made)})
-
-
-def size_facts(size: Any) -> dict[str, Any]:
-    """Return the sizes of a model as a plan stores them."""
-    return asdict(size)
 
 
 def _mode(onset: int) -> str:

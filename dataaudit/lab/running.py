@@ -10,13 +10,13 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import write_whole
 from dataaudit.base.text import as_json
 from dataaudit.lab.model import Size
-from dataaudit.lab.pieces import Workshop
 from dataaudit.lab.plan import Plan
 from dataaudit.lab.receipts import FILE, MECHANISM, receipts
 from dataaudit.lab.scenarios import BY_NAME, Scenario
 from dataaudit.lab.scoring import Verdict, judge
 from dataaudit.lab.store import read_run, run_path, write_run
 from dataaudit.lab.text import Text
+from dataaudit.lab.training import Workshop
 
 LIFTED_SEEDS = 3
 """Seeds whose faults are withdrawn at the first alarm, in a further run."""
@@ -104,7 +104,7 @@ def _lifted(
     stored_only: bool,
 ) -> list[dict[str, Any]]:
     """Return what follows where a fault is withdrawn right after its first alarm; weights stay as they are."""
-    from dataaudit.lab.pieces import quiet
+    from dataaudit.lab.training import quiet
 
     path = run_path(folder, f"{scenario.name}.lifted", seed)
     if not path.exists():

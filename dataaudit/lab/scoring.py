@@ -71,32 +71,26 @@ def judge(plan: Plan, scenario: Scenario, curves: Curves, facts: Mapping[str, An
     )
 
 
-def before(step: int | None, verdict: Verdict) -> bool:
-    """Return whether a step came before the divergence of a run that diverged."""
-    return step is not None and verdict.diverged is not None and step < verdict.diverged
-
-
 def outcome(verdicts: Sequence[Verdict], signals: Sequence[str]) -> dict[str, Any]:
     """Return what some signals, taken together, did in the runs of a scenario or family."""
-    diverged = [item for item in verdicts if item.diverged is not None]
-    caught = [item for item in diverged if before(item.caught(signals), item)]
+    diverged = [(item, item.diverged) for item in verdicts if item.diverged is not None]
+    censored = [item for item in verdicts if item.diverged is None]
+    steps = [(item, end, item.caught(signals)) for item, end in diverged]
+    caught = [(item, end, step) for item, end, step in steps if step is not None and step < end]
     low, high = wilson(len(caught) / len(diverged), len(diverged), CONFIDENCE) if diverged else (0.0, 1.0)
-    leads = [(item.diverged or 0) - (item.caught(signals) or 0) for item in caught]
-    rivals = [(item.caught(OUTSIDE), item.caught(signals), item) for item in caught]
-    over = [(loss if loss is not None else item.steps) - (own or 0) for loss, own, item in rivals]
+    rivals = [(item.caught(OUTSIDE), step, item.steps) for item, _, step in caught]
+    over = [(last if loss is None else loss) - step for loss, step, last in rivals]
     return {
         "runs": len(verdicts),
         "diverged": len(diverged),
-        "censored": [item.seed for item in verdicts if item.diverged is None],
-        "median_steps_to_divergence": median([(item.diverged or 0) - item.onset for item in diverged])
-        if diverged
-        else None,
+        "censored": [item.seed for item in censored],
+        "median_steps_to_divergence": median([end - item.onset for item, end in diverged]) if diverged else None,
         "caught_before": len(caught),
-        "missed": [item.seed for item in diverged if item not in caught],
+        "missed": [item.seed for item, end, step in steps if step is None or step >= end],
         "share_low_high": [round(low, 4), round(high, 4)],
-        "fired_in_censored": sum(item.caught(signals) is not None for item in verdicts if item.diverged is None),
-        "median_delay": median([(item.caught(signals) or 0) - item.onset for item in caught]) if caught else None,
-        "lead_over_divergence": _spread(leads),
+        "fired_in_censored": sum(item.caught(signals) is not None for item in censored),
+        "median_delay": median([step - item.onset for item, _, step in caught]) if caught else None,
+        "lead_over_divergence": _spread([end - step for _, end, step in caught]),
         "lead_over_earliest_loss_or_gradient": _spread(over),
         "earlier_than_all_loss_and_gradient": sum(lead > 0 for lead in over),
     }
