@@ -14,7 +14,7 @@ import vitals_models as made  # noqa: E402
 
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import Mapping, MemorySink, Vitals, VitalsConfig, ranks, routers  # noqa: E402
-from dataaudit.vitals.metrics.expert_loads import of_window  # noqa: E402
+from dataaudit.vitals.metrics.experts import of_window  # noqa: E402
 from dataaudit.vitals.summary import in_a_line  # noqa: E402
 
 pytestmark = pytest.mark.vitals

@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch", reason="gradients are of torch")
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 from vitals_models import NoWaiting, leave, spawned  # noqa: E402
 
-from dataaudit.vitals.adam_proxy import proxy_of_sums, sums_of_moments  # noqa: E402
 from dataaudit.vitals.micro_batches import (  # noqa: E402
     GradientNorms,
     NoiseScale,
@@ -20,6 +19,7 @@ from dataaudit.vitals.micro_batches import (  # noqa: E402
     gsnr,
     signal_and_noise,
 )
+from dataaudit.vitals.weights import proxy_of_sums, sums_of_moments  # noqa: E402
 
 pytestmark = pytest.mark.vitals
 
