@@ -59,10 +59,6 @@ class Plan:
         """Steps of a run that does not diverge."""
         return int(self.content["steps"])
 
-    def onset_of(self, *, start: bool) -> int:
-        """Return the steps before a fault."""
-        return 0 if start else self.onset
-
     def scores(self, curves: Curves, model: str, onset: int) -> dict[str, Floats]:
         """Return by signal the score at each point: float64[steps // 4]; of a step-wise detector its largest since."""
         made = {}

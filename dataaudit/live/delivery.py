@@ -366,11 +366,10 @@ def _asked(header: str | None) -> float | None:
     """Return the seconds of a header ``Retry-After``, which may hold a date."""
     if header is None:
         return None
-    with CatchErrors() as call:
-        return max(0.0, float(header))
-    with CatchErrors() as call:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    return None if call.error is not None else 0.0
+    for read in (float, lambda date: email.utils.parsedate_to_datetime(date).timestamp() - time.time()):
+        with suppress(ValueError, TypeError, OverflowError):
+            return max(0.0, read(header))
+    return None
 
 
 @dataclass

@@ -211,7 +211,7 @@ class RunLogSink:
         if alerts is not None:
             alerts.joins(rank, self._writer.attempt)
             self._writer.observers.append(alerts.take)
-        self._queue: queue.Queue[tuple[str, Columns] | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
+        self._queue: queue.Queue[tuple[str, Columns] | None] = queue.Queue(_WAITING_ITEMS)
         self.lost = 0
         """Items that came faster than they were written."""
         self._thread = threading.Thread(target=self._run, name="dataaudit-values", daemon=True)
@@ -274,7 +274,7 @@ class RunLogSink:
             except queue.Empty:
                 self._writer.flush()
                 continue
-            if not isinstance(item, tuple):
+            if item is None:
                 self._writer.close()
                 return
             table, columns = item

@@ -15,7 +15,7 @@ import base64
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -78,8 +78,6 @@ class Matrix:
 def matrices_of(structure: Structure, model: nn.Module) -> tuple[list[Matrix], dict[str, list[int]]]:
     """Return matrices that train, each once, and the layers of those that cannot be read, by the reason."""
     modules = {layer.index: layer.module for layer in structure.layers}
-    embedding: Any = None if structure.embedding is None else getattr(structure.embedding[1], "weight", None)
-    width = 0 if embedding is None else int(embedding.shape[-1])
     found: list[Matrix] = []
     left_out: dict[str, list[int]] = {}
     for layer, own in parameters_of(structure, model):
@@ -96,8 +94,8 @@ def matrices_of(structure: Structure, model: nn.Module) -> tuple[list[Matrix], d
             if why:
                 left_out.setdefault(why, []).append(layer)
                 continue
-            parts = weight.shape[0] if is_tensor else 0
-            found.append(Matrix(layer=layer, name=name, weight=weight, parts=parts, fans=_fans(owner, weight, width)))
+            parts, fans = weight.shape[0] if is_tensor else 0, _fans(owner, weight, structure.width)
+            found.append(Matrix(layer=layer, name=name, weight=weight, parts=parts, fans=fans))
     return found, left_out
 
 

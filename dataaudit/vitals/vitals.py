@@ -366,12 +366,9 @@ class Vitals:
             self._report_new_parameters()
         self._laps.begin()
         measured = self._cadence.measures(number)
-        every = {-1, *(layer.index for layer in self.structure.layers)} if measured else set()
-        families = ("activations", "attention", "experts")
-        parts = [every if name in self.config.measure else set() for name in families]
         self._hooks.recorder.batch_row = number
         turn, closely = self._cadence.turn(number), self._cadence.closely(number)
-        self._hooks.start(self._hooks.sites_of(*parts), turn=turn, closely=closely)
+        self._hooks.start(self.config.measure if measured else (), turn=turn, closely=closely)
         if self._micro_batches is not None:
             self._micro_batches.start(number, measured=self._cadence.measures(number, closely=not self._sharding))
         self._sources.step, self._sources.measured = number, measured
