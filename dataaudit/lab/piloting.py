@@ -13,9 +13,9 @@ from dataaudit.base.files import write_whole
 from dataaudit.lab.detectors import Curves
 from dataaudit.lab.model import Size
 from dataaudit.lab.plan import Plan, calibrate, sealed
+from dataaudit.lab.running import Workshop
 from dataaudit.lab.scenarios import SCENARIOS, Scenario
 from dataaudit.lab.text import Text
-from dataaudit.lab.training import Workshop
 
 BAND_SEEDS: Final = tuple(range(1_000, 1_007))
 PILOT_SEEDS: Final = tuple(range(2_000, 2_002))

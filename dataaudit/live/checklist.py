@@ -124,16 +124,16 @@ class _Series:
     finite: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     def add(self, step: int, *, finite: bool) -> None:
-        if self._feed.newest_step and self._feed.newest_step[-1] == step:
+        if self.steps and self.steps[-1] == step:
             self.finite[-1] |= finite
         else:
-            self._feed.newest_step.append(step)
+            self.steps.append(step)
             self.finite.append(finite)
 
     def cut(self, step: int) -> None:
         """Let go of steps that a further attempt does again."""
-        while self._feed.newest_step and self._feed.newest_step[-1] >= step:
-            self._feed.newest_step.pop()
+        while self.steps and self.steps[-1] >= step:
+            self.steps.pop()
             self.finite.pop()
 
 

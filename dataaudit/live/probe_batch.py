@@ -20,7 +20,7 @@ import numpy as np
 from dataaudit.base.async_copy import AsyncCopy
 from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.files import read_safely, write_whole
-from dataaudit.live.restore_check import find, named
+from dataaudit.live.named_functions import find, named
 from dataaudit.vitals.metric import Column
 from dataaudit.vitals.sinks import Reporter, Sink
 

@@ -102,8 +102,8 @@ def _perplexity(made: Outcome, key: str, scope: Mapping[str, str]) -> None:
         return None if value is None else math.exp(min(value, 700.0))
 
     value, low, high = map(raised, (loss.value, loss.low, loss.high))
-    own = {"metric": "val_ppl", "unit": "perplexity", "scope": dict(scope)}
-    made.numbers.append(replace(loss, value=value, low=low, high=high, **own))
+    number = replace(loss, metric="val_ppl", unit="perplexity", scope=dict(scope))
+    made.numbers.append(replace(number, value=value, low=low, high=high))
 
 
 def windows(ids: Ids, context: int, end: int | None) -> list[tuple[Ids, Ids]]:

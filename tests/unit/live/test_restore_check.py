@@ -15,7 +15,8 @@ import restored_loop as loop  # noqa: E402 - after the skip
 
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.live import Checkpoints, Probe, load_state, save_state  # noqa: E402
-from dataaudit.live.restore_check import RestoreCheck, find, named, not_finite, restore  # noqa: E402  # noqa: E402
+from dataaudit.live.named_functions import find, named  # noqa: E402
+from dataaudit.live.restore_check import RestoreCheck, not_finite, restore  # noqa: E402
 from dataaudit.live.state_digests import STATE_FILE, digests, leaves  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 
