@@ -11,7 +11,7 @@ import numpy as np
 
 from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.manifest.canonical import canonical_json, digest_json
-from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units
@@ -70,13 +70,9 @@ class Cloze:
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts=digest_rows([row for item in self.items for row in (item.beginning, *item.endings)]),
-            templates=f"beginning={BEGINNING} ending={ENDING} choices={CHOICES}",
-            harness=harness(self.name, self.version),
-            dtype=model.dtype,
-        )
+        prompts = digest_rows([row for item in self.items for row in (item.beginning, *item.endings)])
+        templates = f"beginning={BEGINNING} ending={ENDING} choices={CHOICES}"
+        return artifacts_of(model, harness(self.name, self.version), prompts, templates=templates)
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Score all endings."""
@@ -125,14 +121,9 @@ class HarnessTasks:
             own = version("lm_eval")
         except PackageNotFoundError:
             own = "not installed"
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts=digest_json([str(task) for task in self.tasks]),
-            templates=f"limit={self.limit}",
-            decoding=canonical_json({"seed": self.seed}).decode(),
-            harness=f"lm_eval {own}",
-            dtype=model.dtype,
-        )
+        prompts, decoding = digest_json([str(task) for task in self.tasks]), canonical_json({"seed": self.seed})
+        templates = f"limit={self.limit}"
+        return artifacts_of(model, f"lm_eval {own}", prompts, templates=templates, decoding=decoding.decode())
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Evaluate all tasks; what the harness gives with a standard error has an interval."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import orjson
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.estimates import Units, contrast
 from dataaudit.probes.models import Ids, Model, Tokenizer
@@ -115,13 +115,8 @@ class Contamination:
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
         rows = [row for name in sorted(self.sets) for row in (name, *self.sets[name])]
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts=digest_rows(rows),
-            templates=f"half of {model.context} as context, end={model.tokenizer.encoder.end}, k={MIN_K}",
-            harness=harness(self.name, self.version),
-            dtype=model.dtype,
-        )
+        templates = f"half of {model.context} as context, end={model.tokenizer.encoder.end}, k={MIN_K}"
+        return artifacts_of(model, harness(self.name, self.version), digest_rows(rows), templates=templates)
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Score all sets, and test each against the reference."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.probes.artifacts import EvalArtifacts, harness
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, harness
 from dataaudit.probes.corpus import Sampled
 from dataaudit.probes.estimates import Units
 from dataaudit.probes.models import Ids, Model
@@ -38,13 +38,9 @@ class HeldOutLoss:
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts="none" if self.documents is None else self.documents.digest,
-            templates=f"windows of {model.context}, end={model.tokenizer.encoder.end}",
-            harness=harness(self.name, self.version),
-            dtype=model.dtype,
-        )
+        prompts = "none" if self.documents is None else self.documents.digest
+        templates = f"windows of {model.context}, end={model.tokenizer.encoder.end}"
+        return artifacts_of(model, harness(self.name, self.version), prompts, templates=templates)
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Score all documents and return the numbers of all of them, and of each slice."""

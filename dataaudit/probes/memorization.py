@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.locate import places_of
-from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import WEYL, Corpus, mixed, ranked
 from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units, trend
@@ -263,13 +263,12 @@ class Memorization:
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
         decoding = [asdict(self.prompted_decoding), asdict(self.free_decoding)]
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts=digest_rows([row[: self.prompt + self.span] for row in self.rows]),
+        return artifacts_of(
+            model,
+            harness(self.name, f"{self.version} {self.matcher.method}"),
+            digest_rows([row[: self.prompt + self.span] for row in self.rows]),
             templates=f"{self.prompt}+{self.span} unprompted={self.unprompted} end={model.tokenizer.encoder.end}",
             decoding=canonical_json(decoding).decode(),
-            harness=harness(self.name, f"{self.version} {self.matcher.method}"),
-            dtype=model.dtype,
         )
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:

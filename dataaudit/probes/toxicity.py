@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import ranked
 from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units
@@ -150,13 +150,12 @@ class PromptToxicity:
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts=digest_rows([prompt.text for prompt in self.prompts]),
+        return artifacts_of(
+            model,
+            harness(self.name, f"{self.version} {self.judge.name}"),
+            digest_rows([prompt.text for prompt in self.prompts]),
             templates=f"{{prompt}}, end={model.tokenizer.encoder.end}",
             decoding=f"{self.generations} x {self.decoding.words()}",
-            harness=harness(self.name, f"{self.version} {self.judge.name}"),
-            dtype=model.dtype,
         )
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:

@@ -1,14 +1,13 @@
 """Replicas that are no longer the same."""
 
 import math
-import socket
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="weights are of torch")
 
-from vitals_models import leave  # noqa: E402
+from vitals_models import leave, spawned  # noqa: E402
 
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ  # noqa: E402
 
@@ -81,17 +80,7 @@ def worker(rank, port, queue):
 
 
 def test_a_flipped_bit_on_one_of_two_ranks_is_found():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    workers = [context.Process(target=worker, args=(rank, port, queue)) for rank in range(2)]
-    for one in workers:
-        one.start()
-    for one in workers:
-        one.join(120)
-    assert [one.exitcode for one in workers] == [0, 0]
+    queue = spawned(worker)
     for before, after in (queue.get() for _ in range(2)):
         assert before == ([False, False], 0)
         assert after[0] == [False, True]

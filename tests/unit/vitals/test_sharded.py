@@ -5,7 +5,6 @@ Processes of one group run all cases, one after the other, and keep what they sa
 
 import contextlib
 import os
-import socket
 import time
 from datetime import timedelta
 
@@ -16,7 +15,7 @@ pytest.importorskip("torch.distributed.tensor", reason="a build of torch without
 
 from lanes import thinned  # noqa: E402
 from torch import nn  # noqa: E402
-from vitals_models import NoWaiting, leave  # noqa: E402
+from vitals_models import NoWaiting, free_port, leave  # noqa: E402
 
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import sharding  # noqa: E402
@@ -262,10 +261,7 @@ def worker(rank, ranks, port, which, folder):
 
 def begun(which, ranks, folder):
     """Begin all processes of a group."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
+    context, port = torch.multiprocessing.get_context("spawn"), free_port()
     workers = [context.Process(target=worker, args=(rank, ranks, port, which, folder)) for rank in range(ranks)]
     for item in workers:
         item.start()

@@ -182,11 +182,16 @@ def same(one, two):
     return len(one) == len(two) and all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
 
-def spawned(worker, ranks=2):
-    """Run a worker as a process of each rank, given its rank, a free port and a queue; return the queue."""
+def free_port():
+    """Return a port of this machine that nobody has."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def spawned(worker, ranks=2):
+    """Run a worker as a process of each rank, given its rank, a free port and a queue; return the queue."""
+    port = free_port()
     context = torch.multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
     workers = [context.Process(target=worker, args=(rank, port, queue)) for rank in range(ranks)]
