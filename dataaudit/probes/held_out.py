@@ -120,7 +120,7 @@ def document_losses(
     """Return float64[n] losses, nats, and float64[n] scored tokens of documents; None where the model has no losses."""
     end = model.tokenizer.encoder.end
 
-    def sums_of(_: int, part: Sequence[Ids]) -> list[list[float | None]] | None:
+    def sums_of(_at: int, part: Sequence[Ids]) -> list[list[float | None]] | None:
         pairs = [(number, pair) for number, row in enumerate(part) for pair in windows(row, model.context, end)]
         if (scored := model.scored([pair for _, pair in pairs])) is None:
             return None

@@ -175,7 +175,7 @@ def test_operators_run_on_a_device_that_is_not_there(sites, dtype, monkeypatch):
         weights = [held(*shape, dtype=torch.float32) for shape in ((8, 4), (8, 4), ())]
         for one in weights:
             one.grad = torch.empty_like(one)
-        norms.std(weights)
+        norms.std_of_sums(norms.sums_of(weights, device), sum(one.numel() for one in weights))
         updates.norms_from_copies([torch.empty_like(one) for one in weights], weights)
         for kind in (torch.optim.AdamW, torch.optim.SGD):
             optimizer = kind([torch.nn.Parameter(one) for one in weights], lr=1e-3)
