@@ -130,9 +130,9 @@ class _Rank:
     heard: float = 0.0
     """When a row of it came, seconds since 1970."""
     began: float = 0.0
+    """When the first row of the attempt came."""
     ended: float = 0.0
     """When its newest known step ended."""
-    """When the first row of the attempt came."""
     closed: bool = False
     tokens: int = 0
     times: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=AVERAGED + 1))
