@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from dataaudit.base.statistics import wilson
-from dataaudit.lab.detectors import OUTSIDE, RATE, SIGNALS, Curves, module_of
-from dataaudit.lab.monitors import BY_NAME, EVERY
+from dataaudit.lab.detectors import MECHANISM, OUTSIDE, RATE, SIGNALS, Curves, module_of
+from dataaudit.lab.monitors import EVERY
 from dataaudit.lab.plan import Plan, first_judged
 from dataaudit.lab.scenarios import Scenario
 
@@ -123,8 +123,7 @@ def specificity(verdicts: Sequence[Verdict]) -> dict[str, dict[str, list[int]]]:
     """
     modules: dict[str, list[str]] = {}
     for name in SIGNALS:
-        if name in BY_NAME or name in OUTSIDE:
-            modules.setdefault(module_of(name), []).append(name)
+        modules.setdefault(module_of(name), []).append(name)
     made: dict[str, dict[str, list[int]]] = {}
     for module, names in modules.items():
         for scenario in dict.fromkeys(item.scenario for item in verdicts):
@@ -132,8 +131,7 @@ def specificity(verdicts: Sequence[Verdict]) -> dict[str, dict[str, list[int]]]:
             steps = [(item.caught(names), item.diverged or item.steps) for item in own]
             fired = sum(step is not None and step <= end for step, end in steps)
             first = sum(
-                step is not None and step == item.caught([name for name in SIGNALS if name in BY_NAME])
-                for (step, _), item in zip(steps, own, strict=True)
+                step is not None and step == item.caught(MECHANISM) for (step, _), item in zip(steps, own, strict=True)
             )
             made.setdefault(module, {})[scenario] = [fired, first, len(own)]
     return made
@@ -146,20 +144,16 @@ def order(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """
     of_loss = [name for name in OUTSIDE if name.startswith("loss")]
     of_updates = ["delta_w_entropy.query", "delta_w_entropy.key"]
-    steps = [(item.first["qk_first_order_entropy"], item.caught(of_updates), item.caught(of_loss)) for item in verdicts]
-    far = 1 << 30
+    signals = (["qk_first_order_entropy"], of_updates, of_loss)
+    never = 1 << 30
+    steps = [[never if (step := item.caught(own)) is None else step for own in signals] for item in verdicts]
     return {
         "runs": len(verdicts),
-        "first_order_fired": sum(first is not None for first, _, _ in steps),
-        "delta_w_fired": sum(updates is not None for _, updates, _ in steps),
-        "first_order_before_delta_w": sum(
-            first is not None and first < (updates or far) for first, updates, _ in steps
-        ),
-        "delta_w_before_loss": sum(updates is not None and updates < (loss or far) for _, updates, loss in steps),
-        "all_in_order": sum(
-            first is not None and updates is not None and first < updates < (loss or far)
-            for first, updates, loss in steps
-        ),
+        "first_order_fired": sum(first < never for first, _, _ in steps),
+        "delta_w_fired": sum(updates < never for _, updates, _ in steps),
+        "first_order_before_delta_w": sum(first < updates for first, updates, _ in steps),
+        "delta_w_before_loss": sum(updates < loss for _, updates, loss in steps),
+        "all_in_order": sum(first < updates < loss for first, updates, loss in steps),
     }
 
 
