@@ -23,6 +23,7 @@ from dataaudit.probes.estimates import CONFIDENCE, Estimate, Units
 
 SCHEMA = "dataaudit-probes/1"
 REPORT_FILE, ARRAYS_FILE = "report.json", "arrays.npz"
+_UNITS = ("top", "bottom", "ids")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +154,11 @@ class ProbeReport:
 
     def write(self, folder: Path) -> None:
         """Write it; each file appears whole, ``report.json`` last."""
-        held = {f"state/{name}": array for name, array in self.arrays.items()}
+        arrays: dict[str, Any] = {f"state|{name}": array for name, array in self.arrays.items()}
         for key, units in self.units.items():
-            held |= {f"units/{key}/{name}": getattr(units, name) for name in ("top", "bottom", "ids")}
+            arrays |= {f"units|{key}|{name}": getattr(units, name) for name in _UNITS}
         try:
             sink = io.BytesIO()
-            arrays: dict[str, Any] = {name.replace("/", "|"): array for name, array in held.items()}
             np.savez_compressed(sink, **arrays)
             write_whole(folder / ARRAYS_FILE, sink.getvalue())
             write_whole(folder / REPORT_FILE, t.as_json(self.document()).encode())
@@ -183,13 +183,13 @@ class ProbeReport:
                 number["invalid"] = tuple(number["invalid"])
                 made.numbers.append(Number(**number, change=None if change is None else Estimate(**change)))
             with np.load(folder / ARRAYS_FILE, allow_pickle=False) as stored:
-                held = {name: stored[name] for name in stored.files}
+                arrays = {name: stored[name] for name in stored.files}
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise ConfigError(f"{folder} holds no report of a probe that can be read: {reason}") from None
-        keys = {name.split("|")[1] for name in held if name.startswith("units|")}
-        made.units = {key: Units(*(held[f"units|{key}|{name}"] for name in ("top", "bottom", "ids"))) for key in keys}
-        made.arrays = {name.removeprefix("state|"): array for name, array in held.items() if name.startswith("state|")}
+        keys = {name[6:].rpartition("|")[0] for name in arrays if name.startswith("units|")}
+        made.units = {key: Units(*(arrays[f"units|{key}|{name}"] for name in _UNITS)) for key in keys}
+        made.arrays = {name[6:]: array for name, array in arrays.items() if name.startswith("state|")}
         return made
 
 

@@ -41,6 +41,14 @@ def test_a_report_comes_back(tmp_path):
     assert again.get("val_loss").change.value == 0
 
 
+def test_a_source_may_have_any_name(tmp_path):
+    own, outcome = ProbeReport(checkpoint="a.pt", step=1), Outcome()
+    outcome.add("slice_val_loss", Units.of([1.0, 2.0]), "nats/token", source="web/a|b")
+    own.numbers, own.units = outcome.numbers, outcome.units
+    own.write(tmp_path)
+    assert ProbeReport.load(tmp_path).units.keys() == own.units.keys()
+
+
 @pytest.mark.parametrize("name", ["tokenizer", "prompts", "templates", "decoding", "harness", "dtype"])
 def test_another_artifact_makes_a_comparison_invalid(name):
     """And not a change, whatever the numbers are."""
