@@ -32,6 +32,7 @@ from dataaudit.probes.suite import Probe, ProbeSuite
 from dataaudit.probes.toxicity import PromptToxicity, read_prompts
 from dataaudit.runlog.format import RUN_FILE
 from dataaudit.runlog.reader import load_run
+from dataaudit.runlog.writer import whole_values
 from dataaudit.vitals.sinks import RunLogSink
 
 FROZEN_ROWS, FROZEN_TOKENS = 32, 512
@@ -138,9 +139,8 @@ def log_report(report: ProbeReport, folder: Path, rules: Path | None = None) -> 
         alerts.joins(0, 0)  # an incident that an earlier command sent is the same one
         if stored is not None and len(earlier):
             alerts.take("values", _columns(stored.filter(pa.array(steps == earlier.max()))))
-        rows, number = values_of(report.numbers)
-        if number:
-            sink.add_values({"step": np.full(number, report.step, np.int64), **rows})
+        if rows := values_of(report.numbers):
+            sink.add_values(whole_values(report.step, rows))
         sink.add_event(report.step, "probed", probed_detail(report))
         if stored is not None and (steps > report.step).any():
             sink.add_values(_columns(stored.filter(pa.array(steps > report.step)).sort_by("step")))

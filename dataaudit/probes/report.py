@@ -216,8 +216,8 @@ def latest_before(folder: Path, step: int) -> Path | None:
     return steps[max(steps)] if steps else None
 
 
-def values_of(numbers: Sequence[Number]) -> tuple[dict[str, Any], int]:
-    """Return the columns of a run log's table of values, but for the step, and how many rows they are.
+def values_of(numbers: Sequence[Number]) -> list[tuple[str, str, float]]:
+    """Return metric, statistic and value of the rows of numbers in a run log's table of values.
 
     A slice of the validation loss is ``val_loss.source:web``, the name that rules of alerts and pages know; elsewhere
     the scope follows upon the metric in the same way. Bounds are the statistics ``low`` and ``high``.
@@ -229,21 +229,7 @@ def values_of(numbers: Sequence[Number]) -> tuple[dict[str, Any], int]:
         metric = "val_loss" if number.metric == "slice_val_loss" else number.metric
         scope = ".".join(f"{name}:{value}" for name, value in sorted(number.scope.items()))
         name = f"{metric}.{scope}" if scope else metric
-        rows += [
-            (
-                name,
-                number.stat if stat == "value" else f"{number.stat}_{stat}" if number.stat != "value" else stat,
-                value,
-            )
-            for stat, value in (("value", number.value), ("low", number.low), ("high", number.high))
-            if value is not None
-        ]
-    metrics, stats, values = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
-    whole = np.full(len(rows), -1, np.int32)
-    return {
-        "metric": metrics,
-        "layer": whole,
-        "head": whole,
-        "stat": stats,
-        "value": np.array(values, np.float64),
-    }, len(rows)
+        prefix = "" if number.stat == "value" else f"{number.stat}_"
+        bounds = ((number.stat, number.value), (f"{prefix}low", number.low), (f"{prefix}high", number.high))
+        rows += [(name, stat, value) for stat, value in bounds if value is not None]
+    return rows
