@@ -27,7 +27,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import dataaudit
 from dataaudit.probes import Contamination, Decoding, Memorization, ProbeModel, ProbeSuite, Tokenizer
 from dataaudit.probes.corpus import Corpus
-from dataaudit.probes.matching import ScanMatcher
+from dataaudit.probes.memorization import ScanMatcher
 
 PLANTED = (1, 4, 16, 64)
 SEEN = 6

@@ -1,9 +1,11 @@
-"""Lazy sequences: an item is made when it is read, and again the next time."""
+"""Lazy sequences, whose items are made when they are read, and lazy names, which are imported when they are used."""
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import TypeVar, overload
 
 T_co = TypeVar("T_co", covariant=True)
@@ -25,3 +27,22 @@ class LazySequence(Sequence[T_co]):
     def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
         chosen = range(len(self))[index]
         return self.item(chosen) if isinstance(chosen, int) else [self.item(number) for number in chosen]
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names are imported when they are first used.
+
+    Args:
+        package: Its name.
+        homes: By module within the package, its names.
+    """
+    modules = {name: module for module, names in homes.items() for name in names}
+
+    def get(name: str) -> object:
+        if name not in modules:  # Python names the nearest of __dir__
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
+        return getattr(import_module(f"{package}.{modules[name]}"), name)
+
+    return get, lambda: sorted(modules)

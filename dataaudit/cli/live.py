@@ -129,8 +129,7 @@ def _show(
     import threading
 
     from dataaudit.live.rules import load_alerts
-    from dataaudit.live.watch import Watch, watched_text
-    from dataaudit.live.watch_process import WatchProcess
+    from dataaudit.live.watch import Watch, WatchProcess, watched_text
     from dataaudit.manifest.load import load_manifest
     from dataaudit.training.pages.run_view import RunView
 

@@ -104,9 +104,10 @@ DETECTORS: Final[dict[str, tuple[str, Callable[[Floats], Floats]]]] = {
 """By name: the curve that it reads, and its score."""
 BANDED: Final = {"loss.band": "loss", "gradient.band": "gradient"}
 """The monitors' own band, of the mean of the last 16 losses, or of the logarithms of norms: only the signal differs."""
-SIGNALS: Final = (*(monitor.name for monitor in MONITORS), *BANDED, *DETECTORS)
+MECHANISM: Final = tuple(monitor.name for monitor in MONITORS)
 OUTSIDE: Final = (*BANDED, *DETECTORS)
 """What monitors are compared with."""
+SIGNALS: Final = (*MECHANISM, *OUTSIDE)
 
 
 def module_of(signal: str) -> str:
@@ -132,6 +133,17 @@ class Curves:
             for place in range(min(len(own), len(curve) // EVERY)):
                 own[place] = curve[max(0, (place + 1) * EVERY - _MEAN) : (place + 1) * EVERY].mean()
             made[name] = own
+        return made
+
+    def detected(self, steps: int) -> dict[str, Floats]:
+        """Return the largest score of each four steps, by detector; one that is no number counts as infinite."""
+        made = {}
+        for name, (curve, score) in DETECTORS.items():
+            scores = score(self.loss if curve == "loss" else self.norm)
+            number = min(len(scores), steps) // EVERY
+            cells = np.where(np.isnan(scores), np.inf, scores)[: number * EVERY].reshape(number, EVERY)
+            made[name] = np.zeros(steps // EVERY)
+            made[name][:number] = cells.max(axis=1)
         return made
 
 

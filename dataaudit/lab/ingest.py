@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from dataaudit.base.errors import ConfigError, NothingEvaluated
 from dataaudit.base.statistics import Floats, pairs_of, robust_line
-from dataaudit.lab.detectors import DETECTORS, SIGNALS, Band, Curves, divergence, less_own, limit_of
+from dataaudit.lab.detectors import SIGNALS, Band, Curves, divergence, less_own, limit_of
 from dataaudit.lab.monitors import EVERY, MONITORS, Monitor
-from dataaudit.lab.plan import on_points, sealed
+from dataaudit.lab.plan import sealed
 from dataaudit.lab.receipts import receipts
 from dataaudit.lab.scenarios import Scenario
 from dataaudit.lab.scoring import judge
@@ -156,9 +156,7 @@ def _own_limits(curves: Curves, onset: int, steps: int) -> tuple[dict[str, Any],
         wide = np.full(len(values), 1.4826 * max(spread, 1e-3 * abs(level), 1e-9))
         bands[name] = {"later": {"middle": middle.tolist(), "spread": wide.tolist()}}
         limits[name] = limit(Band(middle, wide).score(values))
-    for name, (curve, score) in DETECTORS.items():
-        limits[name] = limit(on_points(score(curves.loss if curve == "loss" else curves.norm), steps))
-    return bands, limits
+    return bands, limits | {name: limit(scores) for name, scores in curves.detected(steps).items()}
 
 
 def _alarms(log: RunLog, begin: int) -> list[tuple[str, str, int]]:

@@ -28,10 +28,9 @@ from dataaudit.base.render.blocks import (
 )
 from dataaudit.base.render.line import Line, Name
 from dataaudit.base.text import plural
-from dataaudit.lab.detectors import BANDED, OUTSIDE, less_own
+from dataaudit.lab.detectors import BANDED, MECHANISM, OUTSIDE, less_own
 from dataaudit.lab.monitors import EVERY
 from dataaudit.lab.plan import Plan
-from dataaudit.lab.receipts import MECHANISM
 from dataaudit.lab.scenarios import BY_NAME as SCENARIO
 from dataaudit.lab.store import read_run, run_path
 
@@ -217,28 +216,19 @@ def _specificity(made: Mapping[str, Any]) -> Table:
 
 
 def _claims(made: Mapping[str, Any]) -> Block:
-    claims = made["order_of_arxiv_2606_28116"]
+    shown = {
+        "first_order_fired": "first order fired",
+        "delta_w_fired": "update entropy fired",
+        "first_order_before_delta_w": "first order before updates",
+        "delta_w_before_loss": "updates before loss",
+        "all_in_order": "all in order",
+    }
     rows: tuple[Row, ...] = tuple(
-        (
-            Name(name),
-            *(f"{own[key]} of {own['runs']}" for key in ("first_order_fired", "delta_w_fired")),
-            *(
-                f"{own[key]} of {own['runs']}"
-                for key in ("first_order_before_delta_w", "delta_w_before_loss", "all_in_order")
-            ),
-        )
-        for name, own in claims.items()
+        (Name(name), *(f"{own[key]} of {own['runs']}" for key in shown))
+        for name, own in made["order_of_arxiv_2606_28116"].items()
     )
-    heads = (
-        "first order fired",
-        "update entropy fired",
-        "first order before updates",
-        "updates before loss",
-        "all in order",
-    )
-    return Table(
-        title="First order of QK before updates before loss", columns=(*names("fault"), *numbers(*heads)), rows=rows
-    )
+    columns = (*names("fault"), *numbers(*shown.values()))
+    return Table(title="First order of QK before updates before loss", columns=columns, rows=rows)
 
 
 def _about(made: Mapping[str, Any]) -> Facts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -11,8 +12,8 @@ from typing import Any, Final
 from dataaudit.base.files import write_whole
 from dataaudit.lab.detectors import Curves
 from dataaudit.lab.model import Size
-from dataaudit.lab.pieces import Workshop
-from dataaudit.lab.plan import Plan, calibrate, sealed, size_facts
+from dataaudit.lab.plan import Plan, calibrate, sealed
+from dataaudit.lab.running import Workshop
 from dataaudit.lab.scenarios import SCENARIOS, Scenario
 from dataaudit.lab.text import Text
 
@@ -67,7 +68,7 @@ def pilot(
     }
     return sealed(
         {
-            "size": size_facts(size),
+            "size": asdict(size),
             "onset": onset,
             "steps": steps,
             "delta": DELTA,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +18,8 @@ import numpy as np
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.statistics import Floats
-from dataaudit.lab.detectors import BANDED, DETECTORS, SIGNALS, Band, Curves, less_own, limit_of
-from dataaudit.lab.monitors import EVERY, MONITORS
+from dataaudit.lab.detectors import SIGNALS, Band, Curves, less_own, limit_of
+from dataaudit.lab.monitors import EVERY
 
 SHIPPED: Final = "plan.json"
 FORMAT = "dataaudit-lab-plan-1"
@@ -59,10 +59,6 @@ class Plan:
         """Steps of a run that does not diverge."""
         return int(self.content["steps"])
 
-    def onset_of(self, *, start: bool) -> int:
-        """Return the steps before a fault."""
-        return 0 if start else self.onset
-
     def scores(self, curves: Curves, model: str, onset: int) -> dict[str, Floats]:
         """Return by signal the score at each point: float64[steps // 4]; of a step-wise detector its largest since."""
         made = {}
@@ -71,9 +67,7 @@ class Plan:
             if known is not None:
                 band = Band(_floats(known["middle"]), _floats(known["spread"]))
                 made[name] = band.score(less_own(values, onset))
-        for name, (curve, score) in DETECTORS.items():
-            made[name] = on_points(score(curves.loss if curve == "loss" else curves.norm), self.steps)
-        return made
+        return made | curves.detected(self.steps)
 
     def limit(self, signal: str, model: str, onset: int) -> float:
         """Return the score above which a signal is an alarm."""
@@ -83,15 +77,6 @@ class Plan:
 def first_judged(onset: int, steps: int) -> int:
     """Return the step behind which alarms count: the onset; of a fault from the start on, a quarter of the run."""
     return onset or steps // 4
-
-
-def on_points(scores: Floats, steps: int) -> Floats:
-    """Return the largest score of each four steps; a score that is no number counts as infinite."""
-    made = np.zeros(steps // EVERY)
-    number = min(len(scores) // EVERY, len(made))
-    cells = np.where(np.isnan(scores), np.inf, scores)[: number * EVERY].reshape(number, EVERY)
-    made[:number] = cells.max(axis=1)
-    return made
 
 
 def load_plan(path: Path | None) -> Plan:
@@ -122,11 +107,12 @@ def calibrate(runs: Mapping[str, list[Curves]], *, onset: int, steps: int) -> di
     for model, own in runs.items():
         bands[model], limits[model] = {}, {}
         grids = [curves.grid(steps) for curves in own]
+        detected = [curves.detected(steps) for curves in own]
         for mode, begin in (("later", onset), ("start", 0)):
             judged = slice(first_judged(begin, steps) // EVERY, None)
             number = steps - first_judged(begin, steps)
             limits[model][mode] = {}
-            for signal in (*(item.name for item in MONITORS), *BANDED):
+            for signal in grids[0]:
                 values = [less_own(grid[signal], begin) for grid in grids]
                 band = Band.of(values)
                 if not np.isfinite(band.middle[judged]).any():
@@ -138,11 +124,8 @@ def calibrate(runs: Mapping[str, list[Curves]], *, onset: int, steps: int) -> di
                     others = Band.of([*values[:at], *values[at + 1 :]])
                     maxima.append(float(others.score(item)[judged].max()))
                 limits[model][mode][signal] = limit_of(maxima, number, len(SIGNALS))
-            for signal, (curve, score) in DETECTORS.items():
-                maxima = [
-                    float(on_points(score(item.loss if curve == "loss" else item.norm), steps)[judged].max())
-                    for item in own
-                ]
+            for signal in detected[0]:
+                maxima = [float(scores[signal][judged].max()) for scores in detected]
                 limits[model][mode][signal] = limit_of(maxima, number, len(SIGNALS))
     return {"bands": bands, "limits": limits}
 
@@ -151,11 +134,6 @@ def sealed(content: dict[str, Any]) -> Plan:
     """Return a plan with its digest."""
     made = json.loads(json.dumps({"format": FORMAT, **content}))
     return Plan({**made, "digest": digest_of(made)})
-
-
-def size_facts(size: Any) -> dict[str, Any]:
-    """Return the sizes of a model as a plan stores them."""
-    return asdict(size)
 
 
 def _mode(onset: int) -> str:

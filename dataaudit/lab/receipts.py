@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import math
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +19,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.render import terminal
 from dataaudit.base.render.blocks import Facts, Table, names, texts
 from dataaudit.base.render.line import Name
-from dataaudit.lab.detectors import BANDED, DETECTORS, OUTSIDE, SIGNALS, module_of
+from dataaudit.lab.detectors import BANDED, DETECTORS, MECHANISM, OUTSIDE, SIGNALS, module_of
 from dataaudit.lab.monitors import BY_NAME
 from dataaudit.lab.plan import Plan
 from dataaudit.lab.scoring import AIM, Verdict, false_alarms, order, outcome, specificity, verdicts_digest
@@ -42,7 +43,6 @@ LIMITS: Final = (
     "Strengths were chosen so that runs diverge within hundreds of steps; a weaker fault may take thousands.",
     "Limits hold for this size, text and number of signals: calibrate your own on healthy runs of yours.",
 )
-MECHANISM: Final = tuple(name for name in SIGNALS if name in BY_NAME)
 
 
 def receipts(
@@ -192,10 +192,7 @@ def _aim(verdicts: Sequence[Verdict], share: float) -> dict[str, Any]:
 
 def _own_alarms(healthy: Sequence[Verdict]) -> dict[str, Any]:
     """Return false alarms of vitals by their own rules, without bands."""
-    by_metric: dict[str, int] = {}
-    for item in healthy:
-        for metric in item.vitals:
-            by_metric[metric] = by_metric.get(metric, 0) + 1
+    by_metric = Counter(metric for item in healthy for metric in item.vitals)
     return {
         "healthy_runs": len(healthy),
         "runs_with_an_alarm": sum(bool(item.vitals) for item in healthy),

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from dataaudit.base.statistics import wilson
-from dataaudit.lab.detectors import OUTSIDE, RATE, SIGNALS, Curves, module_of
-from dataaudit.lab.monitors import BY_NAME, EVERY
+from dataaudit.lab.detectors import MECHANISM, OUTSIDE, RATE, SIGNALS, Curves, module_of
+from dataaudit.lab.monitors import EVERY
 from dataaudit.lab.plan import Plan, first_judged
 from dataaudit.lab.scenarios import Scenario
 
@@ -71,32 +71,26 @@ def judge(plan: Plan, scenario: Scenario, curves: Curves, facts: Mapping[str, An
     )
 
 
-def before(step: int | None, verdict: Verdict) -> bool:
-    """Return whether a step came before the divergence of a run that diverged."""
-    return step is not None and verdict.diverged is not None and step < verdict.diverged
-
-
 def outcome(verdicts: Sequence[Verdict], signals: Sequence[str]) -> dict[str, Any]:
     """Return what some signals, taken together, did in the runs of a scenario or family."""
-    diverged = [item for item in verdicts if item.diverged is not None]
-    caught = [item for item in diverged if before(item.caught(signals), item)]
+    diverged = [(item, item.diverged) for item in verdicts if item.diverged is not None]
+    censored = [item for item in verdicts if item.diverged is None]
+    steps = [(item, end, item.caught(signals)) for item, end in diverged]
+    caught = [(item, end, step) for item, end, step in steps if step is not None and step < end]
     low, high = wilson(len(caught) / len(diverged), len(diverged), CONFIDENCE) if diverged else (0.0, 1.0)
-    leads = [(item.diverged or 0) - (item.caught(signals) or 0) for item in caught]
-    rivals = [(item.caught(OUTSIDE), item.caught(signals), item) for item in caught]
-    over = [(loss if loss is not None else item.steps) - (own or 0) for loss, own, item in rivals]
+    rivals = [(item.caught(OUTSIDE), step, item.steps) for item, _, step in caught]
+    over = [(last if loss is None else loss) - step for loss, step, last in rivals]
     return {
         "runs": len(verdicts),
         "diverged": len(diverged),
-        "censored": [item.seed for item in verdicts if item.diverged is None],
-        "median_steps_to_divergence": median([(item.diverged or 0) - item.onset for item in diverged])
-        if diverged
-        else None,
+        "censored": [item.seed for item in censored],
+        "median_steps_to_divergence": median([end - item.onset for item, end in diverged]) if diverged else None,
         "caught_before": len(caught),
-        "missed": [item.seed for item in diverged if item not in caught],
+        "missed": [item.seed for item, end, step in steps if step is None or step >= end],
         "share_low_high": [round(low, 4), round(high, 4)],
-        "fired_in_censored": sum(item.caught(signals) is not None for item in verdicts if item.diverged is None),
-        "median_delay": median([(item.caught(signals) or 0) - item.onset for item in caught]) if caught else None,
-        "lead_over_divergence": _spread(leads),
+        "fired_in_censored": sum(item.caught(signals) is not None for item in censored),
+        "median_delay": median([step - item.onset for item, _, step in caught]) if caught else None,
+        "lead_over_divergence": _spread([end - step for _, end, step in caught]),
         "lead_over_earliest_loss_or_gradient": _spread(over),
         "earlier_than_all_loss_and_gradient": sum(lead > 0 for lead in over),
     }
@@ -129,8 +123,7 @@ def specificity(verdicts: Sequence[Verdict]) -> dict[str, dict[str, list[int]]]:
     """
     modules: dict[str, list[str]] = {}
     for name in SIGNALS:
-        if name in BY_NAME or name in OUTSIDE:
-            modules.setdefault(module_of(name), []).append(name)
+        modules.setdefault(module_of(name), []).append(name)
     made: dict[str, dict[str, list[int]]] = {}
     for module, names in modules.items():
         for scenario in dict.fromkeys(item.scenario for item in verdicts):
@@ -138,8 +131,7 @@ def specificity(verdicts: Sequence[Verdict]) -> dict[str, dict[str, list[int]]]:
             steps = [(item.caught(names), item.diverged or item.steps) for item in own]
             fired = sum(step is not None and step <= end for step, end in steps)
             first = sum(
-                step is not None and step == item.caught([name for name in SIGNALS if name in BY_NAME])
-                for (step, _), item in zip(steps, own, strict=True)
+                step is not None and step == item.caught(MECHANISM) for (step, _), item in zip(steps, own, strict=True)
             )
             made.setdefault(module, {})[scenario] = [fired, first, len(own)]
     return made
@@ -152,20 +144,16 @@ def order(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """
     of_loss = [name for name in OUTSIDE if name.startswith("loss")]
     of_updates = ["delta_w_entropy.query", "delta_w_entropy.key"]
-    steps = [(item.first["qk_first_order_entropy"], item.caught(of_updates), item.caught(of_loss)) for item in verdicts]
-    far = 1 << 30
+    signals = (["qk_first_order_entropy"], of_updates, of_loss)
+    never = 1 << 30
+    steps = [[never if (step := item.caught(own)) is None else step for own in signals] for item in verdicts]
     return {
         "runs": len(verdicts),
-        "first_order_fired": sum(first is not None for first, _, _ in steps),
-        "delta_w_fired": sum(updates is not None for _, updates, _ in steps),
-        "first_order_before_delta_w": sum(
-            first is not None and first < (updates or far) for first, updates, _ in steps
-        ),
-        "delta_w_before_loss": sum(updates is not None and updates < (loss or far) for _, updates, loss in steps),
-        "all_in_order": sum(
-            first is not None and updates is not None and first < updates < (loss or far)
-            for first, updates, loss in steps
-        ),
+        "first_order_fired": sum(first < never for first, _, _ in steps),
+        "delta_w_fired": sum(updates < never for _, updates, _ in steps),
+        "first_order_before_delta_w": sum(first < updates for first, updates, _ in steps),
+        "delta_w_before_loss": sum(updates < loss for _, updates, loss in steps),
+        "all_in_order": sum(first < updates < loss for first, updates, loss in steps),
     }
 
 

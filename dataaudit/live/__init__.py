@@ -7,6 +7,8 @@ checkpoints`` which checkpoint is good.
 
 from __future__ import annotations
 
+from dataaudit.base.lazy import lazy_names
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -84,51 +86,32 @@ __all__ = [
     "triage",
 ]
 
-_KINDS = (
-    "Call",
-    "LowerRate",
-    "Pause",
-    "ProtectLastGood",
-    "RaiseSampling",
-    "SaveCheckpoint",
-    "SkipBatches",
-    "Stop",
-)
-_HOMES = {
-    **dict.fromkeys(("Action", "Actions", "StopRun"), "actions"),
-    **dict.fromkeys(("Agreement", "Asked"), "agreement"),
-    **dict.fromkeys(_KINDS, "action_kinds"),
-    **dict.fromkeys(("PrepareRollback", "ProposeCanary", "ProposeQuarantine"), "proposals"),
-    "Alerts": "alerts",
-    "Checkpoint": "checkpoint_files",
-    "Checkpoints": "checkpoints",
-    "load_alerts": "rules",
-    "reproducibility_manifest": "reproducibility",
-    **dict.fromkeys(("Probe", "ProbeBatch"), "probe_batch"),
-    **dict.fromkeys(("load_state", "save_state"), "state_digests"),
-    **dict.fromkeys(("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"), "heartbeats"),
-    **dict.fromkeys(("Triage", "failing_nodes", "triage"), "log_triage"),
-    "JSONLinesSink": "sinks.files",
-    "MLflowSink": "sinks.mlflow",
-    "PrometheusSink": "sinks.prometheus",
-    "TensorBoardSink": "sinks.tensorboard",
-    "TrackerSink": "sinks.tracker",
-    "WandbSink": "sinks.wandb",
-    **dict.fromkeys(("live_values", "metrics_ingest_lag", "restart_rate"), "run_rates"),
-}
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Import a name when it is first asked for."""
-        import sys
-        from importlib import import_module
-
-        if name not in __all__:  # Python names the nearest of __dir__
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        return getattr(import_module(f"dataaudit.live.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    """Return the names that are for use, whether imported yet or not."""
-    return sorted(__all__)
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "action_kinds": (
+                *("Call", "LowerRate", "Pause", "ProtectLastGood"),
+                *("RaiseSampling", "SaveCheckpoint", "SkipBatches", "Stop"),
+            ),
+            "actions": ("Action", "Actions", "StopRun"),
+            "agreement": ("Agreement", "Asked"),
+            "alerts": ("Alerts",),
+            "checkpoint_files": ("Checkpoint",),
+            "checkpoints": ("Checkpoints",),
+            "heartbeats": ("Heartbeat", "HeartbeatReport", "Heartbeats", "RankState"),
+            "log_triage": ("Triage", "failing_nodes", "triage"),
+            "probe_batch": ("Probe", "ProbeBatch"),
+            "proposals": ("PrepareRollback", "ProposeCanary", "ProposeQuarantine"),
+            "reproducibility": ("reproducibility_manifest",),
+            "rules": ("load_alerts",),
+            "run_rates": ("live_values", "metrics_ingest_lag", "restart_rate"),
+            "sinks.files": ("JSONLinesSink",),
+            "sinks.mlflow": ("MLflowSink",),
+            "sinks.prometheus": ("PrometheusSink",),
+            "sinks.tensorboard": ("TensorBoardSink",),
+            "sinks.tracker": ("TrackerSink",),
+            "sinks.wandb": ("WandbSink",),
+            "state_digests": ("load_state", "save_state"),
+        },
+    )

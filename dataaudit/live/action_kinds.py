@@ -139,11 +139,6 @@ def good_before(checkpoints: CheckpointStore, step: int) -> Any:
     return before[-1] if before else checkpoints.last_good
 
 
-def checkpoint_of(given: Any) -> dict[str, Any]:
-    """Return step and path of a checkpoint."""
-    return {"step": int(given.step), "path": str(given.path)}
-
-
 class SkipBatches(Action):
     """Has ``actions.loader`` leave out the next batches, on all ranks from the same step on."""
 

@@ -11,16 +11,16 @@ loop whose host runs ahead of its device by more steps takes a larger number.
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import orjson
 
 from dataaudit.base.errors import CatchErrors, ConfigError
+from dataaudit.base.jobs import Jobs
 
 _LOOK_SECONDS, _LONGEST_LOOK = 0.005, 0.1
 
@@ -226,23 +226,15 @@ class _Local:
         return self._values.setdefault(key, desired).encode()
 
 
-@dataclass(slots=True)
-class _Call:
-    name: str
-    arguments: tuple[Any, ...]
-    done: threading.Event = field(default_factory=threading.Event)
-    value: Any = None
-    error: Exception | None = None
-
-
 class _Bounded:
     """A store whose calls are made by a thread: a server that hangs costs the loop ``seconds`` once."""
 
     def __init__(self, store: Store, seconds: float) -> None:
         self._store, self._seconds = store, seconds
-        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        self._stuck: _Call | None = None
-        threading.Thread(target=self._run, name="dataaudit-agreement", daemon=True).start()
+        self._jobs = Jobs("dataaudit-agreement")
+        self._newest = threading.Event()
+        """Set when the newest call has ended."""
+        self._newest.set()
 
     def set(self, key: str, value: str) -> None:
         self._call("set", key, value)
@@ -257,21 +249,19 @@ class _Bounded:
         return bytes(self._call("compare_set", key, expected, desired))
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        if self._stuck is not None and not self._stuck.done.is_set():
+        if not self._newest.is_set():
             raise Unanswered("the store does not answer")
-        call = _Call(name, arguments)
-        self._calls.put(call)
-        if not call.done.wait(self._seconds):
-            self._stuck = call
+        done, call, values = threading.Event(), CatchErrors(), list[Any]()
+
+        def job() -> None:
+            with call:
+                values.append(getattr(self._store, name)(*arguments))
+            done.set()
+
+        self._newest = done
+        self._jobs.put(job)
+        if not done.wait(self._seconds):
             raise Unanswered(f"the store did not answer for {self._seconds:g} s")
         if call.error is not None:
             raise call.error
-        return call.value
-
-    def _run(self) -> None:
-        while True:
-            call = self._calls.get()
-            with CatchErrors() as made:
-                call.value = getattr(self._store, call.name)(*call.arguments)
-            call.error = made.error  # raised again where it was called
-            call.done.set()
+        return values[0]

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import atexit
+import datetime as dt
 import hashlib
 import logging
 import os
@@ -19,7 +20,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -33,17 +34,7 @@ from dataaudit.live.agreement import Asked
 from dataaudit.live.delivery import Boxes, Message, called, missing_variables, outbox
 from dataaudit.live.evidence import LogTail, Writer
 from dataaudit.live.feed import Feed, Happened, Item, Stepped
-from dataaudit.live.incidents import (
-    REMIND_SECONDS,
-    REMINDERS,
-    Closed,
-    Incident,
-    Incidents,
-    News,
-    Over,
-    acknowledged,
-    stored_id,
-)
+from dataaudit.live.incidents import REMIND_SECONDS, REMINDERS, Incident, Incidents, News, Over, acknowledged, stored_id
 from dataaudit.live.judging import Alert, Judge, State
 from dataaudit.live.rules import AlertsFile, load_alerts
 from dataaudit.runlog.following import Follower
@@ -77,7 +68,6 @@ class Response:
         ranks: Processes of the run; None where only this process's own rows come.
         log: A file whose end is evidence.
         tail: The process's own log.
-        reminds: Whether reminders are sent.
         actions: What a rule may have done.
     """
 
@@ -90,7 +80,6 @@ class Response:
         ranks: int | None = None,
         log: Path | None = None,
         tail: LogTail | None = None,
-        reminds: bool = True,
         actions: Actions | None = None,
     ) -> None:
         self.runlog, self.file, self.boxes = runlog, file, boxes
@@ -103,7 +92,7 @@ class Response:
         """Alerts of rules that were silent, by rule."""
         digest = hashlib.sha256(orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
         self.evidence = Writer(runlog, self.feed, window, f"sha256:{digest}", log=log, tail=tail)
-        self._reminds, self._in_process, self._actions = reminds, tail is not None, actions
+        self._in_process, self._actions = tail is not None, actions
         self._becomes: dict[tuple[str, str], str] = {}
         """What becomes of an action that an incident's rule names, by both."""
         self._done: dict[tuple[str, str], str] = {}
@@ -122,8 +111,8 @@ class Response:
             if isinstance(item, Stepped):
                 self.evidence.see(item.step)
                 self._tell_done()
-                for facts in self._over.see(item.step, self.judge.firing, self.judge.unfed):
-                    self._resolve(facts)
+                for incident, why in self._over.see(item.step, self.judge.firing, self.judge.unfed):
+                    self._resolve(incident, why)
             elif isinstance(item, Happened) and item.kind == "action":
                 self._note_done(item.step, item.detail)
 
@@ -132,8 +121,6 @@ class Response:
         for alert in self.judge.tick(now):
             self._respond(alert)
         self._tell_done()
-        if not self._reminds:
-            return
         for incident in self.incidents.all[-32:]:
             if incident.severity or incident.reminders >= REMINDERS or now - incident.sent_at < REMIND_SECONDS:
                 continue
@@ -145,13 +132,11 @@ class Response:
     def close(self) -> None:
         """Look at the clock once more, and write what followed upon incidents."""
         self.tick(time.time())
-        newest = max((own.step for own in self.feed.ranks.values()), default=0)
-        self.evidence.see(newest, closing=True)
+        self.evidence.see(self.feed.newest_step, closing=True)
 
     def _respond(self, alert: Alert) -> None:
-        now = time.time()
         silence = alert.rule.silence
-        if silence is not None and silence.holds(alert.step, _time(now)):
+        if silence is not None and silence.holds(alert.step, dt.datetime.now(dt.UTC)):
             self.silenced[alert.rule.name] += 1
             return
         attempt = max(0, self.feed.ranks[alert.rank].attempt)
@@ -207,37 +192,34 @@ class Response:
                 self._send(incident, "acted")
         self._acted.clear()
 
-    def _resolve(self, incident: Closed) -> None:
+    def _resolve(self, incident: Incident, why: str) -> None:
+        folder = self.evidence.path(incident)
         facts = {
             "news": "resolved",
             "incident": incident.id,
             "severity": incident.severity,
             "group": incident.group,
-            "about": incident.why,
+            "about": why,
             "action": "",
             "alerts": [],
             "number": 0,
             "run": self.runlog.name,
             "runlog": str(self.runlog),
-            "evidence": str(self.evidence.folder / incident.id),
+            "evidence": str(folder),
             "ack": "",
         }
         title = f"SEV{incident.severity} {_WORDS['resolved']}{incident.group} of {self.runlog.name}"
-        self.boxes.put(Message(incident.severity, title, facts, self.evidence.folder / incident.id))
+        self.boxes.put(Message(incident.severity, title, facts, folder))
 
     def _send(self, incident: Incident, news: News) -> None:
         incident.sent_at = time.time()
-        folder = self.evidence.path(incident)
-        self.boxes.put(Message(incident.severity, self._title(incident, news), self.facts(incident, news), folder))
-
-    def _title(self, incident: Incident, news: News) -> str:
-        rule = incident.gravest.rule
-        return f"SEV{incident.severity} {_WORDS[news]}{rule.name} at step {incident.first_step:,} of {self.runlog.name}"
+        step = f"{incident.gravest.rule.name} at step {incident.first_step:,}"
+        title = f"SEV{incident.severity} {_WORDS[news]}{step} of {self.runlog.name}"
+        self.boxes.put(Message(incident.severity, title, self.facts(incident, news), self.evidence.path(incident)))
 
     def facts(self, incident: Incident, news: News = "opened") -> dict[str, Any]:
         """Return what a message says of an incident, in plain types."""
         rule = incident.gravest.rule
-        folder = self.evidence.path(incident)
         failed = next((own for own in reversed(self.evidence.failures) if own.startswith(f"{incident.id}:")), "")
         return {
             "news": {"reminder": f"reminder-{incident.reminders}", "acted": f"acted-{incident.acted}"}.get(news, news),
@@ -254,30 +236,9 @@ class Response:
             "alerts": [alert.document() for alert in incident.alerts[:10]],
             "run": self.runlog.name,
             "runlog": str(self.runlog),
-            "evidence": f"not written: {failed}" if failed else str(folder),
+            "evidence": f"not written: {failed}" if failed else str(self.evidence.path(incident)),
             "ack": f"dataaudit alerts ack {self.runlog} {incident.id} --who NAME --note TEXT",
         }
-
-    def states(self) -> list[State]:
-        """Return how each rule stands."""
-        return self.judge.states()
-
-
-def _time(now: float) -> Any:
-    import datetime as dt
-
-    return dt.datetime.fromtimestamp(now, dt.UTC)
-
-
-def _trackers(sinks: Sequence[Sink]) -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Yield a function that hands the facts of a message to sinks, if there are any."""
-    reporter = Reporter(sinks)
-
-    def trackers(facts: dict[str, Any]) -> None:
-        reporter.event(facts["step"], "alert", facts)
-
-    if sinks:
-        yield trackers
 
 
 def boxes_of(file: AlertsFile, functions: Sequence[Callable[[dict[str, Any]], object]] = ()) -> Boxes:
@@ -332,7 +293,12 @@ class Alerts:
         self._rank, self._attempt = rank, 0
         self._tail = LogTail()
         logging.getLogger().addHandler(self._tail)
-        boxes = boxes_of(file, [*deliver, *_trackers(sinks)])
+        reporter = Reporter(sinks)
+
+        def trackers(facts: dict[str, Any]) -> None:
+            reporter.event(facts["step"], "alert", facts)
+
+        boxes = boxes_of(file, [*deliver, *([trackers] if sinks else [])])
         self.response = Response(Path(folder), file, boxes, tail=self._tail, actions=actions)
         self._queue: queue.Queue[tuple[str, Columns, float] | None] = queue.Queue(_WAITING_ITEMS)
         self._closed = False
@@ -372,7 +338,7 @@ class Alerts:
 
     def states(self) -> list[State]:
         """Return how each rule stands: ok, firing, or not evaluated and why."""
-        return self.response.states()
+        return self.response.judge.states()
 
     def close(self) -> None:
         """Judge what came, send what waits for ten seconds at most, and end."""

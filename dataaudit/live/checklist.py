@@ -164,11 +164,6 @@ class Checklist:
             known = (name for name in shards.column_names if shards[name].null_count < len(shards))
             self._built |= {f"shards.{name}" for name in known}
 
-    @property
-    def steps(self) -> int:
-        """The newest step."""
-        return max((own.step for own in self._feed.ranks.values()), default=0)
-
     def see(self, items: Iterable[Item]) -> None:
         """Take items of the feed."""
         for item in items:
@@ -222,8 +217,8 @@ class Checklist:
         unknown = "the log has no `planned_tokens`"
         if now < _DECAYED * most:
             return "late", f"{unknown}; the learning rate is {now / most:.2g} of its peak"
-        early = self.steps < _WARM_UP_STEPS
-        return "early" if early else "steady", f"{unknown}; step {self.steps:,}"
+        early = self._feed.newest_step < _WARM_UP_STEPS
+        return "early" if early else "steady", f"{unknown}; step {self._feed.newest_step:,}"
 
     def rows(self, scale: Scale, phase: Phase, without: Collection[str] = (), *, only_due: bool = False) -> list[Row]:
         """Return how each must and should of a scale and phase stands.
@@ -238,7 +233,7 @@ class Checklist:
         for family, own in checklists().families.items():
             for name, metric in own.metrics.items():
                 grade = own.grade(name, scale, phase)
-                due = self._allowed(checklists().cadences[metric.every]) <= self.steps
+                due = self._allowed(checklists().cadences[metric.every]) <= self._feed.newest_step
                 if grade != "nice" and (due or not only_due):
                     state, why = self._state(name, metric, without)
                     rows.append(Row(name, family, grade, state, why, metric.feeds))
@@ -281,21 +276,21 @@ class Checklist:
     def _allowed(self, cadence: Cadence) -> float:
         """Return the steps that may lie between two values."""
         seconds = float(np.median(self._seconds)) if self._seconds else 1.0
-        return max(cadence.steps, cadence.seconds / max(seconds, 1e-6), cadence.share * self.steps)
+        return max(cadence.steps, cadence.seconds / max(seconds, 1e-6), cadence.share * self._feed.newest_step)
 
     def _judged(self, by: dict[int, _Series], metric: Metric, allowed: float) -> tuple[State, str]:
         fed = {rank: own for rank, own in by.items() if own.steps}
         best = max(fed.values(), key=lambda own: own.steps[-1])
         last = best.steps[-1]
         missing = sorted(set(range(self._ranks)) - set(fed)) if metric.ranks == "all" else []
-        late = allowed > 0 and self.steps - last > 2 * allowed + _LAG and not metric.keeps
+        late = allowed > 0 and self._feed.newest_step - last > 2 * allowed + _LAG and not metric.keeps
         gaps = np.diff(best.steps)
         if not any(any(own.finite) for own in fed.values()):
             return "all_nan", f"none of its newest {plural(len(best.steps), 'value')} is finite, up to step {last:,}"
         if late and len(best.steps) == 1:
-            return "once", f"it came once, at step {last:,}, and step {self.steps:,} has none"
+            return "once", f"it came once, at step {last:,}, and step {self._feed.newest_step:,} has none"
         if late:
-            return "stale", f"it came last at step {last:,}, and step {self.steps:,} has none"
+            return "stale", f"it came last at step {last:,}, and step {self._feed.newest_step:,} has none"
         if len(gaps) and 0 < allowed < (usual := float(np.median(gaps))) and not metric.keeps:
             return "too_seldom", f"it comes every {usual:,.0f} steps; expected at least every {allowed:,.0f}"
         if missing:
@@ -381,7 +376,7 @@ def check_log(
     derived, why = checklist.phase()
     rows = tuple(checklist.rows(own, phase or derived, without))
     words = "as named" if phase else why
-    return Checked(str(folder), own, phase or derived, words, checklist.steps, rows, tuple(follower.damaged))
+    return Checked(str(folder), own, phase or derived, words, feed.newest_step, rows, tuple(follower.damaged))
 
 
 def _shards(log: RunLog) -> pa.Table | None:

@@ -16,25 +16,30 @@ A checkpoint appears whole, by a rename; a kill leaves a ``.saving`` folder, whi
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from dataaudit import __version__
 from dataaudit.base.errors import CatchErrors, ConfigError
-from dataaudit.base.files import kind_of, open_safely, read_safely, sync_file
-from dataaudit.base.text import clean, count, plural, size
+from dataaudit.base.files import kind_of, open_safely, read_safely, sync_file, sync_folder, write_synced
+from dataaudit.base.text import clean, count, plural, size, utc_now
 
 DATA: Final = "data"
 RECORD: Final = "checkpoint.json"
 TEST: Final = "test.json"
 PROTECTED: Final = "protected.json"
+DELETING: Final = ".deleting"
 RESTORED, READ_BACK = "restored", "read back"
 _NAME: Final = re.compile(r"step-(\d{8,})(?:-\d+)?")
 _HASHING_THREADS = 8
@@ -104,9 +109,8 @@ class Checkpoint:
             elif name not in here:
                 yield Damage(self.folder.name, name, "it is missing")
             elif here[name] != self.files[name][0]:
-                yield Damage(
-                    self.folder.name, name, f"{count(here[name])} bytes, {count(self.files[name][0])} were saved"
-                )
+                why = f"{count(here[name])} bytes, {count(self.files[name][0])} were saved"
+                yield Damage(self.folder.name, name, why)
         if digests:
             whole = [name for name in sorted(self.files) if here.get(name) == self.files[name][0]]
             for name, (_, own) in hash_files(self.folder, whole[share[0] :: share[1]]).items():
@@ -133,6 +137,25 @@ def files_of(folder: Path) -> Iterator[tuple[str, int]]:
     for path in (*sorted((folder / "ranks").glob("*.json")), folder / "reproducibility.json"):
         if path.exists():
             yield path.relative_to(folder).as_posix(), path.stat().st_size
+
+
+def link_files(source: Path, target: Path, *, copy: bool) -> None:
+    """Give a file, or all files of a folder, a second name in another folder; copy them where that cannot be.
+
+    Raises:
+        ConfigError: There is no such file or folder.
+    """
+    if not source.exists():
+        raise ConfigError(f"checkpoint {source}: there is no such file or folder")
+    files = [own for own in source.rglob("*") if own.is_file()] if source.is_dir() else [source]
+    for file in files:
+        own = target / (file.relative_to(source) if source.is_dir() else file.name)
+        own.parent.mkdir(parents=True, exist_ok=True)
+        with CatchErrors() as link:
+            if not copy:
+                os.link(os.path.realpath(file), own)
+        if copy or link.error is not None:
+            shutil.copyfile(file, own)
 
 
 def hash_files(folder: Path, names: list[str], *, sync: bool = False) -> dict[str, tuple[int, str]]:
@@ -198,6 +221,54 @@ def list_checkpoints(folder: Path) -> tuple[list[Checkpoint], list[Damage]]:
     read = [read_checkpoint(folder / name) for name in names]
     checkpoints = [item for item in read if isinstance(item, Checkpoint)]
     return sorted(checkpoints, key=lambda own: own.number), [item for item in read if isinstance(item, Damage)]
+
+
+def publish(draft: Path, folder: Path, step: int, ranks: int, hashed: Mapping[str, tuple[int, str]]) -> Checkpoint:
+    """Write the record of a draft whose files are hashed, force it to disk, rename it, and return the checkpoint.
+
+    Raises:
+        ConfigError: A file was changed meanwhile, or nothing was written.
+    """
+    if wrong := {name: number for name, number in files_of(draft) if hashed.get(name, (-1,))[0] != number}:
+        raise ConfigError(f"files changed while they were hashed: {', '.join(sorted(wrong)[:4])}")
+    if not any(name.startswith(f"{DATA}/") for name in hashed):
+        raise ConfigError("nothing was written", "Write into the folder that the function is given.")
+    record = {
+        "format": 1,
+        "step": step,
+        "number": 1 + max((own.number for own in list_checkpoints(folder)[0]), default=0),
+        "saved_at": utc_now(),
+        "ranks": ranks,
+        "files": hashed,
+        "program": __version__,
+    }
+    write_synced(draft / RECORD, sealed(record))
+    for inner, _, _ in os.walk(draft, topdown=False):
+        sync_folder(Path(inner))
+    name = f"step-{step:08d}"
+    again = (f"{name}-{number}" for number in itertools.count(2))
+    target = next(folder / own for own in itertools.chain([name], again) if not (folder / own).exists())
+    draft.rename(target)
+    sync_folder(folder)
+    own = read_checkpoint(target)
+    assert isinstance(own, Checkpoint)
+    return own
+
+
+def delete_old(folder: Path, keep: int) -> None:
+    """Delete all but the newest so many, two good ones and protected ones; a rename first, so that none is in part."""
+    every = list_checkpoints(folder)[0][::-1]
+    kept = {own.id for own in [*every[:keep], *[own for own in every if own.good][:2]]}
+    for own in every:
+        if own.id in kept or own.protected:
+            continue
+        aside = folder / f".{own.folder.name}.{os.getpid()}{DELETING}"
+        with suppress(OSError):
+            own.folder.rename(aside)
+            if (aside / PROTECTED).exists():  # protected meanwhile, by another process
+                aside.rename(own.folder)
+            else:
+                shutil.rmtree(aside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import secrets
 import shutil
 import threading
@@ -28,22 +27,25 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 import orjson
 
-from dataaudit import __version__
 from dataaudit.base.errors import CatchErrors, CheckpointDamaged, ConfigError
 from dataaudit.base.files import sync_folder, write_synced, write_whole
+from dataaudit.base.jobs import Jobs
 from dataaudit.base.text import size, utc_now
 from dataaudit.live.checkpoint_files import (
     DATA,
+    DELETING,
     PROTECTED,
     READ_BACK,
-    RECORD,
     RESTORED,
     TEST,
     Checkpoint,
     Damage,
+    delete_old,
     files_of,
     hash_files,
+    link_files,
     list_checkpoints,
+    publish,
     read_checkpoint,
     sealed,
 )
@@ -58,43 +60,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("dataaudit")
 _SAVING: Final = ".saving"
-_DELETING: Final = ".deleting"
 _GIGA = 1e9
 _CLOSE_SECONDS = 600.0
 _POLL_SECONDS = (0.01, 2.0)
 _SHOWN_DAMAGE = 20
 _SHOWN_LETTERS = 200
-
-
-class _Worker:
-    """Runs jobs in a thread, in turn; it ends with the process."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: queue.Queue[Callable[[], object]] = queue.Queue()
-        self._thread: threading.Thread | None = None
-
-    def put(self, job: Callable[[], object]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-        self._jobs.put(job)
-
-    def _run(self) -> None:
-        while True:
-            job = self._jobs.get()
-            with CatchErrors() as call:
-                job()
-            if call.error is not None:
-                _LOG.warning("checkpoints: a job failed (%s); training goes on", call.origin)
-            self._jobs.task_done()
-
-    def wait(self, seconds: float) -> bool:
-        """Return whether all jobs are done, after so many seconds at most."""
-        ends = time.monotonic() + seconds
-        while self._jobs.unfinished_tasks and time.monotonic() < ends:
-            time.sleep(_POLL_SECONDS[0])
-        return not self._jobs.unfinished_tasks
 
 
 class Checkpoints:
@@ -163,7 +133,7 @@ class Checkpoints:
         self._meetings = 0
         self._tries: dict[int, int] = {}
         self._lock = threading.RLock()
-        self._publishing, self._testing = _Worker("dataaudit-publish"), _Worker("dataaudit-restore")
+        self._publishing, self._testing = Jobs("dataaudit-publish"), Jobs("dataaudit-restore")
 
     def __enter__(self) -> Self:
         return self
@@ -179,12 +149,12 @@ class Checkpoints:
     @property
     def latest(self) -> Checkpoint | None:
         """The newest that was published; None: there is none."""
-        return next(iter(self.list()[::-1]), None)
+        return next(reversed(self.list()), None)
 
     @property
     def last_good(self) -> Checkpoint | None:
         """The newest that passed its test and lost no file since; :meth:`restore` compares digests, too."""
-        return next((own for own in self.list()[::-1] if own.good), None)
+        return next((own for own in reversed(self.list()) if own.good), None)
 
     def list(self) -> list[Checkpoint]:
         """Return the checkpoints, oldest first."""
@@ -256,20 +226,9 @@ class Checkpoints:
         source = Path(path)
 
         def write(target: Path) -> None:
-            if not source.exists():
-                raise ConfigError(f"checkpoint {source}: there is no such file or folder")
-            files = [own for own in source.rglob("*") if own.is_file()] if source.is_dir() else [source]
-            for file in files:
-                own = target / (file.relative_to(source) if source.is_dir() else file.name)
-                own.parent.mkdir(parents=True, exist_ok=True)
-                with CatchErrors() as link:
-                    if not copy:
-                        os.link(os.path.realpath(file), own)
-                if copy or link.error is not None:
-                    shutil.copyfile(file, own)
+            if self.rank == 0:
+                link_files(source, target, copy=copy)
 
-        if self.ranks > 1 and self.rank > 0:
-            return self.save(step, lambda _: None, state=state)
         return self.save(step, write, state=state)
 
     def restore(
@@ -348,12 +307,12 @@ class Checkpoints:
         with self._lock:
             with CatchErrors() as call:
                 if checkpoint.folder.is_dir():
-                    document = {**outcome, "checkpoint": checkpoint.id, "at": utc_now()}
-                    write_whole(checkpoint.folder / TEST, sealed(document))
+                    self._write_outcome(checkpoint, outcome)
             if call.error is not None:  # so it is not the last good
                 why = f"its outcome could not be written: {getattr(call.error, 'strerror', None) or call.origin}"
                 outcome |= {"ok": False, "why": why}
-            self._retain()
+            if self.rank == 0:
+                delete_old(self.folder, self._keep)
         where = {"folder": checkpoint.folder.name, "step": checkpoint.step, "what": outcome["what"]}
         self._report(checkpoint.step, {"checkpoint_ok": float(outcome["ok"])}, {**where, "why": outcome["why"]})
         if not outcome["ok"]:
@@ -421,7 +380,7 @@ class Checkpoints:
         """Delete what killed processes left."""
         self._cleaned = True
         for path in self.folder.glob(".step-*") if self.rank == 0 else ():
-            if path.name.endswith((_SAVING, _DELETING)) and f".{self._launch}-" not in path.name:
+            if path.name.endswith((_SAVING, DELETING)) and f".{self._launch}-" not in path.name:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _in_memory(self, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -475,56 +434,14 @@ class Checkpoints:
             hashed = {name: own for part in parts for name, own in part.items()}
             hashed |= hash_files(draft, ["reproducibility.json"], sync=True)
             shutil.rmtree(draft / "hashed")
-        if wrong := {name: number for name, number in files_of(draft) if hashed.get(name, (-1,))[0] != number}:
-            raise ConfigError(f"files changed while they were hashed: {', '.join(sorted(wrong)[:4])}")
-        if not any(name.startswith(f"{DATA}/") for name in hashed):
-            raise ConfigError("nothing was written", "Write into the folder that the function is given.")
         with self._lock:
-            before = self.list()
-            record = {
-                "format": 1,
-                "step": step,
-                "number": 1 + max((own.number for own in before), default=0),
-                "saved_at": utc_now(),
-                "ranks": self.ranks,
-                "files": hashed,
-                "program": __version__,
-            }
-            write_synced(draft / RECORD, sealed(record))
-            for folder, _, _ in os.walk(draft, topdown=False):
-                sync_folder(Path(folder))
-            target = self.folder / f"step-{step:08d}"
-            again = 1
-            while target.exists():
-                again += 1
-                target = self.folder / f"step-{step:08d}-{again}"
-            draft.rename(target)
-            sync_folder(self.folder)
-        own = read_checkpoint(target)
-        assert isinstance(own, Checkpoint)
+            own = publish(draft, self.folder, step, self.ranks, hashed)
         self._report(step, {"checkpoint_size": own.size_bytes / _GIGA})
         _LOG.info("checkpoint of step %d: %s in %.1f s", step, size(own.size_bytes), time.monotonic() - begun)
-        if self._check is None or orjson.loads((target / "ranks/00000.json").read_bytes()):
+        if self._check is None or orjson.loads((own.folder / "ranks/00000.json").read_bytes()):
             self._due = own.id
             self._testing.put(lambda: self.test(own) if self._due == own.id else None)  # a newer came meanwhile
         return own
-
-    def _retain(self) -> None:
-        """Delete checkpoints beyond those that are kept; a rename comes first, so that none is ever there in part."""
-        if self.rank:
-            return
-        every = self.list()[::-1]
-        kept = {own.id for own in every[: self._keep]} | {own.id for own in [o for o in every if o.good][:2]}
-        for own in every:
-            if own.id in kept or own.protected:
-                continue
-            aside = self.folder / f".{own.folder.name}.{os.getpid()}{_DELETING}"
-            with suppress(OSError):
-                own.folder.rename(aside)
-                if (aside / PROTECTED).exists():  # protected meanwhile, by another process
-                    aside.rename(own.folder)
-                    continue
-                shutil.rmtree(aside)
 
     def _failed(self, step: int, draft: Path, error: Exception) -> None:
         first = next(iter(str(error).splitlines()), "")[:_SHOWN_LETTERS]
@@ -540,12 +457,12 @@ class Checkpoints:
     def _damaged(self, own: Checkpoint, wrong: Sequence[Damage]) -> None:
         """Report what is damaged, and mark it as not good."""
         words = self._name_damage(own.folder.name, own.step, wrong)
-        what = own.test.get("what", READ_BACK)
-        with CatchErrors():
-            if self.rank:
-                return
-            document = {"ok": False, "what": what, "why": words, "checkpoint": own.id, "at": utc_now()}
-            write_whole(own.folder / TEST, sealed(document))
+        if self.rank == 0:
+            with CatchErrors():
+                self._write_outcome(own, {"ok": False, "what": own.test.get("what", READ_BACK), "why": words})
+
+    def _write_outcome(self, own: Checkpoint, outcome: Mapping[str, Any]) -> None:
+        write_whole(own.folder / TEST, sealed({**outcome, "checkpoint": own.id, "at": utc_now()}))
 
     def _name_damage(self, folder: str, step: int, wrong: Sequence[Damage]) -> str:
         words = "; ".join(map(str, wrong[:_SHOWN_DAMAGE]))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import email.utils
 import hashlib
 import hmac
+import html
 import logging
 import os
 import random
@@ -98,8 +99,6 @@ class Outbox:
         send: Sends a message, or raises.
         severity: The least grave messages that are taken.
         shared: Whether other processes of the run send there, too: the first of them does.
-        size: Messages that may wait.
-        first: Seconds before the second attempt.
         resolved: Whether it takes messages that an incident is over.
     """
 
@@ -110,8 +109,6 @@ class Outbox:
         severity: int = 2,
         *,
         shared: bool = True,
-        size: int = QUEUE,
-        first: float = FIRST_DELAY,
         resolved: bool = False,
     ) -> None:
         self.name, self.severity, self.resolved = name, severity, resolved
@@ -120,7 +117,7 @@ class Outbox:
         """Messages that were too many, or were given up."""
         self.failure = ""
         """Why the latest attempt failed; empty when it did not."""
-        self._send, self._shared, self._size, self._first = send, shared, size, first
+        self._send, self._shared = send, shared
         self._waiting: list[_Waiting] = []
         self._claims: set[Path] = set()
         self._sending: _Waiting | None = None
@@ -142,7 +139,7 @@ class Outbox:
         with self._changed:
             self._numbers += 1
             self._waiting.append(_Waiting(message, self._numbers))
-            while len(self._waiting) > self._size:
+            while len(self._waiting) > QUEUE:
                 free = [item for item in self._waiting if item is not self._sending and item.message.severity > 0]
                 if not free:
                     break
@@ -227,28 +224,16 @@ class Outbox:
                 self.dropped += 1
                 self._waiting.remove(item)
                 return
-            longest = LONGEST_DELAY if refused.final else min(LONGEST_DELAY, self._first * 2.0 ** (item.attempts - 1))
+            longest = LONGEST_DELAY if refused.final else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** (item.attempts - 1))
             asked = 0.0 if refused.after is None else min(refused.after, LONGEST_ASKED)
             item.due = time.monotonic() + asked + random.uniform(0.5, 1.0) * longest
 
 
-def outbox(destination: Destination, *, first: float = FIRST_DELAY) -> Outbox:
+def outbox(destination: Destination) -> Outbox:
     """Return the outbox of a destination of ``alerts.yaml``."""
-    senders: dict[str, Callable[[Destination, Message], None]] = {
-        "slack": _slack,
-        "pagerduty": _pagerduty,
-        "webhook": _webhook,
-        "command": _command,
-    }
-    send = senders[destination.to]
+    send = _SENDERS[destination.to]
     takes = destination.resolved or destination.to == "pagerduty"
-    return Outbox(
-        destination.name,
-        lambda message: send(destination, message),
-        destination.severity,
-        first=first,
-        resolved=takes,
-    )
+    return Outbox(destination.name, lambda message: send(destination, message), destination.severity, resolved=takes)
 
 
 def missing_variables(destinations: Iterable[Destination]) -> list[str]:
@@ -264,13 +249,9 @@ def called(name: str, function: Callable[[dict[str, Any]], object]) -> Outbox:
 
 
 def _slack(destination: Destination, message: Message) -> None:
-    text = _escaped("\n".join([f"*{message.title}*", *message.lines]))
-    _post(_address(destination), {"text": text}, destination.timeout)
-
-
-def _escaped(text: str) -> str:
-    """Return a text in which Slack sees no markup of others."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = "\n".join([f"*{message.title}*", *message.lines])
+    escaped = html.escape(text, quote=False)  # so that Slack sees no markup of others
+    _post(_address(destination), {"text": escaped}, destination.timeout)
 
 
 def _pagerduty(destination: Destination, message: Message) -> None:
@@ -290,9 +271,8 @@ def _pagerduty(destination: Destination, message: Message) -> None:
 
 
 def _webhook(destination: Destination, message: Message) -> None:
-    body = dict(message.facts)
     secret = None if destination.secret is None else _secret(destination.secret)
-    _post(_address(destination), body, destination.timeout, secret=secret)
+    _post(_address(destination), message.facts, destination.timeout, secret=secret)
 
 
 def _command(destination: Destination, message: Message) -> None:
@@ -317,6 +297,14 @@ def _command(destination: Destination, message: Message) -> None:
         raise Refused(f"the program ran longer than {destination.timeout:g} s") from None
     if done.returncode:
         raise Refused(f"the program ended with {done.returncode}")
+
+
+_SENDERS: dict[str, Callable[[Destination, Message], None]] = {
+    "slack": _slack,
+    "pagerduty": _pagerduty,
+    "webhook": _webhook,
+    "command": _command,
+}
 
 
 def _address(destination: Destination) -> str:
@@ -378,11 +366,10 @@ def _asked(header: str | None) -> float | None:
     """Return the seconds of a header ``Retry-After``, which may hold a date."""
     if header is None:
         return None
-    with CatchErrors() as call:
-        return max(0.0, float(header))
-    with CatchErrors() as call:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    return None if call.error is not None else 0.0
+    for read in (float, lambda date: email.utils.parsedate_to_datetime(date).timestamp() - time.time()):
+        with suppress(ValueError, TypeError, OverflowError):
+            return max(0.0, read(header))
+    return None
 
 
 @dataclass

@@ -130,9 +130,9 @@ class _Rank:
     heard: float = 0.0
     """When a row of it came, seconds since 1970."""
     began: float = 0.0
+    """When the first row of the attempt came."""
     ended: float = 0.0
     """When its newest known step ended."""
-    """When the first row of the attempt came."""
     closed: bool = False
     tokens: int = 0
     times: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=AVERAGED + 1))
@@ -204,6 +204,11 @@ class Feed:
             yield from self._steps(rank, own, columns)
         elif table == "lengths":
             yield from self._shares(rank, own, steps, columns)
+
+    @property
+    def newest_step(self) -> int:
+        """The newest step of any rank."""
+        return max((own.step for own in dict(self.ranks).values()), default=0)
 
     def runs(self, rank: int) -> bool:
         """Return whether a rank is of the newest attempt, which may have fewer."""

@@ -9,11 +9,12 @@ graver. Of the gravest that nobody acknowledged a reminder is sent, a few times.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import orjson
 
@@ -121,60 +122,49 @@ class Incidents:
         return made, "opened", True
 
 
-class Closed(NamedTuple):
-    """What is needed to send that an incident is over."""
-
-    id: str
-    group: str
-    severity: int
-    latest_step: int
-    why: str = "The condition is met no longer."
-
-
 class Over:
-    """Tells when incidents are over: no rule of the group fires, or is fed, and ``cool_down`` steps have gone by.
+    """Returns incidents that are over: no rule of the group fires, or is fed, and ``cool_down`` steps have gone by.
 
     Those that an earlier start of the run left open are over then, too. ``resolved.json`` says so, for all processes.
     """
 
     def __init__(self, runlog: Path, rules: Sequence[Rule]) -> None:
-        self._folder, self._runlog = runlog / FOLDER, runlog
-        self._rules: dict[str, list[Rule]] = {}
+        self._runlog = runlog
+        self._rules: defaultdict[str, list[Rule]] = defaultdict(list)
         for rule in rules:
-            self._rules.setdefault(rule.grouped, []).append(rule)
-        self._open: dict[str, Closed] | None = None
+            self._rules[rule.grouped].append(rule)
+        self._open: dict[str, Incident] | None = None
 
     def add(self, incident: Incident) -> None:
         """Take an incident that is open."""
-        own = Closed(incident.id, incident.group, incident.severity, incident.latest_step)
-        self._known()[incident.id] = own
+        self._known()[incident.id] = incident
 
-    def see(self, step: int, firing: Callable[[Rule], bool], unfed: Callable[[Rule], str]) -> Iterator[Closed]:
-        """Take a step that ended, and yield the incidents that are over now, or that nothing feeds any more."""
+    def see(
+        self, step: int, firing: Callable[[Rule], bool], unfed: Callable[[Rule], str]
+    ) -> Iterator[tuple[Incident, str]]:
+        """Take a step that ended, and yield the incidents that are over, or not fed any more, and why."""
         for own in list(self._known().values()):
-            rules = self._rules.get(own.group, [])
+            rules = self._rules[own.group]
             wait = max((rule.cool_down for rule in rules), default=0)
             if step <= own.latest_step + wait or any(map(firing, rules)):
                 continue
             del self._known()[own.id]
-            why = next(filter(None, map(unfed, rules)), "")
-            over = own._replace(why=f"It is not judged any more, and may go on: {why}.") if why else own
-            folder = self._folder / own.id
+            cause = next(filter(None, map(unfed, rules)), "")
+            why = f"It is not judged any more, and may go on: {cause}." if cause else "The condition is met no longer."
+            file = self._runlog / FOLDER / own.id / RESOLVED_FILE
             with suppress(OSError):
-                if folder.is_dir() and not (folder / RESOLVED_FILE).exists():
-                    replace_synced(
-                        folder / RESOLVED_FILE, orjson.dumps({"time": utc_now(), "step": step, "why": over.why}) + b"\n"
-                    )
-            yield over
+                if file.parent.is_dir() and not file.exists():
+                    replace_synced(file, orjson.dumps({"time": utc_now(), "step": step, "why": why}) + b"\n")
+            yield own, why
 
-    def _known(self) -> dict[str, Closed]:
+    def _known(self) -> dict[str, Incident]:
         if self._open is None:  # rows came, so there is a run log
             self._open = {}
             for name, record in stored_incidents(self._runlog).items():
                 with suppress(KeyError, TypeError, ValueError):
-                    if not (self._folder / name / RESOLVED_FILE).exists():
-                        group, severity = str(record["group"]), int(record["severity"])
-                        self._open[name] = Closed(name, group, severity, int(record["latest_step"]))
+                    if not (self._runlog / FOLDER / name / RESOLVED_FILE).exists():
+                        severity, latest = int(record["severity"]), int(record["latest_step"])
+                        self._open[name] = Incident(name, str(record["group"]), 0, severity, latest, latest, "")
         return self._open
 
 

@@ -191,7 +191,7 @@ class Judge:
 
     def states(self) -> list[State]:
         """Return how each rule stands."""
-        newest = max((own.step for own in self._feed.ranks.values()), default=0)
+        newest = self._feed.newest_step
         return [self._state(rule, newest) for rule in self.rules]
 
     def firing(self, rule: Rule) -> bool:
@@ -205,7 +205,7 @@ class Judge:
     def _stale(self, rule: Rule) -> str:
         """Return that values do not come any more, in words; empty where they do, or never did."""
         fed = self._fed[rule.name]
-        newest = max((own.step for own in self._feed.ranks.values()), default=0)
+        newest = self._feed.newest_step
         allowed = _STALE * (fed.gap or _FIRST_GAP) + _STALE_STEPS
         if fed.step < 0 or rule.absent is not None or rule.metric is None or newest - fed.step <= allowed:
             return ""

@@ -23,7 +23,7 @@ import orjson
 from dataaudit.base.errors import RunLogError
 from dataaudit.base.files import read_safely, write_whole
 from dataaudit.base.statistics import spread
-from dataaudit.live.action_kinds import CheckpointStore, checkpoint_of, good_before
+from dataaudit.live.action_kinds import CheckpointStore, good_before
 from dataaudit.live.actions import FOLDER, Action, Actions, Refused
 from dataaudit.live.agreement import Asked, Due
 from dataaudit.runlog.format import ATTRIBUTION_FILE
@@ -43,6 +43,18 @@ def _write(actions: Actions, kind: str, asked: Asked, facts: dict[str, Any]) -> 
     return path
 
 
+def _checkpoint(checkpoints: CheckpointStore, asked: Asked) -> tuple[dict[str, Any], bool]:
+    """Return step and path of the newest checkpoint from before what a rule saw, and whether it is known to be good.
+
+    Raises:
+        Refused: There is no checkpoint.
+    """
+    good = good_before(checkpoints, asked.first_step)
+    if (chosen := good or checkpoints.latest) is None:
+        raise Refused("there is no checkpoint")
+    return {"step": int(chosen.step), "path": str(chosen.path)}, good is not None
+
+
 class PrepareRollback(Action):
     """Writes how to go back to the last good checkpoint; nobody goes back by it.
 
@@ -59,12 +71,9 @@ class PrepareRollback(Action):
 
     def perform(self, due: Due, actions: Actions) -> str:
         """Write it."""
-        good, first = good_before(self._checkpoints, due.asked.first_step), due.asked.first_step
-        chosen = good or self._checkpoints.latest
-        if chosen is None:
-            raise Refused("there is no checkpoint")
-        target = checkpoint_of(chosen)
-        notes = ["no checkpoint is known to be good: this is the latest"] if good is None else []
+        target, good = _checkpoint(self._checkpoints, due.asked)
+        first = due.asked.first_step
+        notes = [] if good else ["no checkpoint is known to be good: this is the latest"]
         if first and target["step"] >= first:
             notes.append(f"the checkpoint is not older than step {first:,}, from which on the rule's condition is met")
         lines = [
@@ -75,7 +84,7 @@ class PrepareRollback(Action):
         ]
         facts = {
             "checkpoint": target,
-            "known_good": good is not None,
+            "known_good": good,
             "undoes_steps": actions.step - target["step"],
             "first_step": first or None,
             "batches_read_now": actions.batches_read,
@@ -111,10 +120,7 @@ class ProposeCanary(Action):
 
     def perform(self, due: Due, actions: Actions) -> str:
         """Write it."""
-        chosen = good_before(self._checkpoints, due.asked.first_step) or self._checkpoints.latest
-        if chosen is None:
-            raise Refused("there is no checkpoint")
-        target = checkpoint_of(chosen)
+        target, _ = _checkpoint(self._checkpoints, due.asked)
         shards = sorted({own["shard_name"] for own in _batches(due.asked) if own["shard_name"]})
         command = self._command.format(**target, steps=self._steps) if self._command else None
         facts = {"checkpoint": target, "steps": self._steps, "shards": shards, "command": command}

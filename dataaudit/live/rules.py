@@ -117,9 +117,7 @@ class Silence(_Model):
     def holds(self, step: int, now: dt.datetime) -> bool:
         """Return whether the rule is silent."""
         until = self.until if self.until is None or self.until.tzinfo else self.until.replace(tzinfo=dt.UTC)
-        bounds = [*([] if self.until_step is None else [step <= self.until_step])]
-        bounds += [] if until is None else [now <= until]
-        return all(bounds)
+        return (self.until_step is None or step <= self.until_step) and (until is None or now <= until)
 
 
 class Rule(_Model):

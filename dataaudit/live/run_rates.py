@@ -7,13 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from dataaudit.base.errors import RunLogError
 from dataaudit.live.heartbeats import HeartbeatReport
 from dataaudit.runlog.parts import part_numbers, part_path, rank_folder, read_header, read_part
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import Columns
+from dataaudit.runlog.writer import Columns, whole_values
 
 WINDOW_HOURS = 24.0
 """Newest part of a run whose restarts are counted."""
@@ -88,16 +86,7 @@ def live_values(
         ("restart_rate", "per_hour", restarts),
         *(("error_event_rate", name, rate) for name, rate in (errors or {}).items()),
     ]
-    own = [(metric, stat, value) for metric, stat, value in rows if value is not None]
-    whole = np.full(len(own), -1)
-    return {
-        "step": np.full(len(own), step),
-        "metric": [metric for metric, _, _ in own],
-        "layer": whole,
-        "head": whole,
-        "stat": [stat for _, stat, _ in own],
-        "value": np.array([value for _, _, value in own], dtype=np.float64),
-    }
+    return whole_values(step, [(metric, stat, value) for metric, stat, value in rows if value is not None])
 
 
 def _newest(folder: Path) -> float | None:

@@ -1,28 +1,42 @@
-"""``dataaudit watch``: follows a run log from another process, and judges it by the same rules as the run itself."""
+"""``dataaudit watch``: follows a run log from another process, and judges it by the same rules as the run itself.
+
+What lies around the log is judged with it: heartbeats, the age of its rows, restarts, errors that the run prints.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import multiprocessing
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from dataaudit.base.errors import CatchErrors, ExitCode
+from dataaudit.base.errors import CatchErrors, DataAuditError, ExitCode
 from dataaudit.base.text import clean, plural
 from dataaudit.live.alerts import Response, boxes_of
 from dataaudit.live.delivery import Boxes
+from dataaudit.live.feed import Feed
+from dataaudit.live.heartbeats import BEATS_FOLDER, Heartbeats
 from dataaudit.live.incidents import acknowledged
 from dataaudit.live.judging import State
-from dataaudit.live.rules import AlertsFile, Rule
-from dataaudit.live.surroundings import Surroundings
+from dataaudit.live.log_triage import triage
+from dataaudit.live.rules import AlertsFile, Rule, load_alerts
+from dataaudit.live.run_rates import live_values, restart_rate
 from dataaudit.runlog.following import Follower
 from dataaudit.runlog.format import RUN_FILE
 from dataaudit.runlog.reader import load_run
+from dataaudit.runlog.writer import Columns
 
-_SEND_SECONDS = 30.0
+_SEND_SECONDS, _CLOSE_SECONDS = 30.0, 40.0
+EVERY_SECONDS = 60.0
+"""Between two readings of what is read whole: the starts of a run, its text log."""
+MOST_LOG_BYTES = 1 << 28
 
 
 @dataclass
@@ -50,6 +64,48 @@ def wait_for(runlog: Path, interval: float, show: Callable[[str], None]) -> None
         show(f"{runlog}: no run log is there yet; `watch` waits for it, and Ctrl-C ends it")
     while not (runlog / RUN_FILE).exists():
         time.sleep(interval)
+
+
+class Surroundings:
+    """Reads what is around a run log, each part where it is there.
+
+    Args:
+        runlog: Folder of the run log; heartbeats lie in ``beats`` below it.
+        log: A file that the run prints to.
+    """
+
+    def __init__(self, runlog: Path, log: Path | None) -> None:
+        self._runlog, self._log = runlog, log
+        self._beats = Heartbeats(runlog / BEATS_FOLDER)
+        self._read_at = float("-inf")
+        self._restarts: float | None = None
+        self._errors: Mapping[str, float | None] = {}
+
+    def rows(self, feed: Feed, now: float) -> Columns:
+        """Return rows of the table of values, for the newest step of a run."""
+        beats = None
+        if (self._runlog / BEATS_FOLDER).is_dir():
+            with suppress(DataAuditError):
+                beats = self._beats.read()
+        if now - self._read_at >= EVERY_SECONDS:
+            self._read_at = now
+            self._read_whole(now, () if beats is None else beats.starts)
+        running = {rank: own for rank, own in feed.ranks.items() if feed.runs(rank) and not own.closed}
+        return live_values(
+            feed.newest_step,
+            beats=beats,
+            lag={rank: max(0.0, now - own.heard) for rank, own in running.items()},
+            restarts=self._restarts,
+            errors=self._errors,
+        )
+
+    def _read_whole(self, now: float, starts: Sequence[float]) -> None:
+        with suppress(DataAuditError, OSError):
+            self._restarts = restart_rate(self._runlog, starts, now)
+        with suppress(DataAuditError, OSError):
+            if self._log is not None and self._log.stat().st_size <= MOST_LOG_BYTES:
+                read = triage([self._log])
+                self._errors = read.error_event_rate() or ({"any": 0.0} if read.lines else {})
 
 
 class Watch:
@@ -84,11 +140,11 @@ class Watch:
     @property
     def judged_step(self) -> int:
         """The step up to which rules were judged."""
-        return max((own.step for own in dict(self.response.feed.ranks).values()), default=0)
+        return self.response.feed.newest_step
 
     def states(self) -> list[State]:
         """Return how each rule stands."""
-        return self.response.states()
+        return self.response.judge.states()
 
     def look(self) -> None:
         """Judge what came since the last time."""
@@ -124,7 +180,7 @@ class Watch:
         """Write and send what waits, and return what was seen."""
         self.response.close()
         self.response.boxes.close(_SEND_SECONDS)
-        feed, states = self.response.feed, self.response.states()
+        feed, states = self.response.feed, self.states()
         incidents = []
         for incident in self.response.incidents.all:
             known = acknowledged(self.response.evidence.path(incident))
@@ -143,7 +199,7 @@ class Watch:
         ]
         return Watched(
             runlog=str(self.response.runlog),
-            steps=max((own.step for own in feed.ranks.values()), default=0),
+            steps=feed.newest_step,
             ranks=ranks,
             incidents=incidents,
             rules=[state._asdict() for state in states],
@@ -152,6 +208,71 @@ class Watch:
             deliveries=self.response.boxes.report(),
             exit_code=code,
         )
+
+
+class WatchProcess:
+    """A :class:`Watch` in a child process: evidence and messages are its own, states come through a pipe.
+
+    Args:
+        runlog: Folder of the run log.
+        file: An ``alerts.yaml``; the shipped rules without a file.
+        log: A file whose end is evidence.
+        send: Whether messages are sent.
+        interval: Seconds between two looks.
+
+    Raises:
+        ConfigError: The rules are none.
+    """
+
+    def __init__(self, runlog: Path, file: Path | None, *, log: Path | None, send: bool, interval: float) -> None:
+        self.rules: tuple[Rule, ...] = load_alerts(file).rules
+        self.judged_step = 0
+        """The step up to which rules were judged."""
+        self.failed = ""
+        """What the newest look failed by, if it did; "ended" where the process is gone."""
+        self._states: list[State] = []
+        context = multiprocessing.get_context("spawn")  # threads of this process are not copied
+        self._pipe, other = context.Pipe()
+        arguments = (other, runlog, file, log, send, interval)
+        self._process = context.Process(target=_judge, args=arguments, name="dataaudit-judge", daemon=True)
+        self._process.start()
+        other.close()
+
+    def states(self) -> list[State]:
+        """Return how each rule stands, as of the newest look that is done; nothing before the first."""
+        with suppress(EOFError, OSError):
+            while self._pipe.poll():
+                self._states, self.judged_step, self.failed = self._pipe.recv()
+        if not self._process.is_alive():
+            self.failed = "ended"
+        return self._states
+
+    def close(self) -> None:
+        """End it when what waits is written and sent, or after some seconds."""
+        with suppress(OSError):
+            self._pipe.send(None)
+        self._process.join(_CLOSE_SECONDS)
+        self._process.terminate()
+        self._pipe.close()
+
+
+def _judge(pipe: Connection, runlog: Path, file: Path | None, log: Path | None, send: bool, interval: float) -> None:
+    """Look again and again, until the other side says or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the other side ends this
+    watch = Watch(runlog, load_alerts(file), log=log, send=send)
+    try:
+        while True:
+            with CatchErrors() as call:
+                watch.look()
+            states, step = watch.states(), watch.judged_step
+            pipe.send((states, step, "" if call.error is None else call.origin))
+            if pipe.poll(interval):
+                pipe.recv()
+                return
+    except (EOFError, OSError):
+        return
+    finally:
+        watch.close()
 
 
 def _seconds(started: str) -> float:

@@ -7,6 +7,8 @@ an ``eval_artifact_hash``: numbers of different hashes are never compared.
 
 from __future__ import annotations
 
+from dataaudit.base.lazy import lazy_names
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -25,24 +27,6 @@ if TYPE_CHECKING:
     from dataaudit.probes.suite import ProbeSuite
     from dataaudit.probes.toxicity import PromptToxicity
 
-_HOMES = {
-    "CanaryTask": "canary_task",
-    "Cloze": "cloze",
-    "Contamination": "contamination",
-    "Decoding": "decoding",
-    "EndpointModel": "endpoint",
-    "EvalArtifacts": "artifacts",
-    "Frozen": "frozen",
-    "HeldOutLoss": "held_out",
-    "Memorization": "memorization",
-    "ProbeModel": "models",
-    "ProbeReport": "report",
-    "ProbeSuite": "suite",
-    "PromptToxicity": "toxicity",
-    "TextSet": "contamination",
-    "Tokenizer": "models",
-    "load_checkpoint": "checkpoints",
-}
 __all__ = [
     "CanaryTask",
     "Cloze",
@@ -63,17 +47,22 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Import a name when it is first asked for."""
-        import sys
-        from importlib import import_module
-
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        return getattr(import_module(f"dataaudit.probes.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    """Return the names that are for use, whether imported yet or not."""
-    return sorted(_HOMES)
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "artifacts": ("EvalArtifacts",),
+            "canary_task": ("CanaryTask",),
+            "checkpoints": ("load_checkpoint",),
+            "cloze": ("Cloze",),
+            "contamination": ("Contamination", "TextSet"),
+            "decoding": ("Decoding",),
+            "endpoint": ("EndpointModel",),
+            "frozen": ("Frozen",),
+            "held_out": ("HeldOutLoss",),
+            "memorization": ("Memorization",),
+            "models": ("ProbeModel", "Tokenizer"),
+            "report": ("ProbeReport",),
+            "suite": ("ProbeSuite",),
+            "toxicity": ("PromptToxicity",),
+        },
+    )

@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dataaudit.manifest.canonical import digest_json
+
+if TYPE_CHECKING:
+    from dataaudit.probes.models import Model
 
 HARNESS = "dataaudit-probes"
 """Name of this harness; each probe adds its own version, which rises when its numbers change."""
@@ -46,6 +49,11 @@ class EvalArtifacts:
         """Return the names of the fields that differ, in their order."""
         mine, others = asdict(self), asdict(other)
         return tuple(name for name in mine if mine[name] != others[name])
+
+
+def artifacts_of(model: Model, harness: str, prompts: str, **more: str) -> EvalArtifacts:
+    """Return the artifacts of a model: its tokenizer and dtype with what is given."""
+    return EvalArtifacts(tokenizer=model.tokenizer.digest, dtype=model.dtype, harness=harness, prompts=prompts, **more)
 
 
 def harness(probe: str, version: int | str) -> str:

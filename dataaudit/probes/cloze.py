@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -11,13 +11,13 @@ import numpy as np
 
 from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.manifest.canonical import canonical_json, digest_json
-from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units
 from dataaudit.probes.models import Ids, Model
 from dataaudit.probes.report import Number, Outcome
-from dataaudit.probes.store import Store
+from dataaudit.probes.store import Progress, Store
 
 BEGINNING, ENDING, CHOICES = 64, 16, 4
 """Tokens that are given, tokens of an ending, endings to choose from."""
@@ -42,7 +42,7 @@ class Cloze:
     name: ClassVar[str] = "cloze"
     version: ClassVar[int] = 1
     items: tuple[Item, ...]
-    progress: Callable[[str, int, int], None] | None = None
+    progress: Progress | None = None
 
     @classmethod
     def of(
@@ -51,7 +51,7 @@ class Cloze:
         *,
         items: int = 200,
         seed: int = 0,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Return the set of a manifest: of held-out documents that do not leak, as many as there are at most."""
         length = BEGINNING + ENDING
@@ -70,35 +70,29 @@ class Cloze:
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts=digest_rows([row for item in self.items for row in (item.beginning, *item.endings)]),
-            templates=f"beginning={BEGINNING} ending={ENDING} choices={CHOICES}",
-            harness=harness(self.name, self.version),
-            dtype=model.dtype,
-        )
+        prompts = digest_rows([row for item in self.items for row in (item.beginning, *item.endings)])
+        templates = f"beginning={BEGINNING} ending={ENDING} choices={CHOICES}"
+        return artifacts_of(model, harness(self.name, self.version), prompts, templates=templates)
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Score all endings."""
         del previous
         made = Outcome()
-        for start in range(0, len(self.items), _GROUP):
-            if str(start) not in store.items:
-                part = self.items[start : start + _GROUP]
-                start_token = model.tokenizer.start
-                pairs = [
-                    (np.concatenate([start_token, item.beginning]), ending) for item in part for ending in item.endings
-                ]
-                scored = model.scored(pairs)
-                if scored is None:
-                    made.absent("microbench_score", "ratio", "no_losses", task="cloze")
-                    return made
-                table = np.array([losses.mean() for losses in scored]).reshape(len(part), CHOICES)
-                store.add(str(start), (table[:, 0] < table[:, 1:].min(1)).astype(int).tolist())
-            if self.progress is not None:
-                self.progress("cloze items", min(start + _GROUP, len(self.items)), len(self.items))
-        right = [item for start in range(0, len(self.items), _GROUP) for item in store.items[str(start)]]
-        made.add("microbench_score", Units.of(np.array(right, dtype=np.float64)), "ratio of items", task="cloze")
+
+        def right(_: int, part: Sequence[Item]) -> list[int] | None:
+            begin = model.tokenizer.start
+            pairs = [(np.concatenate([begin, item.beginning]), ending) for item in part for ending in item.endings]
+            if (scored := model.scored(pairs)) is None:
+                return None
+            table = np.array([losses.mean() for losses in scored]).reshape(len(part), CHOICES)
+            chosen: list[int] = (table[:, 0] < table[:, 1:].min(1)).astype(int).tolist()
+            return chosen
+
+        outcomes = store.grouped(self.items, _GROUP, right, "cloze items", self.progress)
+        if outcomes is None:
+            made.absent("microbench_score", "ratio", "no_losses", task="cloze")
+        else:
+            made.add("microbench_score", Units.of(np.array(outcomes, np.float64)), "ratio of items", task="cloze")
         return made
 
 
@@ -127,14 +121,9 @@ class HarnessTasks:
             own = version("lm_eval")
         except PackageNotFoundError:
             own = "not installed"
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts=digest_json([str(task) for task in self.tasks]),
-            templates=f"limit={self.limit}",
-            decoding=canonical_json({"seed": self.seed}).decode(),
-            harness=f"lm_eval {own}",
-            dtype=model.dtype,
-        )
+        prompts, decoding = digest_json([str(task) for task in self.tasks]), canonical_json({"seed": self.seed})
+        templates = f"limit={self.limit}"
+        return artifacts_of(model, f"lm_eval {own}", prompts, templates=templates, decoding=decoding.decode())
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Evaluate all tasks; what the harness gives with a standard error has an interval."""
@@ -194,20 +183,13 @@ def _wrapped(model: Model) -> Any:
         def loglikelihood(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
             pairs = [
                 (self._ids(context) if context else model.tokenizer.start, self._ids(text))
-                for context, text in (r.args for r in requests)
+                for context, text in (request.args for request in requests)
             ]
-            scored = model.scored(pairs)
-            if scored is None:
-                raise ConfigError("the model has no losses")
-            return [(-float(losses.sum()), False) for losses in scored]
+            return [(total, False) for total in self._totals(pairs)]
 
         def loglikelihood_rolling(self, requests: Sequence[Any], **_: Any) -> list[float]:
-            scored = model.scored(
-                [(model.tokenizer.start, self._ids(request.args[0])[: model.context - 1]) for request in requests]
-            )
-            if scored is None:
-                raise ConfigError("the model has no losses")
-            return [-float(losses.sum()) for losses in scored]
+            texts = [self._ids(request.args[0])[: model.context - 1] for request in requests]
+            return self._totals([(model.tokenizer.start, ids) for ids in texts])
 
         def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
             made = []
@@ -224,5 +206,11 @@ def _wrapped(model: Model) -> Any:
         @staticmethod
         def _ids(text: str) -> Ids:
             return model.tokenizer.encode(text)
+
+        @staticmethod
+        def _totals(pairs: list[tuple[Ids, Ids]]) -> list[float]:
+            if (scored := model.scored(pairs)) is None:
+                raise ConfigError("the model has no losses")
+            return [-float(losses.sum()) for losses in scored]
 
     return Wrapped()

@@ -8,18 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.extras import absent, require
 from dataaudit.base.yamlfile import load_yaml
+from dataaudit.live.alerts import Alerts
 from dataaudit.live.probe_batch import ProbeBatch
+from dataaudit.live.rules import load_alerts
 from dataaudit.probes.checkpoints import load_checkpoint
+from dataaudit.probes.cloze import Cloze, HarnessTasks
+from dataaudit.probes.contamination import Contamination, named_sets
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.frozen import Frozen
 from dataaudit.probes.held_out import HeldOutLoss
+from dataaudit.probes.memorization import Memorization
 from dataaudit.probes.models import Model
-from dataaudit.probes.report import Number, ProbeReport
+from dataaudit.probes.report import Number, ProbeReport, probed_detail, values_of
+from dataaudit.probes.store import Progress
 from dataaudit.probes.suite import Probe, ProbeSuite
+from dataaudit.probes.toxicity import PromptToxicity, read_prompts
+from dataaudit.runlog.format import RUN_FILE
+from dataaudit.runlog.reader import load_run
+from dataaudit.runlog.writer import whole_values
+from dataaudit.vitals.sinks import RunLogSink
 
 FROZEN_ROWS, FROZEN_TOKENS = 32, 512
 """Rows of the frozen batch, and tokens of a row, at most."""
@@ -79,25 +93,65 @@ def run_probes(options: ProbeOptions, report_line: Callable[[str], None]) -> Pro
     )
     corpus = Corpus(folder=options.manifest, tokenizer=model.tokenizer, root=options.root)
     progress = _Progress(report_line)
-    makers = {
-        "frozen": _frozen,
-        "held_out": _held_out,
-        "cloze": _cloze,
-        "memorization": _memorization,
-        "contamination": _contamination,
-        "rtp": _toxicity,
-        "lm_eval": _lm_eval,
+    common: dict[str, Any] = {"seed": options.seed, "progress": progress}
+    makers: dict[str, Callable[[], Probe]] = {
+        "frozen": lambda: _frozen(options, model, corpus),
+        "held_out": lambda: _held_out(options, corpus, progress),
+        "cloze": lambda: Cloze.of(corpus, items=options.prompts, **common),
+        "memorization": lambda: Memorization.of(corpus, prompts=options.prompts, **common),
+        "contamination": lambda: Contamination.of(corpus, named_sets(options.sets), samples=options.prompts, **common),
+        "rtp": lambda: _toxicity(options, progress),
+        "lm_eval": lambda: _lm_eval(options),
     }
-    probes = [makers[name](options, model, corpus, progress) for name in dict.fromkeys(options.probes)]
+    probes = [makers[name]() for name in dict.fromkeys(options.probes)]
     suite = ProbeSuite(probes, manifest=corpus.manifest.id)
     report = suite.run(
         model, options.step, out=options.out, digest=digest, baseline=options.baseline, begun=progress.begin
     )
     if options.runlog is not None:
-        from dataaudit.probes.run_log import log_report
-
         log_report(report, options.runlog, options.alert)
     return report
+
+
+def log_report(report: ProbeReport, folder: Path, rules: Path | None = None) -> None:
+    """Add the numbers of a report to a run log of probes; those of later steps stay, of this step are replaced.
+
+    Rules see the numbers of the step before, too, so that a change between two commands fires.
+
+    Args:
+        report: Of a checkpoint.
+        folder: Of the run log; made when it is absent.
+        rules: An ``alerts.yaml``; the shipped rules when None. What fires is written and sent as in a training run.
+
+    Raises:
+        ConfigError: The folder holds something else, or cannot be written; or the step is below 2.
+    """
+    if report.step < 2:
+        raise ConfigError("--run keeps numbers by step, and none was given", "Name it: --step N, 2 or more.")
+    known = (folder / RUN_FILE).exists()
+    stored = load_run(folder).table("values") if known else None
+    steps = np.zeros(0) if stored is None else stored["step"].to_numpy()
+    earlier = steps[steps < report.step]
+    with (
+        Alerts(folder, load_alerts(rules)) as alerts,
+        RunLogSink(folder, "probes", first_step=report.step if known else 1, alerts=alerts) as sink,
+    ):
+        alerts.joins(0, 0)  # an incident that an earlier command sent is the same one
+        if stored is not None and len(earlier):
+            alerts.take("values", _columns(stored.filter(pa.array(steps == earlier.max()))))
+        if rows := values_of(report.numbers):
+            sink.add_values(whole_values(report.step, rows))
+        sink.add_event(report.step, "probed", probed_detail(report))
+        if stored is not None and (steps > report.step).any():
+            sink.add_values(_columns(stored.filter(pa.array(steps > report.step)).sort_by("step")))
+
+
+def _columns(table: pa.Table) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name in table.column_names:
+        column = table[name]
+        made[name] = column.to_pylist() if pa.types.is_string(column.type) else column.to_numpy()
+    return made
 
 
 class _Progress:
@@ -115,7 +169,7 @@ class _Progress:
             self._line(f"  {what}: {done:,} of {of:,}")
 
 
-def _frozen(options: ProbeOptions, model: Model, corpus: Corpus, _: Any) -> Probe:
+def _frozen(options: ProbeOptions, model: Model, corpus: Corpus) -> Probe:
     """Return the probe of the frozen batch: that of --out, or one drawn from the manifest and kept there."""
     path = None if options.out is None else options.out / BATCH_FILE
     if path is not None and path.is_file():
@@ -130,7 +184,7 @@ def _frozen(options: ProbeOptions, model: Model, corpus: Corpus, _: Any) -> Prob
     return Frozen(batch=batch)
 
 
-def _held_out(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) -> Probe:
+def _held_out(options: ProbeOptions, corpus: Corpus, progress: Progress) -> Probe:
     domains = None
     if options.domains is not None:
         try:
@@ -147,33 +201,11 @@ def _held_out(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) ->
     return HeldOutLoss(documents=documents, progress=progress)
 
 
-def _cloze(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) -> Probe:
-    from dataaudit.probes.cloze import Cloze
-
-    return Cloze.of(corpus, items=options.prompts, seed=options.seed, progress=progress)
-
-
-def _memorization(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) -> Probe:
-    from dataaudit.probes.memorization import Memorization
-
-    return Memorization.of(corpus, prompts=options.prompts, seed=options.seed, progress=progress)
-
-
-def _contamination(options: ProbeOptions, _: Model, corpus: Corpus, progress: Any) -> Probe:
-    from dataaudit.probes.contamination import Contamination, named_sets
-
-    sets = named_sets(options.sets)
-    return Contamination.of(corpus, sets, samples=options.prompts, seed=options.seed, progress=progress)
-
-
-def _toxicity(options: ProbeOptions, _: Model, __: Corpus, progress: Any) -> Probe:
-    from dataaudit.probes.toxicity import PromptToxicity, read_prompts
-
+def _toxicity(options: ProbeOptions, progress: Progress) -> Probe:
     if options.rtp is None:
         raise ConfigError("the probe rtp needs --rtp FILE, in the format of RealToxicityPrompts")
-    prompts = read_prompts(options.rtp)
     return PromptToxicity.of(
-        prompts,
+        read_prompts(options.rtp),
         judge=options.judge,
         limit=options.prompts,
         generations=options.generations,
@@ -182,9 +214,7 @@ def _toxicity(options: ProbeOptions, _: Model, __: Corpus, progress: Any) -> Pro
     )
 
 
-def _lm_eval(options: ProbeOptions, _: Model, __: Corpus, ___: Any) -> Probe:
-    from dataaudit.probes.cloze import HarnessTasks
-
+def _lm_eval(options: ProbeOptions) -> Probe:
     if not options.tasks:
         raise ConfigError("the probe lm_eval needs a task: --task NAME")
     return HarnessTasks(tasks=options.tasks, limit=options.prompts, seed=options.seed)

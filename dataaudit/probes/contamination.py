@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.estimates import Units, contrast
 from dataaudit.probes.models import Ids, Model, Tokenizer
 from dataaudit.probes.report import Number, Outcome
-from dataaudit.probes.store import Store
+from dataaudit.probes.store import Progress, Store
 
 REFERENCE = "held_out"
 MIN_K = 0.2
@@ -83,7 +83,7 @@ class Contamination:
     name: ClassVar[str] = "contamination"
     version: ClassVar[int] = 1
     sets: Mapping[str, tuple[Ids, ...]]
-    progress: Callable[[str, int, int], None] | None = None
+    progress: Progress | None = None
 
     @classmethod
     def of(
@@ -93,7 +93,7 @@ class Contamination:
         *,
         samples: int = 200,
         seed: int = 0,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Return the probe of held-out documents without leaks, training documents of the same sources, and sets."""
         made: dict[str, tuple[Ids, ...]] = {}
@@ -115,13 +115,8 @@ class Contamination:
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
         rows = [row for name in sorted(self.sets) for row in (name, *self.sets[name])]
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts=digest_rows(rows),
-            templates=f"half of {model.context} as context, end={model.tokenizer.encoder.end}, k={MIN_K}",
-            harness=harness(self.name, self.version),
-            dtype=model.dtype,
-        )
+        templates = f"half of {model.context} as context, end={model.tokenizer.encoder.end}, k={MIN_K}"
+        return artifacts_of(model, harness(self.name, self.version), digest_rows(rows), templates=templates)
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Score all sets, and test each against the reference."""
@@ -142,53 +137,36 @@ class Contamination:
                 if compared is None:
                     made.absent(metric, "auc", "no_reference", set=name, versus=REFERENCE)
                     continue
-                scope = {"set": name, "versus": REFERENCE}
-                low, high, units = compared.low, compared.high, len(mine)
+                common: dict[str, Any] = {"metric": metric, "scope": {"set": name, "versus": REFERENCE}}
+                common["units"] = len(mine)
+                low, high = compared.low, compared.high
                 made.numbers += [
-                    Number(
-                        metric=metric,
-                        stat="auc",
-                        scope=scope,
-                        unit="auc",
-                        value=compared.auc,
-                        low=low,
-                        high=high,
-                        units=units,
-                    ),
-                    Number(
-                        metric=metric, stat="p", scope=scope, unit="p", value=compared.p, units=units, method="exact"
-                    ),
+                    Number(stat="auc", unit="auc", value=compared.auc, low=low, high=high, **common),
+                    Number(stat="p", unit="p", value=compared.p, method="exact", **common),
                 ]
         return made
 
     def _scores(self, model: Model, name: str, rows: Sequence[Ids], store: Store) -> Scores | None:
-        start_token, half = model.tokenizer.start, model.context // 2 - 1
+        begin, half = model.tokenizer.start, model.context // 2 - 1
         cut = [row[:half] for row in rows]
-        for start in range(0, len(cut), _GROUP):
-            item = f"{name}-{start}"
-            if item in store.items:
-                continue
-            pairs, mine = [], range(start, min(start + _GROUP, len(cut)))
-            for at in mine:
-                other = cut[(at + 1) % len(cut)]
-                context = np.concatenate([start_token, other, start_token])
-                pairs += [(start_token, cut[at]), (context, cut[at])]
-            scored = model.scored(pairs)
-            if scored is None:
+
+        def scored(start: int, part: Sequence[Ids]) -> list[list[float]] | None:
+            pairs = []
+            for at, row in enumerate(part, start):
+                pairs += [(begin, row), (np.concatenate([begin, cut[(at + 1) % len(cut)], begin]), row)]
+            if (losses := model.scored(pairs)) is None:
                 return None
-            kept = []
-            for number, at in enumerate(mine):
-                alone, after = scored[2 * number], scored[2 * number + 1]
+            made = []
+            for row, alone, after in zip(part, losses[::2], losses[1::2], strict=True):
                 count = max(1, int(MIN_K * len(alone)))
                 least = -float(np.sort(alone)[-count:].mean()) if len(alone) else 0.0
-                text = model.tokenizer.decode(cut[at].tolist()).encode("utf-8", "replace")
+                text = model.tokenizer.decode(row.tolist()).encode("utf-8", "replace")
                 shift = float(alone.mean() - after[len(after) - len(alone) :].mean()) if len(alone) else 0.0
-                kept.append([shift, float(alone.sum()), float(len(alone)), float(len(zlib.compress(text))), least])
-            store.add(item, kept)
-            if self.progress is not None:
-                self.progress(f"samples of {name}", min(start + _GROUP, len(cut)), len(cut))
-        listed = [row for start in range(0, len(cut), _GROUP) for row in store.items[f"{name}-{start}"]]
-        return Scores(*np.array(listed, dtype=np.float64).reshape(-1, 5).T)
+                made.append([shift, float(alone.sum()), float(len(alone)), float(len(zlib.compress(text))), least])
+            return made
+
+        listed = store.grouped(cut, _GROUP, scored, f"samples of {name}", self.progress, f"{name}-")
+        return None if listed is None else Scores(*np.array(listed, dtype=np.float64).reshape(-1, 5).T)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,7 @@ from dataaudit.training.opening import open_manifest
 
 LENGTHS = (128, 512, 2_048, 8_192)
 """Tokens from which on a document is in the next class of length."""
+WEYL = np.uint64(0x9E3779B97F4A7C15)
 _NGRAM_SCORE = 0.5
 """Share of its 13-grams in training from which on a held-out document leaks; ``quarantine apply`` takes the same."""
 
@@ -83,13 +84,17 @@ class Sampled:
         return digest_rows(self.rows)
 
 
+def mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return a hash of each number, by splitmix64."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
 def ranked(numbers: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
-    """Return int64[n], the order of numbers by a hash of each and a seed (splitmix64): its beginning is a sample."""
+    """Return int64[n], the order of numbers by a hash of each and a seed: its beginning is a sample."""
     with np.errstate(over="ignore"):
-        mixed = numbers.astype(np.uint64) + np.uint64(seed + 1) * np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.argsort(mixed ^ (mixed >> np.uint64(31)), kind="stable")
+        return np.argsort(mixed(numbers.astype(np.uint64) + np.uint64(seed + 1) * WEYL), kind="stable")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ class EndpointModel:
     def continued(self, prompts: Sequence[Ids], keys: Sequence[int], decoding: Decoding) -> list[Ids]:
         """Return the tokens of a continuation of each prompt; the server draws, by the seed that it is given."""
 
-        def one(item: tuple[Ids, int]) -> Ids:
+        def drawn(item: tuple[Ids, int]) -> Ids:
             prompt, key = item
             body = {
                 "prompt": self._text(prompt),
@@ -92,7 +92,7 @@ class EndpointModel:
             return self.tokenizer.encode(text)[: decoding.tokens]
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(one, zip(prompts, keys, strict=True)))
+            return list(pool.map(drawn, zip(prompts, keys, strict=True)))
 
     def _text(self, ids: Ids) -> str:
         """Return tokens as text; the end token, with which a text begins, is the server's own affair."""

@@ -48,66 +48,63 @@ class Units:
         bottoms = np.ones(len(tops)) if bottom is None else np.asarray(bottom, dtype=np.float64)
         return cls(tops, bottoms, np.arange(len(tops)) if ids is None else np.asarray(ids, dtype=np.int64))
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> Units:
-        """Return some of the units."""
+    def where(self, mask: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Units:
+        """Return some of the units, by a mask or by their numbers."""
         return Units(self.top[mask], self.bottom[mask], self.ids[mask])
-
-    def _at(self, places: npt.NDArray[np.intp]) -> Units:
-        return Units(self.top[places], self.bottom[places], self.ids[places])
 
     @property
     def are_trials(self) -> bool:
         """Whether each unit is one trial that succeeded or not."""
         return bool((self.bottom == 1).all() and np.isin(self.top, (0.0, 1.0)).all())
 
-    def estimate(self, confidence: float = CONFIDENCE) -> Estimate | None:
+    def estimate(self) -> Estimate | None:
         """Return the ratio of sums with its interval; None where the denominators are 0."""
         total = float(self.bottom.sum())
         if total <= 0:
             return None
         value, number = float(self.top.sum()) / total, len(self.top)
         if self.are_trials:
-            return Estimate(value, *share_interval(int(self.top.sum()), number, confidence), number)
+            return Estimate(value, *share_interval(int(self.top.sum()), number), number)
         if not math.isfinite(value):
             return Estimate(value, None, None, number)
         if number > 1 and value in {0.0, 1.0} and bool(((self.top == 0) | (self.top == self.bottom)).all()):
-            return Estimate(value, *share_interval(round(value * number), number, confidence), number)
-        half = _half_width(self.top - value * self.bottom, total, confidence)
-        return Estimate(value, None if half is None else value - half, None if half is None else value + half, number)
+            return Estimate(value, *share_interval(round(value * number), number), number)
+        return _around(value, _half_width(self.top - value * self.bottom, total), number)
 
-    def change_from(self, before: Units, confidence: float = CONFIDENCE) -> Estimate | None:
+    def change_from(self, before: Units) -> Estimate | None:
         """Return how the ratio changed, over the units that both have; None where they share none."""
         _, mine, theirs = np.intersect1d(self.ids, before.ids, return_indices=True)
-        now, then = self._at(mine), before._at(theirs)
+        now, then = self.where(mine), before.where(theirs)
         sums = float(now.bottom.sum()), float(then.bottom.sum())
         if min(sums) <= 0:
             return None
         values = float(now.top.sum()) / sums[0], float(then.top.sum()) / sums[1]
         value = values[0] - values[1]
         residuals = (now.top - values[0] * now.bottom) / sums[0] - (then.top - values[1] * then.bottom) / sums[1]
-        half = _half_width(residuals, 1.0, confidence) if math.isfinite(value) else None
-        return Estimate(
-            value, None if half is None else value - half, None if half is None else value + half, len(mine)
-        )
+        return _around(value, _half_width(residuals, 1.0) if math.isfinite(value) else None, len(mine))
 
 
-def _half_width(residuals: Floats, total: float, confidence: float) -> float | None:
+def _around(value: float, half: float | None, units: int) -> Estimate:
+    return Estimate(value, None if half is None else value - half, None if half is None else value + half, units)
+
+
+def _half_width(residuals: Floats, total: float) -> float | None:
     """Return half the width of an interval from residuals of units, which add up to 0."""
     number = len(residuals)
     if number < 2:
         return None
     spread = math.sqrt(float((residuals**2).sum()) * number / (number - 1)) / total
-    return spread * student_quantile((1 - confidence) / 2, number - 1)
+    return spread * student_quantile((1 - CONFIDENCE) / 2, number - 1)
 
 
-def share_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def share_interval(successes: int, trials: int) -> tuple[float, float]:
     """Return the exact interval of a share; Wilson's where scipy is not installed."""
     try:
         from dataaudit.scan.kernels.intervals import clopper_pearson
 
-        return clopper_pearson(successes, trials, confidence)
+        return clopper_pearson(successes, trials, CONFIDENCE)
     except ImportError:
-        return wilson(successes / trials, trials, confidence)
+        return wilson(successes / trials, trials, CONFIDENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +144,12 @@ def contrast(scores: npt.ArrayLike, others: npt.ArrayLike, *, seed: int = 0) -> 
     return Contrast(auc, max(0.0, auc - half), min(1.0, auc + half), (1 + drawn) / (1 + SHUFFLES))
 
 
-def trend(times: npt.ArrayLike, successes: npt.ArrayLike, *, seed: int = 0) -> float | None:
+def trend(times: npt.ArrayLike, successes: npt.ArrayLike) -> float | None:
     """Return the one-sided p that successes grow with log(1 + ``times``) (Cochran-Armitage, by permutation).
 
     Args:
         times: float[n], 0 or more: how often the text of each trial stands in training.
         successes: bool[n]
-        seed: Of the permutations.
 
     Returns:
         None where all times, or all outcomes, are alike.
@@ -161,7 +157,7 @@ def trend(times: npt.ArrayLike, successes: npt.ArrayLike, *, seed: int = 0) -> f
     doses, outcomes = np.log1p(np.asarray(times, np.float64)), np.asarray(successes, np.float64)
     if not len(doses) or np.ptp(doses) == 0 or np.ptp(outcomes) == 0:
         return None
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     own = float(doses @ outcomes)
     drawn = sum(float(doses @ random.permutation(outcomes)) >= own - 1e-9 for _ in range(SHUFFLES))
     return (1 + drawn) / (1 + SHUFFLES)

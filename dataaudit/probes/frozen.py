@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,8 +51,8 @@ class Frozen:
             return made
         if self.batch.tokenizer != model.tokenizer.digest:
             made.notes.append("the frozen batch was made with another tokenizer than the model's")
-        numbers = [self._row_numbers(model, previous, made)]
-        loss, entropy, mass, divergence, row = (np.concatenate(parts) for parts in zip(*numbers[0], strict=True))
+        batches = self._row_numbers(model, previous, made)
+        loss, entropy, mass, divergence, row = (np.concatenate(parts) for parts in zip(*batches, strict=True))
         count = np.bincount(row).astype(np.float64)
 
         def by_row(values: npt.NDArray[np.float64]) -> Units:
@@ -66,10 +66,8 @@ class Frozen:
         if np.isfinite(divergence).all() and len(divergence):
             method = "exact" if previous["frozen_full"] else "at_least"
             made.add("output_kl_to_prev", by_row(divergence), "nats", method=method)
-        elif previous:
-            made.absent("output_kl_to_prev", "nats", "not_finite")
         else:
-            made.absent("output_kl_to_prev", "nats", "no_previous")
+            made.absent("output_kl_to_prev", "nats", "not_finite" if previous else "no_previous")
         return made
 
     def _row_numbers(self, model: ProbeModel, previous: Mapping[str, np.ndarray], made: Outcome) -> list[Any]:
@@ -112,13 +110,10 @@ class Frozen:
 
 def _quantile(made: Outcome, values: npt.NDArray[np.float64], row: npt.NDArray[np.int64], percent: int) -> None:
     """Add a percentile of the entropies of all positions, with Woodruff's interval (1952) over rows."""
-    from dataclasses import replace
-
     value = float(np.quantile(values, percent / 100))
     below = np.bincount(row, values <= value).astype(np.float64)
     share = Units.of(below, np.bincount(row).astype(np.float64))
-    made.add("token_entropy", share, "nats", stat=f"p{percent}")
-    number = made.numbers[-1]
+    number = made.add("token_entropy", share, "nats", stat=f"p{percent}")
     del made.units[number.key]  # they are of the share below, not of the percentile
     low = high = None
     if number.low is not None and number.high is not None:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.probes.artifacts import EvalArtifacts, harness
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, harness
 from dataaudit.probes.corpus import Sampled
 from dataaudit.probes.estimates import Units
 from dataaudit.probes.models import Ids, Model
 from dataaudit.probes.report import Outcome
-from dataaudit.probes.store import Store
+from dataaudit.probes.store import Progress, Store
 
 GROUP = 32
 """Documents that are scored before progress is kept."""
 LEAST_DOCUMENTS = 8
 """A slice of fewer is not evaluated: its interval means nothing."""
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +38,9 @@ class HeldOutLoss:
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts="none" if self.documents is None else self.documents.digest,
-            templates=f"windows of {model.context}, end={model.tokenizer.encoder.end}",
-            harness=harness(self.name, self.version),
-            dtype=model.dtype,
-        )
+        prompts = "none" if self.documents is None else self.documents.digest
+        templates = f"windows of {model.context}, end={model.tokenizer.encoder.end}"
+        return artifacts_of(model, harness(self.name, self.version), prompts, templates=templates)
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Score all documents and return the numbers of all of them, and of each slice."""
@@ -102,12 +97,9 @@ def _perplexity(made: Outcome, key: str, scope: Mapping[str, str]) -> None:
     def raised(value: float | None) -> float | None:
         return None if value is None else math.exp(min(value, 700.0))
 
-    values = (raised(loss.value), raised(loss.low), raised(loss.high))
-    made.numbers.append(
-        replace(
-            loss, metric="val_ppl", unit="perplexity", value=values[0], low=values[1], high=values[2], scope=dict(scope)
-        )
-    )
+    value, low, high = map(raised, (loss.value, loss.low, loss.high))
+    number = replace(loss, metric="val_ppl", unit="perplexity", scope=dict(scope))
+    made.numbers.append(replace(number, value=value, low=low, high=high))
 
 
 def windows(ids: Ids, context: int, end: int | None) -> list[tuple[Ids, Ids]]:
@@ -127,22 +119,18 @@ def document_losses(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
     """Return float64[n] losses, nats, and float64[n] scored tokens of documents; None where the model has no losses."""
     end = model.tokenizer.encoder.end
-    for start in range(0, len(rows), GROUP):
-        if str(start) not in store.items:
-            pairs = [
-                (number, pair)
-                for number, row in enumerate(rows[start : start + GROUP])
-                for pair in windows(row, model.context, end)
-            ]
-            scored = model.scored([pair for _, pair in pairs])
-            if scored is None:
-                return None
-            sums = np.zeros((len(rows[start : start + GROUP]), 2))
-            for (number, _), losses in zip(pairs, scored, strict=True):
-                sums[number] += (float(losses.sum()), len(losses))
-            store.add(str(start), [[None if not math.isfinite(a) else a, b] for a, b in sums.tolist()])
-        if progress is not None:
-            progress("held-out documents", min(start + GROUP, len(rows)), len(rows))
-    listed = [pair for start in range(0, len(rows), GROUP) for pair in store.items[str(start)]]
+
+    def sums_of(_at: int, part: Sequence[Ids]) -> list[list[float | None]] | None:
+        pairs = [(number, pair) for number, row in enumerate(part) for pair in windows(row, model.context, end)]
+        if (scored := model.scored([pair for _, pair in pairs])) is None:
+            return None
+        sums = np.zeros((len(part), 2))
+        for (number, _), losses in zip(pairs, scored, strict=True):
+            sums[number] += (float(losses.sum()), len(losses))
+        return [[None if not math.isfinite(a) else a, b] for a, b in sums.tolist()]
+
+    listed = store.grouped(rows, GROUP, sums_of, "held-out documents", progress)
+    if listed is None:
+        return None
     table = np.array([[np.nan if a is None else a, b] for a, b in listed], dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]

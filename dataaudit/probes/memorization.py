@@ -7,9 +7,11 @@ in all these outputs are counted, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +19,13 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.locate import places_of
-from dataaudit.probes.artifacts import EvalArtifacts, digest_rows, harness
-from dataaudit.probes.corpus import Corpus, ranked
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
+from dataaudit.probes.corpus import WEYL, Corpus, mixed, ranked
 from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units, trend
-from dataaudit.probes.matching import SPAN, IndexMatcher, Matcher, ScanMatcher, copied_tokens
-from dataaudit.probes.models import Ids, Model
+from dataaudit.probes.models import Ids, Model, Tokenizer
 from dataaudit.probes.report import Number, Outcome
-from dataaudit.probes.store import Store
+from dataaudit.probes.store import Progress, Store
 from dataaudit.training.documents import Documents
 
 PROMPT = 50
@@ -35,6 +36,154 @@ SCANNED_TOKENS = 2_000_000_000
 """Tokens of training up to which all are read; beyond, the repeat index is looked up."""
 _GROUP = 16
 _PROMPTED, _FREE = 1 << 32, 2 << 32
+
+
+Hashes = npt.NDArray[np.uint64]
+SPAN = 50
+"""Tokens of a span that counts as copied (Lee et al. 2021, arXiv 2107.06499)."""
+LEAST_DISTINCT = 8
+"""Different tokens of a span, at least: a run of spaces is no memory."""
+_INVERSE = pow(int(WEYL), -1, 1 << 64)
+_BLOCK = 1 << 21
+_BITS = 22
+
+
+@cache
+def _powers(base: int, bits: int) -> Hashes:
+    """Return uint64[2^bits] powers of a base, modulo 2^64."""
+    return np.concatenate([np.ones(1, np.uint64), np.full((1 << bits) - 1, base, np.uint64)]).cumprod(dtype=np.uint64)
+
+
+def span_hashes(ids: npt.NDArray[np.integer], span: int) -> Hashes:
+    """Return uint64[n - span + 1], a hash of each run of ``span`` tokens: equal runs have equal hashes.
+
+    Tokens are mixed (splitmix64), and a run's hash is its polynomial modulo 2^64, from differences of running sums.
+    """
+    if len(ids) < span:
+        return np.zeros(0, np.uint64)
+    bits = len(ids).bit_length()
+    with np.errstate(over="ignore"):
+        hashes = mixed(ids.astype(np.uint64) + WEYL)
+        sums = np.concatenate(
+            [np.zeros(1, np.uint64), np.cumsum(hashes * _powers(int(WEYL), bits)[: len(ids)], dtype=np.uint64)]
+        )
+        made: Hashes = (sums[span:] - sums[:-span]) * _powers(_INVERSE, bits)[: len(ids) - span + 1]
+    return made
+
+
+class Matcher(Protocol):
+    """Counts where spans stand in training."""
+
+    method: str
+    """exact or at_least."""
+
+    def counts(self, rows: Sequence[Ids], span: int = SPAN) -> list[npt.NDArray[np.int64]]:
+        """Return int64[n - span + 1] of each row: how often each of its spans stands in training."""
+
+
+class ScanMatcher:
+    """Reads all tokens of training once, and is exact.
+
+    Args:
+        documents: Of the training splits.
+    """
+
+    method = "exact"
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
+    def counts(self, rows: Sequence[Ids], span: int = SPAN) -> list[npt.NDArray[np.int64]]:
+        """Return int64[n - span + 1] of each row: how often each of its spans stands in training."""
+        return _counted(rows, span, self._blocks(span))
+
+    def _blocks(self, span: int) -> Iterator[tuple[npt.NDArray[np.integer], npt.NDArray[np.bool_]]]:
+        """Yield tokens, and bool[n - span + 1]: which runs lie within a document."""
+        for offsets, values in self._documents.token_blocks():
+            for start in range(0, len(values), _BLOCK - span):
+                part = values[start : start + _BLOCK]
+                if len(part) < span:
+                    break
+                owner = np.searchsorted(offsets, np.arange(start, start + len(part)), side="right")
+                stop = len(part) - span + 1 if start + _BLOCK >= len(values) else _BLOCK - span
+                inside = (owner[span - 1 :] == owner[: len(part) - span + 1])[:stop]
+                yield part, inside
+                if start + _BLOCK >= len(values):
+                    break
+
+
+class IndexMatcher:
+    """Looks documents up in the index of a manifest that was built with ``stages: {repeats: {index: true}}``.
+
+    It finds documents that share 50 *words* in a row, for certain, and 13 to 49 perhaps, without reading the corpus;
+    each is then compared token by token. So what it counts is at least what there is.
+
+    Args:
+        manifest: Its folder.
+        documents: Of the training splits.
+        tokenizer: Of the model.
+
+    Raises:
+        ManifestError: It has no such index.
+    """
+
+    method = "at_least"
+
+    def __init__(self, manifest: Path, documents: Documents, tokenizer: Tokenizer) -> None:
+        from dataaudit.metrics.repeats.index import RepeatIndex
+
+        self._index, self._documents, self._tokenizer = RepeatIndex(manifest), documents, tokenizer
+
+    def counts(self, rows: Sequence[Ids], span: int = SPAN) -> list[npt.NDArray[np.int64]]:
+        """Return int64[n - span + 1] of each row: how often each of its spans stands in documents that it shares."""
+        made = []
+        for row in rows:
+            shared = self._index.look_up(self._tokenizer.decode(row.tolist()))
+            places = sorted({(match.shard, match.row) for match in shared})
+            texts = [
+                ids for place in places if (ids := self._documents.tokens_of(*place)) is not None and len(ids) >= span
+            ]
+            blocks = ((ids, np.ones(len(ids) - span + 1, bool)) for ids in texts)
+            made += _counted([row], span, blocks)
+        return made
+
+
+def _counted(
+    rows: Sequence[Ids], span: int, blocks: Iterator[tuple[npt.NDArray[np.integer], npt.NDArray[np.bool_]]]
+) -> list[npt.NDArray[np.int64]]:
+    """Count the spans of rows in blocks of tokens; a match by hash is compared token by token."""
+    own = [span_hashes(row, span) for row in rows]
+    sizes = [len(hashes) for hashes in own]
+    wanted, first, inverse = np.unique(
+        np.concatenate([np.zeros(0, np.uint64), *own]), return_index=True, return_inverse=True
+    )
+    counts = np.zeros(len(wanted), np.int64)
+    if len(wanted):
+        starts = np.cumsum([0, *sizes])
+        owner = np.searchsorted(starts, first, side="right") - 1
+        texts = np.stack([rows[row][at : at + span] for row, at in zip(owner, first - starts[owner], strict=True)])
+        may = np.zeros(1 << _BITS, bool)
+        may[wanted >> np.uint64(64 - _BITS)] = True
+        for ids, inside in blocks:
+            hashes = span_hashes(ids, span)[: len(inside)]
+            at = np.flatnonzero(inside & may[hashes >> np.uint64(64 - _BITS)])
+            place = np.minimum(np.searchsorted(wanted, hashes[at]), len(wanted) - 1)
+            hit = wanted[place] == hashes[at]
+            at, place = at[hit], place[hit]
+            for low in range(0, len(at), 1 << 14):
+                mine, theirs = at[low : low + (1 << 14)], place[low : low + (1 << 14)]
+                same = (ids[mine[:, None] + np.arange(span)].astype(np.int64) == texts[theirs]).all(1)
+                np.add.at(counts, theirs[same], 1)
+    return [part.astype(np.int64) for part in np.split(counts[inverse], np.cumsum(sizes)[:-1])] if rows else []
+
+
+def copied_tokens(row: Ids, counts: npt.NDArray[np.int64], span: int = SPAN) -> npt.NDArray[np.bool_]:
+    """Return bool[n], which tokens of a row lie in a span that stands in training and is no mere repetition."""
+    marks = np.zeros(len(row), bool)
+    for at in np.flatnonzero(counts > 0).tolist():
+        if len(np.unique(row[at : at + span])) >= LEAST_DISTINCT:
+            marks[at : at + span] = True
+    return marks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +209,7 @@ class Memorization:
     span: int = SPAN
     prompted_decoding: Decoding = field(default_factory=lambda: Decoding(tokens=100, temperature=0.0))
     free_decoding: Decoding = field(default_factory=lambda: Decoding(tokens=256))
-    progress: Callable[[str, int, int], None] | None = None
+    progress: Progress | None = None
 
     @classmethod
     def of(
@@ -71,7 +220,7 @@ class Memorization:
         unprompted: int | None = None,
         through: str = "",
         seed: int = 0,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: Progress | None = None,
         **more: Any,
     ) -> Self:
         """Return the probe of a manifest: so many documents by hash, and as many that stand there several times.
@@ -92,11 +241,11 @@ class Memorization:
         if not through:
             tokens = sum(split.tokens for split in corpus.manifest.core.splits if split.name in training)
             through = "scan" if tokens <= SCANNED_TOKENS else "index"
-        found = (
-            IndexMatcher(corpus.folder, documents, corpus.tokenizer) if through == "index" else ScanMatcher(documents)
-        )
-        rows = () if plain is None else plain.rows
-        others = _repeated(corpus, documents, set(() if plain is None else plain.places.tolist()), prompts, least, seed)
+        matcher: Matcher = ScanMatcher(documents)
+        if through == "index":
+            matcher = IndexMatcher(corpus.folder, documents, corpus.tokenizer)
+        rows, known = ((), set()) if plain is None else (plain.rows, set(plain.places.tolist()))
+        others = _repeated(corpus, documents, known, prompts, least, seed)
         sources = [*(() if plain is None else plain.labels["source"]), *([""] * len(others))]
         drawn = np.arange(len(rows) + len(others)) < len(rows)
         rows = (*rows, *others)
@@ -104,7 +253,7 @@ class Memorization:
             rows=rows,
             sources=sources,
             drawn=drawn,
-            matcher=found,
+            matcher=matcher,
             unprompted=prompts if unprompted is None else unprompted,
             progress=progress,
             free_decoding=more.pop("free_decoding", Decoding(tokens=256, seed=seed)),
@@ -114,13 +263,12 @@ class Memorization:
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
         decoding = [asdict(self.prompted_decoding), asdict(self.free_decoding)]
-        return EvalArtifacts(
-            tokenizer=model.tokenizer.digest,
-            prompts=digest_rows([row[: self.prompt + self.span] for row in self.rows]),
+        return artifacts_of(
+            model,
+            harness(self.name, f"{self.version} {self.matcher.method}"),
+            digest_rows([row[: self.prompt + self.span] for row in self.rows]),
             templates=f"{self.prompt}+{self.span} unprompted={self.unprompted} end={model.tokenizer.encoder.end}",
             decoding=canonical_json(decoding).decode(),
-            harness=harness(self.name, f"{self.version} {self.matcher.method}"),
-            dtype=model.dtype,
         )
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
@@ -153,14 +301,10 @@ class Memorization:
     def _generated(
         self, model: Model, prompts: Sequence[Ids], keys: Sequence[int], decoding: Decoding, store: Store, kind: str
     ) -> list[Ids]:
-        for start in range(0, len(prompts), _GROUP):
-            name = f"{kind}-{start}"
-            if name not in store.items:
-                part = model.continued(prompts[start : start + _GROUP], keys[start : start + _GROUP], decoding)
-                store.add(name, [row.tolist() for row in part])
-            if self.progress is not None:
-                self.progress(f"{kind} outputs", min(start + _GROUP, len(prompts)), len(prompts))
-        listed = [row for start in range(0, len(prompts), _GROUP) for row in store.items[f"{kind}-{start}"]]
+        def made(start: int, part: Sequence[Ids]) -> list[list[int]]:
+            return [row.tolist() for row in model.continued(part, keys[start : start + len(part)], decoding)]
+
+        listed = store.grouped(prompts, _GROUP, made, f"{kind} outputs", self.progress, f"{kind}-") or []
         return [np.array(row, dtype=np.int64) for row in listed]
 
     def _add_free(self, made: Outcome, copied: Sequence[npt.NDArray[np.bool_]]) -> None:
@@ -183,43 +327,17 @@ class Memorization:
         extracted = np.array(
             [np.array_equal(out[: self.span], truth) for out, truth in zip(outputs, truths, strict=True)]
         )
+        names, classes = np.array(self.sources), np.searchsorted(TIMES, times, side="right") - 1
+        groups: list[tuple[dict[str, str], npt.NDArray[np.bool_]]] = [({}, self.drawn)]
+        groups += [({"source": name}, self.drawn & (names == name)) for name in np.unique(names).tolist()]
+        groups += [({"times": times_class(number)}, classes == number) for number in np.unique(classes).tolist()]
         for stat, outcome in (("value", hit), ("extracted", extracted)):
-            units = Units.of(outcome)
-            made.add(
-                "memorization_rate",
-                units.where(self.drawn),
-                "ratio of prompts",
-                stat=stat,
-                method=method,
-                prompted="yes",
-            )
-            names = np.array(self.sources)
-            for name in np.unique(names).tolist():
-                mine = units.where(self.drawn & (names == name))
-                made.add(
-                    "memorization_rate", mine, "ratio of prompts", stat=stat, method=method, prompted="yes", source=name
-                )
-            classes = np.searchsorted(TIMES, times, side="right") - 1
-            for number in np.unique(classes).tolist():
-                name = times_class(number)
-                mine = units.where(classes == number)
-                made.add(
-                    "memorization_rate", mine, "ratio of prompts", stat=stat, method=method, prompted="yes", times=name
-                )
+            for narrower, chosen in groups:
+                units, scope = Units.of(outcome).where(chosen), {"prompted": "yes", **narrower}
+                made.add("memorization_rate", units, "ratio of prompts", stat=stat, method=method, **scope)
         p = trend(times, extracted)
-        reason = "" if p is not None else "all_alike"
-        scope = {"prompted": "yes"}
-        made.numbers.append(
-            Number(
-                metric="memorization_rate",
-                stat="times_trend_p",
-                scope=scope,
-                unit="p",
-                value=p,
-                reason=reason,
-                units=len(times),
-            )
-        )
+        number = Number(metric="memorization_rate", stat="times_trend_p", unit="p", value=p, units=len(times))
+        made.numbers.append(replace(number, scope={"prompted": "yes"}, reason="" if p is not None else "all_alike"))
 
 
 def times_class(number: int) -> str:

@@ -23,6 +23,7 @@ from dataaudit.probes.estimates import CONFIDENCE, Estimate, Units
 
 SCHEMA = "dataaudit-probes/1"
 REPORT_FILE, ARRAYS_FILE = "report.json", "arrays.npz"
+_UNITS = ("top", "bottom", "ids")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +154,11 @@ class ProbeReport:
 
     def write(self, folder: Path) -> None:
         """Write it; each file appears whole, ``report.json`` last."""
-        held = {f"state/{name}": array for name, array in self.arrays.items()}
+        arrays: dict[str, Any] = {f"state|{name}": array for name, array in self.arrays.items()}
         for key, units in self.units.items():
-            held |= {f"units/{key}/{name}": getattr(units, name) for name in ("top", "bottom", "ids")}
+            arrays |= {f"units|{key}|{name}": getattr(units, name) for name in _UNITS}
         try:
             sink = io.BytesIO()
-            arrays: dict[str, Any] = {name.replace("/", "|"): array for name, array in held.items()}
             np.savez_compressed(sink, **arrays)
             write_whole(folder / ARRAYS_FILE, sink.getvalue())
             write_whole(folder / REPORT_FILE, t.as_json(self.document()).encode())
@@ -183,13 +183,13 @@ class ProbeReport:
                 number["invalid"] = tuple(number["invalid"])
                 made.numbers.append(Number(**number, change=None if change is None else Estimate(**change)))
             with np.load(folder / ARRAYS_FILE, allow_pickle=False) as stored:
-                held = {name: stored[name] for name in stored.files}
+                arrays = {name: stored[name] for name in stored.files}
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise ConfigError(f"{folder} holds no report of a probe that can be read: {reason}") from None
-        keys = {name.split("|")[1] for name in held if name.startswith("units|")}
-        made.units = {key: Units(*(held[f"units|{key}|{name}"] for name in ("top", "bottom", "ids"))) for key in keys}
-        made.arrays = {name.removeprefix("state|"): array for name, array in held.items() if name.startswith("state|")}
+        keys = {name[6:].rpartition("|")[0] for name in arrays if name.startswith("units|")}
+        made.units = {key: Units(*(arrays[f"units|{key}|{name}"] for name in _UNITS)) for key in keys}
+        made.arrays = {name[6:]: array for name, array in arrays.items() if name.startswith("state|")}
         return made
 
 
@@ -216,8 +216,8 @@ def latest_before(folder: Path, step: int) -> Path | None:
     return steps[max(steps)] if steps else None
 
 
-def values_of(numbers: Sequence[Number]) -> tuple[dict[str, Any], int]:
-    """Return the columns of a run log's table of values, but for the step, and how many rows they are.
+def values_of(numbers: Sequence[Number]) -> list[tuple[str, str, float]]:
+    """Return metric, statistic and value of the rows of numbers in a run log's table of values.
 
     A slice of the validation loss is ``val_loss.source:web``, the name that rules of alerts and pages know; elsewhere
     the scope follows upon the metric in the same way. Bounds are the statistics ``low`` and ``high``.
@@ -229,21 +229,7 @@ def values_of(numbers: Sequence[Number]) -> tuple[dict[str, Any], int]:
         metric = "val_loss" if number.metric == "slice_val_loss" else number.metric
         scope = ".".join(f"{name}:{value}" for name, value in sorted(number.scope.items()))
         name = f"{metric}.{scope}" if scope else metric
-        rows += [
-            (
-                name,
-                number.stat if stat == "value" else f"{number.stat}_{stat}" if number.stat != "value" else stat,
-                value,
-            )
-            for stat, value in (("value", number.value), ("low", number.low), ("high", number.high))
-            if value is not None
-        ]
-    metrics, stats, values = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
-    whole = np.full(len(rows), -1, np.int32)
-    return {
-        "metric": metrics,
-        "layer": whole,
-        "head": whole,
-        "stat": stats,
-        "value": np.array(values, np.float64),
-    }, len(rows)
+        prefix = "" if number.stat == "value" else f"{number.stat}_"
+        bounds = ((number.stat, number.value), (f"{prefix}low", number.low), (f"{prefix}high", number.high))
+        rows += [(name, stat, value) for stat, value in bounds if value is not None]
+    return rows

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
+T = TypeVar("T")
+Progress = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, and of how much."""
 _LOG = logging.getLogger("dataaudit")
 
 
@@ -44,6 +48,38 @@ class Store:
         """Keep an item, of plain JSON values."""
         self.items[name] = item
         self._write(orjson.dumps([name, item]))
+
+    def grouped(
+        self,
+        items: Sequence[T],
+        size: int,
+        make: Callable[[int, Sequence[T]], Sequence[Any] | None],
+        what: str,
+        progress: Progress | None = None,
+        prefix: str = "",
+    ) -> list[Any] | None:
+        """Return what is made of items, group by group; what was made before is not made again.
+
+        Args:
+            items: All of them.
+            size: Items of a group.
+            make: Of the number of a group's first item, and the group: plain JSON values; None: it cannot be made.
+            what: The items in words, for progress.
+            progress: Takes it.
+            prefix: Of the groups' names.
+        """
+        made: list[Any] = []
+        for start in range(0, len(items), size):
+            name = f"{prefix}{start}"
+            if name not in self.items:
+                part = make(start, items[start : start + size])
+                if part is None:
+                    return None
+                self.add(name, part)
+            made += self.items[name]
+            if progress is not None:
+                progress(what, min(start + size, len(items)), len(items))
+        return made
 
     def close(self, *, done: bool) -> None:
         """Close the file, and remove it where the probe is done: its numbers are in the report then."""

@@ -25,6 +25,7 @@ from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.models import Model
 from dataaudit.probes.report import Outcome, ProbeReport, latest_before, probed_detail, values_of
 from dataaudit.probes.store import Store
+from dataaudit.runlog.writer import whole_values
 
 CHEAP = frozenset({"frozen"})
 """Probes that run between steps."""
@@ -175,10 +176,9 @@ class ProbeSuite:
         return report
 
     def _send(self, report: ProbeReport) -> None:
-        columns, rows = values_of(report.numbers)
-        if rows:
+        if rows := values_of(report.numbers):
             for sink in self.sinks:
-                sink.add_values({"step": np.full(rows, report.step, np.int64), **columns})
+                sink.add_values(whole_values(report.step, rows))
         if report.artifacts.keys() - self._logged:  # so that the log says what its numbers were made with
             self._logged |= report.artifacts.keys()
             for sink in self.sinks:

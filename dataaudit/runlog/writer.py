@@ -300,6 +300,19 @@ def event(step: int, kind: str, detail: Mapping[str, Any]) -> Columns:
     return {"step": [step], "time": [time.time()], "kind": [kind], "detail": [text]}
 
 
+def whole_values(step: int, rows: Sequence[tuple[str, str, float]]) -> Columns:
+    """Return rows of the table of values about the whole model, of metric, statistic and value."""
+    whole = np.full(len(rows), -1)
+    return {
+        "step": np.full(len(rows), step),
+        "metric": [metric for metric, _, _ in rows],
+        "layer": whole,
+        "head": whole,
+        "stat": [stat for _, stat, _ in rows],
+        "value": np.array([value for _, _, value in rows], dtype=np.float64),
+    }
+
+
 def _rows(columns: Columns) -> int:
     return next(len(column) for column in columns.values() if column is not None)
 

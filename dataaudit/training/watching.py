@@ -73,21 +73,21 @@ class _Once:
         with CatchErrors() as call:
             self._checklist.see(self._feed.begin(self._rank, self._attempt, 0.0))
             self._checklist.see(self._feed.take(table, self._rank, columns, 0.0))
-            self._first = self._first or self._checklist.steps
-            if table == "steps" and self._checklist.steps - self._first >= CHECKED_AFTER:
+            self._first = self._first or self._feed.newest_step
+            if table == "steps" and self._feed.newest_step - self._first >= CHECKED_AFTER:
                 self.print()
         self.done |= call.error is not None
 
     def print(self) -> None:
         """Log what is not fed, on the first rank; nothing where all is, or where it was logged."""
-        if self.done or self._rank or not self._checklist.steps:
+        if self.done or self._rank or not self._feed.newest_step:
             return
         self.done = True
         phase, _ = self._checklist.phase()
         rows = self._checklist.rows(self._scale, phase, only_due=True)
         fed = {"ok", "not_applicable"}
         if lines := unfed_text(row for row in rows if row.grade == "must" and row.state not in fed):
-            head = f"step {self._checklist.steps:,}: a {self._scale} run in its {phase} phase is not fed"
+            head = f"step {self._feed.newest_step:,}: a {self._scale} run in its {phase} phase is not fed"
             _LOG.warning("%s:\n%s", head, "\n".join(lines))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataaudit.base.lazy import lazy_names
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -12,26 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Mapping", "MemorySink", "MuP", "RunLogSink", "Vitals", "VitalsConfig"]
 
-_HOMES = {
-    "Mapping": "structure",
-    "MemorySink": "sinks",
-    "MuP": "config",
-    "RunLogSink": "sinks",
-    "VitalsConfig": "config",
-}
-
 if not TYPE_CHECKING:  # alarms and baselines are of NumPy alone: the package itself needs no torch
-
-    def __getattr__(name: str) -> object:
-        """Import a name when it is first asked for."""
-        import sys
-        from importlib import import_module
-
-        if name not in __all__:  # Python names the nearest of __dir__
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        return getattr(import_module(f"dataaudit.vitals.{_HOMES.get(name, 'vitals')}"), name)
-
-
-def __dir__() -> list[str]:
-    """Return the names that are for use, whether imported yet or not."""
-    return sorted(__all__)
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "config": ("MuP", "VitalsConfig"),
+            "sinks": ("MemorySink", "RunLogSink"),
+            "structure": ("Mapping",),
+            "vitals": ("Vitals",),
+        },
+    )

@@ -72,6 +72,7 @@ class Handover:
         bad = len(sources.weights.groups) + 1
         self.parts = _laid_out(values=len(columns), bad=bad, loop=3, passes=most, batches=most, sites=sites)
         self._reporter, self._hooks, self._weights = reporter, sources.hooks, sources.weights
+        self._micro_batches = sources.micro_batches
         self._alarms, self._escalate = alarms, escalate
         self._sites = np.array([column.site for column in columns], np.int64)
         self._counted = np.array([column.counted for column in columns], np.int64)
@@ -90,9 +91,23 @@ class Handover:
         """Where the numbers of the next step are written, float32[width]."""
         return self.ring[len(self._seen)]
 
-    def add(self, step: int, passes: int) -> None:
-        """Note that a step's row is written, and how many backward passes were told apart."""
-        recorder = self._hooks.recorder
+    def add(self, step: int) -> None:
+        """Write what the host needs beside the numbers of a step, whose row is written."""
+        recorder, parts, row, batches = self._hooks.recorder, self.parts, self.row, self._micro_batches
+        row[parts["bad"]].copy_(self._weights.bad)
+        rate, norm, scale = row[parts["loop"]]
+        now = self._weights.rate
+        rate.copy_(sent(now, rate.device)) if isinstance(now, torch.Tensor) else rate.fill_(now)
+        for slot, value in (
+            (norm, None if batches is None else batches.norm),
+            (scale, None if batches is None else batches.loss_scale),
+        ):
+            slot.fill_(torch.nan) if value is None else slot.copy_(value)
+        row[parts["passes"]].copy_(torch.zeros_like(row[parts["passes"]]) if batches is None else batches.finite)
+        finite = self._hooks.activations[..., 0].isfinite()
+        row[parts["batches"]].copy_(finite.sum(0))
+        row[parts["sites"]].copy_(finite.sum(1))
+        passes = 0 if batches is None else batches.passes
         self._seen.append(_Seen(step, np.array(recorder.seen), np.array(recorder.counted), passes, recorder.tokens))
 
     def add_numbers(self, step: int, numbers: Mapping[Column, float | torch.Tensor]) -> None:

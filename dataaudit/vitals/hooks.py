@@ -89,22 +89,12 @@ class Opened(Protocol):
     open: bool
 
 
-class Always:
-    """Stands for a step where a hook sees to that itself."""
-
-    open = True
-
-
 def nothing(*_args: object, **_named: object) -> None:
     """Stand where a hook was, in a copy of a model."""
 
 
 def _nothing() -> Callable[..., None]:
     return nothing
-
-
-def _none() -> None:
-    return None
 
 
 class Hook:
@@ -114,11 +104,11 @@ class Hook:
     """
 
     def __init__(self, call: Callable[..., None], failed: Callable[[str], None], step: Opened | None = None) -> None:
-        self._call, self._failed, self._step = call, failed, step or Always()
+        self._call, self._failed, self._step = call, failed, step
 
     def __call__(self, *args: Any, **named: Any) -> None:
         """Do what the hook does, and raise nothing."""
-        if not self._step.open:
+        if self._step is not None and not self._step.open:
             return
         caught = _Traced() if torch.compiler.is_compiling() else CatchErrors()
         with caught:
@@ -143,8 +133,8 @@ class Mark:
     def __deepcopy__(self, memo: object) -> None:
         return None
 
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        return _none, ()
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
 
 
 @contextmanager

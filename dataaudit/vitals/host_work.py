@@ -6,8 +6,6 @@ thread does it while training goes on, and numbers come with a later step.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +14,7 @@ import torch
 
 from dataaudit.base.async_copy import AsyncCopy
 from dataaudit.base.errors import CatchErrors
+from dataaudit.base.jobs import Jobs
 
 _DONE = 5.0
 """Seconds that closing waits for work that has begun."""
@@ -44,12 +43,7 @@ class HostWork:
     """Does jobs one after another: on a CPU when they are handed over, beside a GPU in a thread."""
 
     def __init__(self, device: torch.device) -> None:
-        self._jobs: queue.Queue[Job | None] | None = None
-        self._thread: threading.Thread | None = None
-        if device.type != "cpu":
-            self._jobs = queue.Queue()
-            self._thread = threading.Thread(target=self._run, args=(self._jobs,), daemon=True, name="dataaudit-vitals")
-            self._thread.start()
+        self._jobs = None if device.type == "cpu" else Jobs("dataaudit-vitals")
 
     def submit(self, tensors: Sequence[torch.Tensor], work: Callable[..., Any]) -> Job:
         """Copy tensors to the host, and do the work there; ``work`` is given NumPy arrays."""
@@ -57,16 +51,10 @@ class HostWork:
         if self._jobs is None:
             job.run()
         else:
-            self._jobs.put(job)
+            self._jobs.put(job.run)
         return job
 
     def close(self) -> None:
         """End the thread."""
-        if self._jobs is not None and self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join(_DONE)
-
-    @staticmethod
-    def _run(jobs: queue.Queue[Job | None]) -> None:
-        while (job := jobs.get()) is not None:
-            job.run()
+        if self._jobs is not None:
+            self._jobs.close(_DONE)

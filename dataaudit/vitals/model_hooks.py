@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -143,11 +143,13 @@ class ModelHooks:
             if called and any(id(item) in self._fast for item in above.modules()):
                 self._stack.callback(above.register_forward_pre_hook(Hook(nothing, nothing, self.recorder)).remove)
 
-    def start(self, sites: list[int], *, turn: int, closely: bool) -> None:
-        """Begin a step in which some sites are measured."""
+    def start(self, families: Collection[str], *, turn: int, closely: bool) -> None:
+        """Begin a step in which some families are measured: ``activations`` with units, ``attention``, ``experts``."""
         self.clear()
         self._watch_functions()
         recorder = self.recorder
+        of = {"heads": "attention", "router": "experts"}
+        sites = [site.number for site in self.sites if of.get(site.part, "activations") in families]
         recorder.start(sites, turn=turn, closely=closely)
         for layer, site, register in self._for_a_step:
             if layer.training:
@@ -165,14 +167,6 @@ class ModelHooks:
         """Take every hook off."""
         self.stop()
         self._stack.close()
-
-    def sites_of(self, layers: set[int], attention: set[int], experts: set[int] | None = None) -> list[int]:
-        """Return the sites of activations and units of some layers, of heads and routers of others.
-
-        Layer -1: the whole model.
-        """
-        by_part = {"heads": attention, "router": experts or set()}
-        return [site.number for site in self.sites if site.layer in by_part.get(site.part, layers)]
 
     def clear(self) -> None:
         """Forget what the last step wrote."""

@@ -77,11 +77,6 @@ def as_row(values: torch.Tensor) -> torch.Tensor | None:
     return values.view(-1) if values.is_contiguous() else None
 
 
-def std(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the standard deviation of all elements of some tensors together, a float32 scalar."""
-    return std_of_sums(sums_of(tensors, tensors[0].device), sum(tensor.numel() for tensor in tensors))
-
-
 def sums_of(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
     """Return the sum of all elements of some tensors and that of their squares, float64[2]; of this rank's shards."""
     own = [local(tensor).detach() for tensor in tensors if local(tensor).numel()]

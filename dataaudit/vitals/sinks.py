@@ -19,7 +19,7 @@ from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.text import utc_now
 from dataaudit.runlog.format import RunFile
-from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
+from dataaudit.runlog.writer import Columns, RankWriter, create_run, event, whole_values
 
 if TYPE_CHECKING:
     import torch
@@ -131,15 +131,9 @@ class Reporter:
 
 def histogram_columns(step: int, metric: str, stat: str, edges: np.ndarray, counts: np.ndarray) -> Columns:
     """Return a histogram as rows of the table of values: how many lie up to each upper edge, ``STAT_le_EDGE``."""
-    number = len(counts)
-    return {
-        "step": np.full(number, step),
-        "metric": [metric] * number,
-        "layer": np.full(number, -1),
-        "head": np.full(number, -1),
-        "stat": [f"{stat}_le_{edge:g}" for edge in edges[1:].tolist()],
-        "value": np.cumsum(counts).astype(np.float64),
-    }
+    upper, up_to = edges[1:].tolist(), np.cumsum(counts).tolist()
+    rows = [(metric, f"{stat}_le_{edge:g}", number) for edge, number in zip(upper, up_to, strict=True)]
+    return whole_values(step, rows)
 
 
 class MemorySink:
@@ -211,7 +205,7 @@ class RunLogSink:
         if alerts is not None:
             alerts.joins(rank, self._writer.attempt)
             self._writer.observers.append(alerts.take)
-        self._queue: queue.Queue[tuple[str, Columns] | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
+        self._queue: queue.Queue[tuple[str, Columns] | None] = queue.Queue(_WAITING_ITEMS)
         self.lost = 0
         """Items that came faster than they were written."""
         self._thread = threading.Thread(target=self._run, name="dataaudit-values", daemon=True)
@@ -274,7 +268,7 @@ class RunLogSink:
             except queue.Empty:
                 self._writer.flush()
                 continue
-            if not isinstance(item, tuple):
+            if item is None:
                 self._writer.close()
                 return
             table, columns = item

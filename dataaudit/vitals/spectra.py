@@ -15,14 +15,13 @@ import base64
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from dataaudit.base.statistics import Floats
-from dataaudit.vitals.power_law import fit_power_law
 from dataaudit.vitals.structure import Structure, parameters_of
 
 PASSES = 3
@@ -79,8 +78,6 @@ class Matrix:
 def matrices_of(structure: Structure, model: nn.Module) -> tuple[list[Matrix], dict[str, list[int]]]:
     """Return matrices that train, each once, and the layers of those that cannot be read, by the reason."""
     modules = {layer.index: layer.module for layer in structure.layers}
-    embedding: Any = None if structure.embedding is None else getattr(structure.embedding[1], "weight", None)
-    width = 0 if embedding is None else int(embedding.shape[-1])
     found: list[Matrix] = []
     left_out: dict[str, list[int]] = {}
     for layer, own in parameters_of(structure, model):
@@ -97,8 +94,8 @@ def matrices_of(structure: Structure, model: nn.Module) -> tuple[list[Matrix], d
             if why:
                 left_out.setdefault(why, []).append(layer)
                 continue
-            parts = weight.shape[0] if is_tensor else 0
-            found.append(Matrix(layer=layer, name=name, weight=weight, parts=parts, fans=_fans(owner, weight, width)))
+            parts, fans = weight.shape[0] if is_tensor else 0, _fans(owner, weight, structure.width)
+            found.append(Matrix(layer=layer, name=name, weight=weight, parts=parts, fans=fans))
     return found, left_out
 
 
@@ -217,3 +214,70 @@ def solved(gram: Floats, longer: int, vector: Floats) -> tuple[float, ...]:
     bound = (longer * np.finfo(np.float64).eps + np.finfo(np.float32).eps) * sigma
     of_tail = (np.nan,) * 3 if law is None else (law.alpha, law.distance, law.error)
     return sigma, bound, total / largest, entropy, *of_tail
+
+
+LEAST = 20
+"""Numbers that a fit needs; WeightWatcher fits fewer in another way."""
+NOISE = 1e-5
+"""Eigenvalues up to it are noise, as WeightWatcher takes them."""
+_RANKS = 48
+"""Numbers of each tail that are looked at first: a distance is no less than at these."""
+
+
+class PowerLaw(NamedTuple):
+    """A power law of a tail."""
+
+    alpha: float
+    xmin: float
+    distance: float
+    """Of Kolmogorov, between the tail and the law."""
+    tail: int
+    """Numbers from xmin on."""
+
+    @property
+    def error(self) -> float:
+        """Standard error of alpha, (alpha - 1) / sqrt(tail), where xmin is taken as known."""
+        return (self.alpha - 1) / math.sqrt(self.tail)
+
+
+def fit_power_law(numbers: Floats) -> PowerLaw | None:
+    """Return the power law of numbers, float64[n] in any order; None where fewer than 20 lie above the noise.
+
+    As Clauset, Shalizi and Newman fit it (arXiv 0706.1062, section 3): from each number on but the largest, as xmin,
+    the tail of n numbers has the most likely exponent alpha = 1 + n / sum(log(x / xmin)), and the distance
+    D = max|1 - (x / xmin)^(1 - alpha) - k / n| of Kolmogorov, k = 0 .. n - 1 by rank. The tail with the least distance
+    is taken, the longest of several. ``WWFit`` of WeightWatcher 0.7 does the same with 20 numbers or more; here
+    logarithms are taken once, their sums over tails are running ones, and few distances are made in full.
+    """
+    above = np.sort(numbers[numbers > NOISE])
+    total = len(above)
+    if total < LEAST:
+        return None
+    logs = np.log(above)
+    starts = np.arange(total - 1)
+    tails = total - starts
+    sums = np.cumsum((logs - logs[-1])[::-1])[::-1][:-1] - tails * (logs[:-1] - logs[-1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alphas = 1 + tails / sums  # not finite where a tail is a single number, many times
+        ranks = starts[:, None] + (np.linspace(0, 1, _RANKS) * (tails - 1)[:, None]).astype(np.int64)
+        least = _distances(logs, alphas, starts, ranks).max(1)
+    least[~np.isfinite(alphas)] = math.inf
+    best, chosen = math.inf, -1
+    for start in np.argsort(least, kind="stable").tolist():
+        if least[start] > best or least[start] == math.inf:
+            break
+        own = np.array([start])
+        distance = float(_distances(logs, alphas, own, np.arange(start, total)[None]).max())
+        if distance < best or (distance == best and start < chosen):
+            best, chosen = distance, start
+    if chosen < 0:
+        return None
+    return PowerLaw(float(alphas[chosen]), float(above[chosen]), best, total - chosen)
+
+
+def _distances(logs: Floats, alphas: Floats, starts: np.ndarray, ranks: np.ndarray) -> Floats:
+    """Return how far some numbers of tails are from their laws, float64[tails, ranks]."""
+    own = starts[:, None]
+    law = -np.expm1((1 - alphas[own]) * (logs[ranks] - logs[own]))
+    found: Floats = np.abs(law - (ranks - own) / (len(logs) - own))
+    return found

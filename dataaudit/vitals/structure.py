@@ -112,6 +112,12 @@ class Structure:
     others: tuple[str, ...]
     """Names of modules with parameters of their own that are none of these: what they return is not measured."""
 
+    @property
+    def width(self) -> int:
+        """Of the embedding's vectors; 0 where none was found."""
+        weight = None if self.embedding is None else getattr(self.embedding[1], "weight", None)
+        return 0 if weight is None else int(weight.shape[-1])
+
     def missing(self, what: str) -> str:
         """Return why a layer, the first that does, lacks a part; empty where none does."""
         return next((layer.why[what] for layer in self.layers if what in layer.why), "")

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from dataaudit.vitals.attention_pass import source_of
 from dataaudit.vitals.config import FAMILIES, VitalsConfig
 from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metrics import declared
-from dataaudit.vitals.structure import Structure
 
 _ORDER = (*FAMILIES, "")
 _SHARDED = (
@@ -59,7 +57,7 @@ def _what_is_found(model: nn.Module, sources: Sources) -> dict[str, Any]:
         "model": type(model).__name__,
         "parameters": sum(item.numel() for item in model.parameters()),
         "layers": len(layers),
-        **({"width": int(weight.shape[-1])} if (weight := _embedding(structure)) is not None else {}),
+        **({"width": structure.width} if structure.width else {}),
         "where": layers[0].name.rpartition(".")[0] or layers[0].name,
         "attention": f"{len(seen)} of {len(layers)} layers{of_heads}",
         "mlp": f"{sum(layer.mlp is not None or layer.down is not None for layer in layers)} of {len(layers)} layers",
@@ -69,11 +67,6 @@ def _what_is_found(model: nn.Module, sources: Sources) -> dict[str, Any]:
         "not_seen": ", ".join(structure.others) or "nothing",
         **({"sharded": f"{sources.sharding}; {_SHARDED}"} if sources.sharding else {}),
     }
-
-
-def _embedding(structure: Structure) -> torch.Tensor | None:
-    """Return the weight of the embedding, [vocabulary, width]; None where none was found."""
-    return None if structure.embedding is None else getattr(structure.embedding[1], "weight", None)
 
 
 def _what_alarms(config: VitalsConfig) -> str:

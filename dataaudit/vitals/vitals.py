@@ -100,14 +100,9 @@ class Vitals:
         self._sharding = Sharding(model, self._given(model.parameters()))
         self._known = self._parameters()
         device = next(model.parameters()).device
+        failed = partial(self._failed, "updates")
         self._weights = Weights(
-            self.structure,
-            model,
-            optimizers,
-            device,
-            self._stepped_outside,
-            partial(self._failed, "updates"),
-            self._sharding,
+            self.structure, model, optimizers, device, self._stepped_outside, failed, self._sharding
         )
         self._hooks = ModelHooks(
             model,
@@ -371,12 +366,9 @@ class Vitals:
             self._report_new_parameters()
         self._laps.begin()
         measured = self._cadence.measures(number)
-        every = {-1, *(layer.index for layer in self.structure.layers)} if measured else set()
-        families = ("activations", "attention", "experts")
-        parts = [every if name in self.config.measure else set() for name in families]
         self._hooks.recorder.batch_row = number
         turn, closely = self._cadence.turn(number), self._cadence.closely(number)
-        self._hooks.start(self._hooks.sites_of(*parts), turn=turn, closely=closely)
+        self._hooks.start(self.config.measure if measured else (), turn=turn, closely=closely)
         if self._micro_batches is not None:
             self._micro_batches.start(number, measured=self._cadence.measures(number, closely=not self._sharding))
         self._sources.step, self._sources.measured = number, measured
@@ -433,7 +425,7 @@ class Vitals:
     def _end(self) -> None:
         number = self.steps
         self._handover.report_unseen(number)
-        recorder, batches, row = self._hooks.recorder, self._micro_batches, self._handover.row
+        recorder, row = self._hooks.recorder, self._handover.row
         window_ends = (number - self.config.first_step + 1) % self.config.window == 0
         self._sources.step, self._sources.window_ends = number, window_ends
         hooked = window_ends or any(recorder.seen) or bool(recorder.failures)
@@ -443,8 +435,7 @@ class Vitals:
             for part in (self._numbers_of(item) if hooked or not item.HOOKED else self._unmeasured[id(item)])
         ]
         torch.cat(parts, out=row[: len(self.columns)])
-        self._add_context(row)
-        self._handover.add(number, 0 if batches is None else batches.passes)
+        self._handover.add(number)
         self._see_structure(number)
         if self.config.adapt and not self._sharding:
             for step, every, seconds in self._laps.end(number, self._cadence.budget.every):
@@ -470,23 +461,6 @@ class Vitals:
         if guarded.error is None:
             return numbers
         return [item.nothing]
-
-    def _add_context(self, row: torch.Tensor) -> None:
-        """Write what the host needs beside the numbers: :attr:`Handover.parts` names it."""
-        parts, batches = self._handover.parts, self._micro_batches
-        row[parts["bad"]].copy_(self._weights.bad)
-        rate, norm, scale = row[parts["loop"]]
-        now = self._weights.rate
-        rate.copy_(sent(now, rate.device)) if isinstance(now, torch.Tensor) else rate.fill_(now)
-        for slot, value in (
-            (norm, None if batches is None else batches.norm),
-            (scale, None if batches is None else batches.loss_scale),
-        ):
-            slot.fill_(torch.nan) if value is None else slot.copy_(value)
-        row[parts["passes"]].copy_(torch.zeros_like(row[parts["passes"]]) if batches is None else batches.finite)
-        finite = self._hooks.activations[..., 0].isfinite()
-        row[parts["batches"]].copy_(finite.sum(0))
-        row[parts["sites"]].copy_(finite.sum(1))
 
     def _see_structure(self, number: int) -> None:
         """Raise what the host sees: weights that are shared no longer, layers without a gradient, no noise."""

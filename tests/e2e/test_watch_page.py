@@ -15,7 +15,7 @@ from test_followed_run import Log, healthy, viewed
 
 from dataaudit.base.render.html import render
 from dataaudit.live.incidents import FOLDER, acknowledged
-from dataaudit.live.watch_process import WatchProcess
+from dataaudit.live.watch import WatchProcess
 from dataaudit.training.pages.live_page import live_page
 from dataaudit.training.pages.run_view import RunView
 from dataaudit.training.pages.serving import serve

@@ -22,8 +22,7 @@ from dataaudit.live.hours import Hour
 from dataaudit.live.incidents import FOLDER, acknowledged, stored_incidents
 from dataaudit.live.judging import State
 from dataaudit.live.tiles import Buckets, Line, Tiles
-from dataaudit.live.watch import Watch
-from dataaudit.live.watch_process import WatchProcess
+from dataaudit.live.watch import Watch, WatchProcess
 from dataaudit.manifest.load import Manifest
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution.run_data import Data

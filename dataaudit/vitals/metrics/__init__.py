@@ -6,21 +6,17 @@ from typing import Final
 
 from dataaudit.vitals.measurement import Measurement
 from dataaudit.vitals.metric import Metric
-from dataaudit.vitals.metrics.activations import Activations
+from dataaudit.vitals.metrics.activations import Activations, DeadUnits
 from dataaudit.vitals.metrics.adam_spikes import AdamSpikes
 from dataaudit.vitals.metrics.curvature import Curvature
-from dataaudit.vitals.metrics.dead_units import DeadUnits
-from dataaudit.vitals.metrics.expert_loads import ExpertLoads
-from dataaudit.vitals.metrics.experts import ExpertDrops, ExpertSources, RouterWeights
-from dataaudit.vitals.metrics.gradient_noise import GradientNoise
-from dataaudit.vitals.metrics.gradient_spikes import GradientSpikes
+from dataaudit.vitals.metrics.experts import ExpertDrops, ExpertLoads, ExpertSources, RouterWeights
+from dataaudit.vitals.metrics.gradient_noise import GradientNoise, GradientSpikes
 from dataaudit.vitals.metrics.heads import HeadNorms, Heads
 from dataaudit.vitals.metrics.layer_std_sync import LayerStdSync
 from dataaudit.vitals.metrics.mup import MuPCheck
 from dataaudit.vitals.metrics.spectra import Spectra
-from dataaudit.vitals.metrics.step_counts import StepCounts
 from dataaudit.vitals.metrics.update_spectra import UpdateSpectra
-from dataaudit.vitals.metrics.weight_norms import WeightNorms
+from dataaudit.vitals.metrics.weight_norms import StepCounts, WeightNorms
 
 MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
     Activations,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dataaudit.base.statistics import Floats
 from dataaudit.vitals.measurement import Arrived, Measurement, Sources
 from dataaudit.vitals.metric import Column, Metric
-
-if TYPE_CHECKING:
-    pass
 
 WINDOW = 32
 """Rounds through all layers, whose paths are compared; the next window begins after the last of them."""

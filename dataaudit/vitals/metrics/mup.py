@@ -59,8 +59,6 @@ class MuPCheck(Measurement):
         structure = sources.structure
         own = [item for item in matrices_of(structure, sources.model)[0] if item.layer >= 0 and item.fans]
         self._scales = {(item.layer, item.name): math.sqrt(item.fans[1] / item.fans[0]) for item in own if item.fans}
-        weight = None if structure.embedding is None else getattr(structure.embedding[1], "weight", None)
-        self._width = 0 if weight is None else int(weight.shape[-1])
         moved = [item for item in own if sources.masters.owns(item.weight)] if sources.config.mup else []
         known = [item for item in moved if sources.masters.of(item.weight) is not None]
         promised = [item for item in moved if sources.masters.promised(item.weight)]
@@ -120,7 +118,7 @@ class MuPCheck(Measurement):
                 self._places[metric] = {at: scale for at, item, scale in named if item.metric == of and scale}
             streams = [at for at, item, _ in named if item.metric == "residual_rms"]
             self._ends = [streams[0], streams[-1]]
-        wider = math.log(self._width / declared.width)
+        wider = math.log(self.sources.structure.width / declared.width)
         deeper = math.log(len(self.sources.structure.layers) / declared.depth)
         spectral, update = (self._median(context.values, metric) for metric in ("mup_spectral", "mup_update"))
         values[len(_STATS) :] *= [self._scales[item.layer, item.name] for item in self._moved]
@@ -147,7 +145,7 @@ class MuPCheck(Measurement):
     def why_not(self) -> str | None:
         if self.sources.config.mup is None:
             return "no base is declared: VitalsConfig(mup=MuP(width=..., depth=...))"
-        if not self._width:
+        if not self.sources.structure.width:
             return "the model's width is not known: it has no embedding"
         return None if self._scales else "no matrix of a layer says what goes in and out"
 

@@ -201,8 +201,7 @@ class Spectra(Measurement):
 
     def _without(self) -> list[tuple[str, list[int], str]]:
         """Return which metrics have no number of which layers' matrices, and why."""
-        from dataaudit.vitals.power_law import LEAST
-        from dataaudit.vitals.spectra import LARGEST_SIDE
+        from dataaudit.vitals.spectra import LARGEST_SIDE, LEAST
 
         found = [(self.FAMILY, sorted(set(layers)), why) for why, layers in self._left_out.items()]
         large = [item for item in self._matrices if item.sides[1] > LARGEST_SIDE]

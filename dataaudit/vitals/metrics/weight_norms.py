@@ -1,4 +1,4 @@
-"""How large weights, gradients and updates of a layer are, and whether the optimizer's state is finite."""
+"""How large weights, gradients and updates of a layer are, whether they and the optimizer's state are finite."""
 
 from __future__ import annotations
 
@@ -77,3 +77,23 @@ def _stat(stat: str, layer: int) -> str:
     if layer >= 0:
         return stat
     return f"others_{stat}" if stat in _NAMED_OTHERS else "others"
+
+
+class StepCounts(Measurement):
+    """Two numbers of the whole model."""
+
+    METRICS = (
+        Metric("nan_inf_events", rules={"not_finite": ALL}),
+        Metric("skipped_updates", rules={"skipped": ALL}, listed=False),
+    )
+
+    def columns(self) -> list[Column]:
+        return [Column(metric.name, -1, -1, "count") for metric in self.METRICS]
+
+    def values(self) -> list[torch.Tensor]:
+        """Return both counts; that nothing is wrong is known only where gradients were read in full."""
+        weights = self.sources.weights
+        count = weights.bad[:-1].sum().float()
+        if not weights.in_full:
+            count = count.where(count > 0, float("nan"))
+        return [count[None], weights.skipped[None]]

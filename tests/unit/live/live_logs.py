@@ -71,10 +71,27 @@ class Run:
         }
         self.writer.add_step(self.step, row)
 
+    def steps(self, number, **numbers):
+        """End so many steps, then the run; a number is a value, or a function of the step that may return None."""
+        for step in range(self.step + 1, self.step + 1 + number):
+            given = {name: at(step) if callable(at) else at for name, at in numbers.items()}
+            self.end_step(**{name: value for name, value in given.items() if value is not None})
+        self.close()
+
     def close(self):
         """End the log as a run ends it."""
         self.happen("closed")
         self.writer.close()
+
+
+def steps(number, **numbers):
+    """Return a script of :meth:`Run.steps`."""
+    return lambda run: run.steps(number, **numbers)
+
+
+def at(values, *steps):
+    """Return a function of the step: a value at some steps, else none."""
+    return lambda step: values if step in steps else None
 
 
 def made_run(ranks=1):
@@ -100,7 +117,7 @@ def told(response):
     incidents = {
         own.id: (own.severity, own.number, [alert.document() for alert in own.alerts]) for own in response.incidents.all
     }
-    return incidents, [state._asdict() for state in response.states() if state.rule not in BESIDE]
+    return incidents, [state._asdict() for state in response.judge.states() if state.rule not in BESIDE]
 
 
 def in_the_process(folder, file, script, deliver=()):

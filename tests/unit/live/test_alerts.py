@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from lanes import sample
-from live_logs import Run, file_of, from_another, in_the_process, judged, told
+from live_logs import Run, at, file_of, from_another, in_the_process, judged, steps, told
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
@@ -130,24 +130,10 @@ def test_a_batch_that_was_damaged_is_named_and_nothing_behind_it_is_judged(tmp_p
 def test_an_incident_is_one_message(tmp_path):
     """Forty alerts of a group are one; it is sent again when it becomes graver, and after its cool-down."""
     keep, kept = collected()
-    rules = [
-        {
-            "metric": "mfu",
-            "threshold": {"below": 0.2},
-            "severity": 2,
-            "group": "numerics",
-            "cool_down": 50,
-            "name": "mfu",
-        },
-        {**NOT_FINITE, "cool_down": 50},
-    ]
+    low = {"metric": "mfu", "threshold": {"below": 0.2}, "severity": 2, "group": "numerics", "name": "mfu"}
+    rules = [{**low, "cool_down": 50}, {**NOT_FINITE, "cool_down": 50}]
 
-    def script(run):
-        for step in range(1, 400):
-            low = step % 2 and 20 < step < 100
-            run.end_step(loss=NAN if step in {60, 300, 310} else 3.0, mfu=0.1 if low else 0.4)
-        run.close()
-
+    script = steps(399, loss=at(NAN, 60, 300, 310), mfu=lambda step: 0.1 if step % 2 and 20 < step < 100 else 0.4)
     incidents, _ = in_the_process(tmp_path / "run", file_of(*rules), script, deliver=[keep])
     assert kept == [
         ("opened", "step00000021-numerics", 2),
@@ -165,11 +151,7 @@ def test_an_incident_lasts_while_a_rule_of_it_fires(tmp_path):
         {"metric": "loss", "threshold": {"above": 9}, "group": "g", "cool_down": 5, "name": "loss"},
     ]
 
-    def script(run):
-        for step in range(1, 200):
-            run.end_step(mfu=0.1 if step > 10 else 0.4, loss=10.0 if step == 150 else 3.0)
-        run.close()
-
+    script = steps(199, mfu=lambda step: 0.1 if step > 10 else 0.4, loss=at(10.0, 150))
     judged(tmp_path / "run", file_of(*rules), script)
     incidents, _ = from_another(tmp_path / "run", file_of(*rules))
     assert list(incidents) == ["step00000011-g"]
@@ -184,10 +166,7 @@ def test_a_silent_rule_is_counted_and_neither_an_incident_nor_sent(tmp_path):
         {**NOT_FINITE, "name": "c", "group": "c", "silence": {"until": "2020-01-01T00:00:00Z"}},
     ]
     with Alerts(tmp_path / "run", file_of(*rules), deliver=[keep]) as alerts:
-        run = Run(tmp_path / "run", alerts=alerts)
-        for step in range(1, 30):
-            run.end_step(loss=NAN if step in {5, 20} else 3.0)
-        run.close()
+        Run(tmp_path / "run", alerts=alerts).steps(29, loss=at(NAN, 5, 20))
     assert sorted(own[1] for own in kept) == ["step00000005-c", "step00000020-a"]
     assert alerts.response.silenced == {"a": 1, "b": 2}
 
@@ -273,12 +252,7 @@ def test_what_one_process_sent_another_does_not_send_again(tmp_path, monkeypatch
     append = {"name": "c", "to": "command", "command": ["sh", "-c", f'echo "$DATAAUDIT_INCIDENT" >> {out}']}
     file = file_of(NOT_FINITE, {**NOT_FINITE, "name": "other", "group": "other"}, deliver=[append])
 
-    def script(run):
-        for step in range(1, 30):
-            run.end_step(loss=NAN if step == 20 else 3.0)
-        run.close()
-
-    in_the_process(folder, file, script)
+    in_the_process(folder, file, steps(29, loss=at(NAN, 20)))
     assert sorted(out.read_text().split()) == ["step00000020-numerics", "step00000020-other"]
     (folder / "alerts/step00000020-other/deliveries.jsonl").unlink()
     for _ in range(2):
@@ -392,9 +366,7 @@ def test_without_room_for_evidence_the_message_says_so(tmp_path, monkeypatch):
     facts = []
     monkeypatch.setattr("dataaudit.live.evidence.write_synced", _no_room)
     with Alerts(folder, file_of(NOT_FINITE), deliver=[facts.append]) as alerts:
-        run = Run(folder, alerts=alerts)
-        run.end_step(loss=NAN)
-        run.close()
+        Run(folder, alerts=alerts).steps(1, loss=NAN)
     assert [own["evidence"] for own in facts] == ["not written: step00000001-numerics: No space left on device"]
     assert not alerts.failures
 
@@ -407,10 +379,7 @@ def test_what_fails_inside_costs_itself(tmp_path, monkeypatch, caplog):
     """The run's log is whole; what could not be judged is counted and named once."""
     monkeypatch.setattr(Response, "take", lambda *_: 1 / 0)
     with Alerts(tmp_path / "run", file_of(NOT_FINITE)) as alerts:
-        run = Run(tmp_path / "run", alerts=alerts)
-        for _ in range(5):
-            run.end_step()
-        run.close()
+        Run(tmp_path / "run", alerts=alerts).steps(5)
     assert alerts.lost == 7
     assert list(alerts.failures.values()) == [7]
     assert caplog.text.count("training goes on") == 1
@@ -425,10 +394,7 @@ def test_rows_that_come_too_fast_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr("dataaudit.live.alerts._WAITING_ITEMS", 2)
     monkeypatch.setattr(Response, "take", lambda *_: time.sleep(0.05))
     with Alerts(tmp_path / "run", file_of(NOT_FINITE)) as alerts:
-        run = Run(tmp_path / "run", alerts=alerts)
-        for _ in range(50):
-            run.end_step()
-        run.close()
+        Run(tmp_path / "run", alerts=alerts).steps(50)
     assert alerts.lost > 30
 
 
@@ -458,18 +424,14 @@ def test_a_silent_run_is_an_incident_and_a_closed_run_is_none(tmp_path):
     assert incident.ranks == {0, 1}
     assert incident.number == 2
     for run in runs[:2]:
-        for _ in range(5):
-            run.end_step()
-        run.close()
+        run.steps(5)
     watch.look()
-    assert {own.state for own in watch.response.states()} == {"ok"}
+    assert {own.state for own in watch.response.judge.states()} == {"ok"}
 
 
 def test_a_rank_that_never_wrote_is_silent_since_the_run_began(tmp_path):
     """It is expected by run.json."""
-    run = Run(tmp_path / "run", 0, 2)
-    run.end_step()
-    run.close()
+    Run(tmp_path / "run", 0, 2).steps(1)
     file = file_of({"metric": "*", "absent": {"seconds": 60}, "name": "silent"})
     incidents, _ = from_another(tmp_path / "run", file)
     ((_, _, alerts),) = incidents.values()
@@ -514,9 +476,7 @@ def test_an_acknowledged_incident_is_sent_again_only_if_it_becomes_graver(tmp_pa
 
 def test_an_incident_that_is_not_there_cannot_be_acknowledged(tmp_path):
     """The message names those that are; an acknowledgement that is no JSON is none."""
-    run = Run(tmp_path)
-    run.end_step(loss=NAN)
-    run.close()
+    Run(tmp_path).steps(1, loss=NAN)
     from_another(tmp_path, file_of(NOT_FINITE))
     with pytest.raises(ConfigError, match="step00000001-numerics"):
         acknowledge(tmp_path, "../x", "ana", "")
@@ -569,11 +529,8 @@ def test_watch_once_says_by_its_code_how_the_run_stands(tmp_path):
 
 def test_watch_ends_when_the_run_is_closed_and_shows_what_is_new(tmp_path):
     """Without --once it follows."""
-    folder = tmp_path / "run"
-    run = Run(folder)
-    run.end_step(loss=NAN)
-    run.close()
-    code, output = cli("watch", folder, "--alert", "--interval", "0.1")
+    Run(tmp_path / "run").steps(1, loss=NAN)
+    code, output = cli("watch", tmp_path / "run", "--alert", "--interval", "0.1")
     assert code == 1
     assert output.count("step00000001-numerics: loss is nan") == 2
 
@@ -598,9 +555,7 @@ def test_a_resumed_run_keeps_what_was_healthy(tmp_path, stopped):
     for first, last in ((1, stopped), (stopped + 1, 60)):
         with Alerts(folder, file) as alerts:
             run = Run(folder, first=first, alerts=alerts)
-            for step in range(first, last + 1):
-                run.end_step(mfu=0.6 if step <= 40 else 0.2)
-            run.close()
+            run.steps(last + 1 - first, mfu=lambda step: 0.6 if step <= 40 else 0.2)
         assert not alerts.failures
         seen.append([(own.step, own.words) for each in alerts.response.incidents.all for own in each.alerts])
     assert seen == [[], [(41, "mfu is 0.2, 0.333 times the median 0.6 when healthy")]]
@@ -613,11 +568,8 @@ def test_a_mean_begins_anew_with_a_resumed_run(tmp_path):
     """A first slow step of it is no mean; the healthy span is that of before."""
     rule = {"metric": "mfu", "ratio": {"below": 0.5, "healthy": 20}, "mean_over": 10, "name": "slow"}
     folder = tmp_path / "run"
-    for first, last in ((1, 40), (41, 80)):
-        run = Run(folder, first=first)
-        for step in range(first, last + 1):
-            run.end_step(mfu=0.1 if step in {41, 42} else 0.6)
-        run.close()
+    for first in (1, 41):
+        Run(folder, first=first).steps(40, mfu=lambda step: 0.1 if step in {41, 42} else 0.6)
     incidents, states = from_another(folder, file_of(rule))
     assert (incidents, states[0]["state"]) == ({}, "ok")
 
@@ -629,9 +581,7 @@ def test_a_watch_waits_for_a_run_that_has_not_begun(tmp_path, monkeypatch):
     def sleep(seconds):
         slept.append(seconds)
         if len(slept) == 3:
-            run = Run(folder)
-            run.end_step()
-            run.close()
+            Run(folder).steps(1)
 
     assert CliRunner().invoke(main, ["watch", str(folder), "--once"]).exit_code == 2
     monkeypatch.setattr("dataaudit.live.watch.time.sleep", sleep)

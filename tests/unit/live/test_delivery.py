@@ -10,7 +10,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from live_logs import Run, file_of
+from live_logs import Run, at, file_of
 from local_server import LocalServer
 
 from dataaudit.base.errors import ConfigError
@@ -59,6 +59,12 @@ class Server(LocalServer):
         super().__init__(Handler)
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    """What failed is tried again soon."""
+    monkeypatch.setattr(delivery, "FIRST_DELAY", 0.005)
+
+
 @pytest.fixture
 def serve():
     """Start servers; they are closed at the end."""
@@ -81,7 +87,7 @@ def message(folder, severity=0, **facts):
 def webhook(server, **more):
     """Return an outbox of a webhook that tries again soon."""
     given = {"name": "hook", "to": "webhook", "url": server.address, **more}
-    return outbox(Destination.model_validate(given), first=0.01)
+    return outbox(Destination.model_validate(given))
 
 
 def records(folder):
@@ -166,15 +172,16 @@ def test_a_grave_message_does_not_wait_behind_one_that_fails(tmp_path):
     box.close(0.1)
 
 
-def test_of_too_many_messages_the_least_grave_are_dropped_and_counted(tmp_path):
+def test_of_too_many_messages_the_least_grave_are_dropped_and_counted(tmp_path, monkeypatch):
     """Severity 0 stays, whatever the queue's size."""
+    monkeypatch.setattr(delivery, "QUEUE", 4)
     gate, sent = threading.Event(), []
 
     def send(given):
         gate.wait(30)
         sent.append((given.severity, given.facts["incident"]))
 
-    box = Outbox("box", send, size=4)
+    box = Outbox("box", send)
 
     def put(severity, name):
         (tmp_path / name).mkdir()
@@ -221,7 +228,7 @@ def test_no_secret_shows_anywhere(serve, tmp_path, monkeypatch, caplog):
         {"name": "bad", "to": "webhook", "url": "${BAD}"},
         {"name": "none", "to": "webhook", "url": "${NOT_THERE}"},
     ]
-    boxes = [outbox(Destination.model_validate(own), first=0.01) for own in given]
+    boxes = [outbox(Destination.model_validate(own)) for own in given]
     for box in boxes:
         box.put(message(tmp_path, 1))
         wait_until(lambda box=box: box.dropped)
@@ -252,7 +259,7 @@ def test_the_end_of_an_incident_goes_to_pagerduty_and_to_who_asks_for_it(serve, 
     for own in given:
         server.came.clear()
         server.answers = [(500, {}), (202, {})]
-        box = outbox(Destination.model_validate(own), first=0.2)
+        box = outbox(Destination.model_validate(own))
         (tmp_path / own["name"]).mkdir()
         box.put(message(tmp_path / own["name"], 1))
         box.put(message(tmp_path / own["name"], 1, news="resolved"))
@@ -304,9 +311,7 @@ def test_an_incident_that_nothing_feeds_any_more_is_closed_and_opens_anew(tmp_pa
     sent, alerts = [], Alerts(tmp_path, file_of(rule))
     alerts.response.boxes.put = lambda given: sent.append((given.facts["news"], given.facts["about"]))
     run = Run(tmp_path, alerts=alerts)
-    for step in range(1, 201):
-        run.end_step(**({"norm": 9.0} if step <= 20 or step > 190 else {}))
-    run.close()
+    run.steps(200, norm=lambda step: 9.0 if step <= 20 or step > 190 else None)
     alerts.close()
     assert [news for news, _ in sent] == ["opened", "resolved", "opened"]
     assert sent[1][1] == (
@@ -334,9 +339,7 @@ def test_a_command_gets_facts_by_its_environment(tmp_path):
     assert out.read_text() == "SEV1 7b$(touch pwned); 'x'"
     for command, why in (("/not/there", "no such program"), (sys.executable, "ended with 3")):
         arguments = [command, "-c", "raise SystemExit(3)"]
-        box = outbox(
-            Destination.model_validate({**destination, "name": why.split()[0], "command": arguments}), first=0.001
-        )
+        box = outbox(Destination.model_validate({**destination, "name": why.split()[0], "command": arguments}))
         box.put(message(tmp_path, 1))
         wait_until(lambda box=box: box.dropped)
         box.close(1)
@@ -385,9 +388,7 @@ def test_a_nan_in_a_run_reaches_a_webhook_behind_its_evidence(serve, tmp_path):
     look = lambda facts: there.append(sorted(own.name for own in (folder / "alerts" / facts["incident"]).iterdir()))  # noqa: E731
     with Alerts(folder, file, deliver=[look]) as alerts:
         run = Run(folder, alerts=alerts)
-        for step in range(1, 30):
-            run.end_step(loss=float("nan") if step == 20 else 3.0)
-        run.close()
+        run.steps(29, loss=at(float("nan"), 20))
     ((_, _, _, body),) = server.came
     assert json.loads(body)["incident"] == "step00000020-rule0"
     assert {"incident.json", "numbers.csv", "events.csv", "runbook.md"} <= set(there[0])

@@ -6,7 +6,7 @@ from importlib import resources
 import jsonschema
 import pytest
 import yaml
-from live_logs import Run, file_of, from_another, judged
+from live_logs import Run, at, file_of, from_another, judged, steps
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.live.rules import default_text, load_alerts, parse_alerts, runbooks
@@ -18,17 +18,6 @@ NAN = float("nan")
 def states_of(states):
     """Return state and reason by rule."""
     return {own["rule"]: (own["state"], own["why"]) for own in states}
-
-
-def stepping(values, **more):
-    """Return a script that ends a step for each loss, and closes."""
-
-    def script(run):
-        for value in values:
-            run.end_step(loss=value, **more)
-        run.close()
-
-    return script
 
 
 @pytest.mark.parametrize(
@@ -50,18 +39,17 @@ def stepping(values, **more):
 )
 def test_a_condition_of_a_metric(tmp_path, condition, losses, expected):
     """Each kind fires when, and only when, it is met long enough; and again only after it was not met."""
-    alerts, _ = judged(tmp_path / "run", file_of({"metric": "loss", "cool_down": 1, **condition}), stepping(losses))
+    alerts, _ = judged(
+        tmp_path / "run",
+        file_of({"metric": "loss", "cool_down": 1, **condition}),
+        steps(len(losses), loss=lambda step: losses[step - 1]),
+    )
     assert [own[1:] for own in alerts] == [pytest.approx(own) if own[2] is not None else own for own in expected]
 
 
 def test_a_mean_is_judged_once_its_span_is_over_of_sampled_metrics_too(tmp_path):
     """A metric of every tenth step has a mean over 32."""
-
-    def script(run):
-        for _ in range(80):
-            run.end_step(**({"mfu": 0.1} if run.step % 10 == 9 else {}))
-        run.close()
-
+    script = steps(80, mfu=lambda step: None if step % 10 else 0.1)
     rule = {"metric": "mfu", "threshold": {"below": 0.2}, "mean_over": 32}
     alerts, _ = judged(tmp_path / "run", file_of(rule), script)
     assert alerts == [("rule0", 50, 50, pytest.approx(0.1))]
@@ -70,13 +58,8 @@ def test_a_mean_is_judged_once_its_span_is_over_of_sampled_metrics_too(tmp_path)
 @pytest.mark.parametrize(("metric", "first", "fired"), [("loss", 3, 13), ("mfu", 3, 13), ("mfu", 0, 11)])
 def test_seconds_of_the_log_count_beside_steps(tmp_path, metric, first, fired):
     """Both are asked for; a number that comes before its step ends has the time of the step before, or none yet."""
-
-    def script(run):
-        for step in range(1, 16):
-            value = 5.0 if step > first else 1.0
-            run.end_step(time=1e9 + 0.5 * step, **{metric: value})
-        run.close()
-
+    numbers = {metric: lambda step: 5.0 if step > first else 1.0}
+    script = steps(15, time=lambda step: 1e9 + 0.5 * step, **numbers)
     rule = {"metric": metric, "threshold": {"above": 2, "for": 3, "for_seconds": 4.5}}
     alerts, _ = judged(tmp_path / "run", file_of(rule), script)
     assert [own[1:3] for own in alerts] == [(fired, first + 1)]
@@ -103,14 +86,8 @@ def test_events_are_counted_within_steps(tmp_path):
 
 def test_absence_in_steps_fires_again_after_the_metric_was_there(tmp_path):
     """No value for three steps, of a metric that was there, and of another that never was."""
-
-    def script(run):
-        for step in range(1, 12):
-            run.end_step(**({"val_loss": 3.0} if step in {1, 2, 6} else {}))
-        run.close()
-
     rules = [{"metric": name, "absent": {"steps": 3}, "cool_down": 1} for name in ("val_loss", "mfu")]
-    alerts, states = judged(tmp_path / "run", file_of(*rules), script)
+    alerts, states = judged(tmp_path / "run", file_of(*rules), steps(11, val_loss=at(3.0, 1, 2, 6)))
     assert [own[:3] for own in alerts] == [("rule1", 3, 0), ("rule0", 5, 2), ("rule0", 9, 6)]
     assert {own["state"] for own in states} == {"firing"}
 
@@ -146,12 +123,7 @@ def test_layers_are_judged_each_or_together(tmp_path, how, expected):
 
 def test_numbers_that_a_log_writes_where_they_change_are_judged_at_every_step(tmp_path):
     """Skipped updates are written where there are some; their share over a window counts the others."""
-
-    def script(run):
-        for step in range(1, 61):
-            run.end_step(**({"skipped_updates": 1.0} if 20 < step <= 40 and step % 4 else {}))
-        run.close()
-
+    script = steps(60, skipped_updates=lambda step: 1.0 if 20 < step <= 40 and step % 4 else None)
     rules = [
         {"metric": "skipped_updates", "mean_over": 10, "threshold": {"above": 0.65}},
         {"metric": "opt_state_finite", "threshold": {"below": 1}},
@@ -281,13 +253,7 @@ def test_a_source_that_is_gone_has_a_share_of_0_and_a_small_source_moves_by_chan
 )
 def test_a_rule_that_is_not_fed_is_not_evaluated_and_says_why(tmp_path, rule, why):
     """It is never healthy."""
-
-    def script(run):
-        for step in range(1, 301):
-            run.end_step(**({"val_loss": 3.0} if step in {10, 20} else {}))
-        run.close()
-
-    alerts, states = judged(tmp_path / "run", file_of(rule), script)
+    alerts, states = judged(tmp_path / "run", file_of(rule), steps(300, val_loss=at(3.0, 10, 20)))
     assert alerts == []
     assert states[0]["state"] == "not_evaluated"
     assert why in states[0]["why"]
@@ -328,9 +294,7 @@ def test_the_slowest_rank_is_named(tmp_path):
     folder = tmp_path / "run"
     for rank in range(4):
         run = Run(folder, rank, 4)
-        for _ in range(200):
-            run.end_step(rank_time=1.5 if rank == 2 else 1.0)
-        run.close()
+        run.steps(200, rank_time=1.5 if rank == 2 else 1.0)
     file = file_of({"metric": "straggler_ratio", "threshold": {"above": 1.2, "for": 100}})
     incidents, _ = from_another(folder, file)
     ((_, _, alerts),) = incidents.values()

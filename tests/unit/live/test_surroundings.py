@@ -20,7 +20,7 @@ WENT_ON = "".join(f"2026-11-27 19:{{minute:02}}:{second} step {second} loss 3.0\
 
 def state_of(watch, name):
     """Return how a rule stands."""
-    return next(state for state in watch.response.states() if state.rule == name)
+    return next(state for state in watch.response.judge.states() if state.rule == name)
 
 
 def watched(folder, **options):

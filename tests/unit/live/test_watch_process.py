@@ -8,7 +8,7 @@ import pytest
 from live_logs import Run
 
 from dataaudit.live.incidents import stored_incidents
-from dataaudit.live.watch_process import WatchProcess
+from dataaudit.live.watch import WatchProcess
 
 pytestmark = pytest.mark.children
 

@@ -13,18 +13,6 @@ from dataaudit.cli import main
 from dataaudit.probes.cross import Cross, Crossed, crossed, parse_changes
 from dataaudit.probes.estimates import Estimate
 
-LOADS = """
-import sys
-sys.path.insert(0, {folder!r})
-from probe_world import tiny
-import torch
-def load(path):
-    model = tiny(0, dropout=0.0).eval()
-    with torch.no_grad():
-        model.head.weight *= float(path.read_text())
-    return model
-"""
-
 
 def effect(value, half=0.1):
     return Estimate(value, None if half is None else value - half, None if half is None else value + half, 9)
@@ -78,21 +66,9 @@ def test_what_is_no_option_of_a_harness_is_refused(given):
 
 
 @pytest.fixture
-def run(world, tmp_path, monkeypatch):
-    """Return a call of the command in a folder with checkpoints `a` and `b`, the second far worse."""
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(world.folder / "user"))
-    (tmp_path / "load.py").write_text(LOADS.format(folder=__file__.rpartition("/")[0]))
-    for name, scale in (("a", "1"), ("b", "40"), ("c", "1")):
-        (tmp_path / name).write_text(scale)
-
-    def call(old, new, *options):
-        fixed = ["--manifest", str(world.manifest), "--model", "load.py:load", "--tokenizer", "bytes", "--end", "256"]
-        chosen = ["--context", "64", "--probes", "frozen,held_out", "--cross", new]
-        return CliRunner().invoke(main, ["probe", old, *fixed, *chosen, *options])
-
-    return call
+def run(probing):
+    """Return a call of the command on two checkpoints."""
+    return lambda old, new, *options: probing(old, "--probes", "frozen,held_out", "--cross", new, *options)
 
 
 @pytest.mark.torch

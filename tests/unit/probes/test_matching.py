@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from reference.probes import occurrences
 
-from dataaudit.probes import matching
-from dataaudit.probes.matching import ScanMatcher, copied_tokens, span_hashes
+from dataaudit.probes import memorization
+from dataaudit.probes.memorization import ScanMatcher, copied_tokens, span_hashes
 
 
 class Blocks:
@@ -29,7 +29,7 @@ def plain(rows, span, *shards):
 @pytest.mark.parametrize("seed", range(3))
 def test_counts_are_those_of_a_plain_search(monkeypatch, block, seed):
     """Few tokens, so that most spans stand in several places; no span crosses documents, nor shards."""
-    monkeypatch.setattr(matching, "_BLOCK", block)
+    monkeypatch.setattr(memorization, "_BLOCK", block)
     draw = np.random.default_rng(seed)
     shards = [[draw.integers(0, 2, draw.integers(0, 90)).tolist() for _ in range(5)] for _ in range(3)]
     shards[1][2] = [1] * 300
@@ -50,7 +50,7 @@ def test_equal_spans_have_equal_hashes_and_others_do_not():
 
 def test_a_collision_is_no_match(monkeypatch):
     """Where all hashes are alike, tokens decide."""
-    monkeypatch.setattr(matching, "span_hashes", lambda ids, span: np.zeros(max(0, len(ids) - span + 1), np.uint64))
+    monkeypatch.setattr(memorization, "span_hashes", lambda ids, span: np.zeros(max(0, len(ids) - span + 1), np.uint64))
     counts = ScanMatcher(Blocks([[1, 2, 3, 4], [2, 3, 4, 5]])).counts([np.array([2, 3, 4])], span=3)
     assert counts[0].tolist() == [2]
     assert ScanMatcher(Blocks([[1, 2, 3]])).counts([np.array([7, 8, 9])], span=3)[0].tolist() == [0]

@@ -8,7 +8,7 @@ from reference.probes import occurrences
 torch = pytest.importorskip("torch", reason="models are of torch")
 from dataaudit.base.errors import ManifestError  # noqa: E402
 from dataaudit.probes import Decoding, Memorization, ProbeModel, ProbeSuite  # noqa: E402
-from dataaudit.probes.matching import IndexMatcher, ScanMatcher  # noqa: E402
+from dataaudit.probes.memorization import IndexMatcher, ScanMatcher  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -3,41 +3,17 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="models are of torch")
-from dataaudit.cli import main  # noqa: E402
 from dataaudit.runlog.reader import load_run  # noqa: E402
 
 pytestmark = pytest.mark.torch
-LOADS = """
-import sys
-sys.path.insert(0, {folder!r})
-from probe_world import tiny
-import torch
-def load(path):
-    model = tiny(0, dropout=0.0).eval()
-    with torch.no_grad():
-        model.head.weight *= float(path.read_text())
-    return model
-"""
 
 
 @pytest.fixture
-def run(world, tmp_path, monkeypatch):
-    """Return a call of the command in a folder with checkpoints `a` and `b`, the second far worse."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(world.folder / "user"))
-    (tmp_path / "load.py").write_text(LOADS.format(folder=__file__.rpartition("/")[0]))
-    (tmp_path / "a").write_text("1")
-    (tmp_path / "b").write_text("40")
-
-    def call(checkpoint, *options, tokenizer="bytes", end="256"):
-        fixed = ["--manifest", str(world.manifest), "--model", "load.py:load", "--context", "64"]
-        chosen = ["--tokenizer", tokenizer, "--end", end]
-        return CliRunner().invoke(main, ["probe", checkpoint, *fixed, *chosen, *options])
-
-    return call
+def run(probing):
+    """Return a call of the command on a checkpoint."""
+    return probing
 
 
 def test_checkpoints_are_measured_compared_and_judged(run, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from dataaudit.vitals.alarms import Alarms, Incidents
 from dataaudit.vitals.always import Schedule
 from dataaudit.vitals.metric import Key
-from dataaudit.vitals.metrics.gradient_spikes import SpikeScore
+from dataaudit.vitals.metrics.gradient_noise import SpikeScore
 
 GRADIENT = Key("grad_norm", 1, -1, "at_step")
 MLP = Key("activation_mean_abs", 1, -1, "mlp")

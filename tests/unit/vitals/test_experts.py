@@ -14,7 +14,7 @@ import vitals_models as made  # noqa: E402
 
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import Mapping, MemorySink, Vitals, VitalsConfig, ranks, routers  # noqa: E402
-from dataaudit.vitals.metrics.expert_loads import of_window  # noqa: E402
+from dataaudit.vitals.metrics.experts import of_window  # noqa: E402
 from dataaudit.vitals.summary import in_a_line  # noqa: E402
 
 pytestmark = pytest.mark.vitals
@@ -355,9 +355,7 @@ def test_a_matrix_that_is_sharded_is_a_gap_with_a_reason():
         assert "sharded" in vitals.coverage()["router_weight_similarity"]["why"]
 
 
-def worker(rank, port, queue):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def worker(rank, queue):
     model, config = experts.model_of("mapped"), config_of("mapped", window=2, measure=("experts",))
     found = []
     for scene in ("both", "one"):
@@ -378,7 +376,6 @@ def worker(rank, port, queue):
         loads = [row[5] for row in sink.values if row[4] == "load"][: 5 * made.LAYERS]
         found.append((scene, rank, loads, counts, why))
     queue.put(found)
-    made.leave()
 
 
 def test_windows_of_two_ranks_are_summed_and_one_alone_says_so():

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals import adam_proxy, attention_pass, norms, recorder, routers  # noqa: E402
+from dataaudit.vitals import attention_pass, norms, recorder, routers  # noqa: E402
 from dataaudit.vitals import weights as updates  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import state_finite  # noqa: E402
@@ -175,7 +175,7 @@ def test_operators_run_on_a_device_that_is_not_there(sites, dtype, monkeypatch):
         weights = [held(*shape, dtype=torch.float32) for shape in ((8, 4), (8, 4), ())]
         for one in weights:
             one.grad = torch.empty_like(one)
-        norms.std(weights)
+        norms.std_of_sums(norms.sums_of(weights, device), sum(one.numel() for one in weights))
         updates.norms_from_copies([torch.empty_like(one) for one in weights], weights)
         for kind in (torch.optim.AdamW, torch.optim.SGD):
             optimizer = kind([torch.nn.Parameter(one) for one in weights], lr=1e-3)
@@ -191,8 +191,8 @@ def test_operators_run_on_a_device_that_is_not_there(sites, dtype, monkeypatch):
             updates.norms(optimizer, own)
             state_finite(optimizer, own, 3)
             moments = [optimizer.state[one]["exp_avg"] for one in own]
-            sums = adam_proxy.sums_of_moments(moments, moments)
-            found = adam_proxy.proxy_of_sums(sums, optimizer.state[own[0]]["step"], (0.9, 0.99))
+            sums = weights.sums_of_moments(moments, moments)
+            found = weights.proxy_of_sums(sums, optimizer.state[own[0]]["step"], (0.9, 0.99))
             assert found.device == device
         with pytest.raises((RuntimeError, DataDependentOutputException)):
             held(2).sum().item()

@@ -10,9 +10,8 @@ from lanes import sample, thinned
 torch = pytest.importorskip("torch", reason="gradients are of torch")
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
-from vitals_models import NoWaiting, leave, spawned  # noqa: E402
+from vitals_models import NoWaiting, spawned  # noqa: E402
 
-from dataaudit.vitals.adam_proxy import proxy_of_sums, sums_of_moments  # noqa: E402
 from dataaudit.vitals.micro_batches import (  # noqa: E402
     GradientNorms,
     NoiseScale,
@@ -20,6 +19,7 @@ from dataaudit.vitals.micro_batches import (  # noqa: E402
     gsnr,
     signal_and_noise,
 )
+from dataaudit.vitals.weights import proxy_of_sums, sums_of_moments  # noqa: E402
 
 pytestmark = pytest.mark.vitals
 
@@ -267,11 +267,7 @@ def test_sparse_gradients_and_unused_parameters():
     assert norms.totals().tolist() == [80]
 
 
-def worker(rank, port, queue):
-    torch.set_num_threads(1)
-    where = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
-    torch.manual_seed(0)
+def worker(rank, queue):
     model = Tied()
     replicas = torch.nn.parallel.DistributedDataParallel(model)
     norms = GradientNorms(list(model.parameters()), 1)
@@ -282,7 +278,6 @@ def worker(rank, port, queue):
     squares = [torch.zeros(1, dtype=torch.float64) for _ in range(2)]
     torch.distributed.all_gather(squares, norms.totals())
     queue.put((torch.cat(squares).tolist(), reduced.item()))
-    leave()
 
 
 def test_workers_norms_are_their_own_before_they_are_reduced():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dataaudit.vitals.metrics.spectra import ERRORS, FITS
-from dataaudit.vitals.power_law import LEAST, NOISE, fit_power_law
+from dataaudit.vitals.spectra import LEAST, NOISE, fit_power_law
 
 
 def twin(numbers):

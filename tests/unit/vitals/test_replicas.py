@@ -1,14 +1,13 @@
 """Replicas that are no longer the same."""
 
 import math
-import socket
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="weights are of torch")
 
-from vitals_models import leave  # noqa: E402
+from vitals_models import spawned  # noqa: E402
 
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ  # noqa: E402
 
@@ -62,11 +61,7 @@ def gathered(values):
     return torch.stack(ranks)
 
 
-def worker(rank, port, queue):
-    torch.set_num_threads(1)
-    where = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
-    torch.manual_seed(0)
+def worker(rank, queue):
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     batch = torch.randn(8, 6)
     found = []
@@ -77,21 +72,10 @@ def worker(rank, port, queue):
         spread = loss_dispersion(gathered(model(batch).square().mean().detach()))
         found.append((differ.tolist(), spread.item()))
     queue.put(found)
-    leave()
 
 
 def test_a_flipped_bit_on_one_of_two_ranks_is_found():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    workers = [context.Process(target=worker, args=(rank, port, queue)) for rank in range(2)]
-    for one in workers:
-        one.start()
-    for one in workers:
-        one.join(120)
-    assert [one.exitcode for one in workers] == [0, 0]
+    queue = spawned(worker)
     for before, after in (queue.get() for _ in range(2)):
         assert before == ([False, False], 0)
         assert after[0] == [False, True]

@@ -5,7 +5,6 @@ Processes of one group run all cases, one after the other, and keep what they sa
 
 import contextlib
 import os
-import socket
 import time
 from datetime import timedelta
 
@@ -16,7 +15,7 @@ pytest.importorskip("torch.distributed.tensor", reason="a build of torch without
 
 from lanes import thinned  # noqa: E402
 from torch import nn  # noqa: E402
-from vitals_models import NoWaiting, leave  # noqa: E402
+from vitals_models import NoWaiting, joined, started  # noqa: E402
 
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import sharding  # noqa: E402
@@ -245,11 +244,7 @@ def is_second():
     return torch.distributed.get_rank() == 1
 
 
-def worker(rank, ranks, port, which, folder):
-    torch.set_num_threads(1)
-    where = f"tcp://127.0.0.1:{port}"
-    waits = timedelta(seconds=30)
-    torch.distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=ranks, timeout=waits)
+def worker(rank, which, folder):
     found = {}
     for name, case in CASES[which].items():
         begun = time.perf_counter()
@@ -257,26 +252,16 @@ def worker(rank, ranks, port, which, folder):
         print(rank, name, round(time.perf_counter() - begun, 1), flush=True)
         torch.distributed.barrier()
     torch.save(found, f"{folder}/{which}{rank}.pt")
-    leave()
 
 
 def begun(which, ranks, folder):
     """Begin all processes of a group."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    workers = [context.Process(target=worker, args=(rank, ranks, port, which, folder)) for rank in range(ranks)]
-    for item in workers:
-        item.start()
-    return workers
+    return started(worker, which, folder, ranks=ranks, waits=timedelta(seconds=30))
 
 
 def ended(workers, which, folder):
     """Return what each rank saw."""
-    for item in workers:
-        item.join(240)
-    assert [item.exitcode for item in workers] == [0] * len(workers)
+    joined(workers)
     return [torch.load(f"{folder}/{which}{rank}.pt", weights_only=False) for rank in range(len(workers))]
 
 

@@ -182,19 +182,43 @@ def same(one, two):
     return len(one) == len(two) and all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
 
-def spawned(worker, ranks=2):
-    """Run a worker as a process of each rank, given its rank, a free port and a queue; return the queue."""
+def free_port():
+    """Return a port of this machine that nobody has."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def _join(rank, ranks, port, waits, worker, *args):
+    torch.set_num_threads(1)
+    where = f"tcp://127.0.0.1:{port}"
+    torch.distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=ranks, timeout=waits)
+    torch.manual_seed(0)
+    worker(rank, *args)
+    leave()
+
+
+def started(worker, *args, ranks=2, waits=None):
+    """Start a worker as a process of each rank of a group, given its rank and arguments."""
+    given = (ranks, free_port(), waits, worker, *args)
     context = torch.multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    workers = [context.Process(target=worker, args=(rank, port, queue)) for rank in range(ranks)]
+    workers = [context.Process(target=_join, args=(rank, *given)) for rank in range(ranks)]
     for own in workers:
         own.start()
+    return workers
+
+
+def joined(workers):
+    """Wait for the processes of a group; each did its work."""
     for own in workers:
-        own.join(180)
-    assert [own.exitcode for own in workers] == [0] * ranks
+        own.join(240)
+    assert [own.exitcode for own in workers] == [0] * len(workers)
+
+
+def spawned(worker):
+    """Run a worker as two processes of a group, given rank and a queue; return the queue."""
+    queue = torch.multiprocessing.get_context("spawn").SimpleQueue()
+    joined(started(worker, queue))
     return queue
 
 
