@@ -79,6 +79,8 @@ _ID_BEFORE = re.compile(
     r"(?:lore\.kernel\.org|marc\.info|lkml\.kernel\.org|mail-archive|mail\.gnu\.org|"
     r"public-inbox[\w.-]*|postgr\.es|message-id|msgid|mid)/[^\s@<>]{0,60}\Z|\bwith e?smtps?a? id\s+<\Z"
 )
+_ID_WORDS = ("id", "/", "reply", "reference", "news:")
+"""One of them stands in all that ``_ID_BEFORE`` matches, which takes a sixth of the time of a check to see."""
 _BRACKETS = re.compile(r"[ \[({<]")
 _LOCAL = re.compile(r"[^\s<>:;,\"()\[\]{}\\]+|\\?\{[\w.,\s-]+\\?\}")
 """A name, or several in braces."""
@@ -117,7 +119,8 @@ _POINT = re.compile(
 
 def is_message_id(local: str, domain: str, before: str) -> bool:
     """Tell whether ``local@domain`` names a message: by its header, an archive's URL, or the form of its parts."""
-    if _ID_BEFORE.search(before) or _ID_PART.match(local) or domain.endswith(_ID_HOSTS):
+    named = any(part in before for part in _ID_WORDS) and _ID_BEFORE.search(before)
+    if named or _ID_PART.match(local) or domain.endswith(_ID_HOSTS):
         return True
     return len(local) >= 14 and len(_TURNS.findall(local)) >= 5
 
@@ -193,6 +196,7 @@ _ASSIGNED = ipaddress.IPv6Network("2000::/3")
 _LABEL = re.compile(r"\b(?:ips?|ip_?addr(?:ess)?|addr(?:ess)?|ping|dns|inet|resolver|nameserver)\b")
 
 
+@lru_cache(maxsize=4096)
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(text)
