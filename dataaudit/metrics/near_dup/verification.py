@@ -41,7 +41,7 @@ from dataaudit.scan.cross_shard.keyed import (
 from dataaudit.scan.cross_shard.step import Encode
 from dataaudit.scan.kernels.minhash import distinct_sets, intersections, shingle_hashes
 from dataaudit.scan.kernels.pairing import agreements, least_agreement, sure_agreement
-from dataaudit.scan.kernels.plain_words import text_shingles, words_of
+from dataaudit.scan.kernels.plain_words import folded_words, text_shingles
 
 WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16())])
 """Documents, each once for every partition that a pair of it is in."""
@@ -212,7 +212,7 @@ class NearChecks:
         del wanted, encode
         chosen = np.flatnonzero(batch.num_bytes() <= MOST_BYTES)
         texts = batch.texts.take(pa.array(chosen)).to_pylist()
-        digests = [text_shingles([word.text for word in words_of(text)], self.ngram) for text in texts]
+        digests = [text_shingles(folded_words(text), self.ngram) for text in texts]
         return {"checks": pa.table([batch.rows[chosen], pa.array(digests, CHECKS.field(1).type)], schema=CHECKS)}
 
 

@@ -14,7 +14,7 @@ import unicodedata
 from functools import cache
 from pathlib import Path
 from typing import Literal
-from unicodedata import combining, normalize
+from unicodedata import combining, decomposition, normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -156,7 +156,8 @@ def _marks(form: Form) -> tuple[re.Pattern[str], dict[int, str]]:
     Compatibility has marks of its own: U+FF9E, a voiced sound mark of half width, has no combining class, but what
     it decomposes to has one.
     """
-    forms = {number: normalize(form, chr(number)) for number in range(0x300, _BEYOND_MARKS)}
+    signs = map(chr, range(0x300, _BEYOND_MARKS))
+    forms = {ord(sign): normalize(form, sign) for sign in signs if combining(sign) or decomposition(sign)}
     marks = {number: parts for number, parts in forms.items() if combining(parts[0])}
     listed = "".join(map(chr, marks))
     return re.compile(f"[{listed}]{{{LONG_RUN},}}"), {at: parts for at, parts in marks.items() if parts != chr(at)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 from unicodedata import category, combining, decimal, name, normalize
 
@@ -94,6 +94,23 @@ def words_of(text: str) -> list[Word]:
     return words
 
 
+_SHORT = 64
+"""Characters of a run of text whose words are remembered: of texts that are alike most runs are the same."""
+
+
+def folded_words(text: str) -> list[str]:
+    """Return the words of a text alone; white space ends a word, so each run between it is cut by itself."""
+    words: list[str] = []
+    for run in text.split():
+        words += _folded_run(run) if len(run) <= _SHORT else (word.text for word in words_of(run))
+    return words
+
+
+@lru_cache(maxsize=1 << 16)
+def _folded_run(run: str) -> tuple[str, ...]:
+    return tuple(word.text for word in words_of(run))
+
+
 @cache
 def _look(char: str) -> tuple[str | None, bool, bool, bool]:
     """Return what a character folds to, None if it separates; whether that is a letter, marks alone, alone a word."""
@@ -115,8 +132,9 @@ def text_shingles(words: Sequence[str], ngram: int) -> list[bytes]:
     """Return the digests of a document's distinct shingles, ascending, of the words themselves."""
     if not words:
         return []
-    found = {" ".join(words[start : start + ngram]) for start in range(max(1, len(words) - ngram + 1))}
-    return sorted(hashlib.blake2b(gram.encode("utf-8"), digest_size=16).digest() for gram in found)
+    written, blake2b = [word.encode() for word in words], hashlib.blake2b
+    found = {b" ".join(written[start : start + ngram]) for start in range(max(1, len(words) - ngram + 1))}
+    return sorted(blake2b(gram, digest_size=16).digest() for gram in found)
 
 
 @cache

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from typing import Any, Literal, Self, cast
 
@@ -139,7 +139,7 @@ class Encoder:
         self,
         *,
         fast: FastEncoder | None,
-        reference: ReferenceEncoder,
+        reference: Callable[[], ReferenceEncoder],
         risks: Risks,
         sample_one_in: int,
         seed: int,
@@ -195,14 +195,15 @@ class Encoder:
         """Encode some rows by the reference, a few at a time."""
         for start in range(0, len(rows), _REFERENCE_ROWS):
             part = rows[start : start + _REFERENCE_ROWS]
-            answers = self._reference.encode(texts.take(pa.array(part)).to_pylist())
+            answers = self._reference().encode(texts.take(pa.array(part)).to_pylist())
             yield from zip(part.tolist(), answers, strict=True)
 
 
 def load_encoder(file: TokenizerFile, risks: Risks, *, force_reference: bool, sample_one_in: int, seed: int) -> Encoder:
-    """Load both encoders, or the reference alone where it is forced or the model is unsupported."""
+    """Load the fast encoder; the reference, which takes as long, for the first document that is encoded by it."""
     fast = None if force_reference or not risks.supported else FastEncoder(file)
-    return Encoder(fast=fast, reference=load_reference(file), risks=risks, sample_one_in=sample_one_in, seed=seed)
+    reference = cache(partial(load_reference, file))
+    return Encoder(fast=fast, reference=reference, risks=risks, sample_one_in=sample_one_in, seed=seed)
 
 
 def sample_mask(keys: npt.NDArray[np.uint64], *, one_in: int, seed: int) -> Mask:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from dataaudit.scan.corpus.segments import runs
 from dataaudit.scan.detectors.patterns import context
 from dataaudit.scan.detectors.patterns.entity import (
     Candidate,
@@ -39,6 +40,8 @@ MAX_CANDIDATES = 50_000
 
 Each rule has its own limit, so that no number of passwords in words can hide a token with a checksum.
 """
+_AT_ONCE = 1 << 18
+"""Bytes of documents that are searched before their hits are looked at: either drives the other out of the caches."""
 _MAX_WINDOWS = 4096
 """Windows of a document that are cached for the rules that meet there."""
 AHEAD_BYTES = 64
@@ -85,12 +88,15 @@ class PatternScreen:
         truncated = np.zeros(len(offsets) - 1, dtype=np.bool_)
         digests: list[bytes] = []
         view = np.ascontiguousarray(values, dtype=np.uint8).data
-        for number, (start, end) in enumerate(pairwise(offsets.tolist())):
-            document = view[start:end]
-            findings, truncated[number] = find_in(self.registry, document)
-            found += [(number, finding) for finding in findings]
-            if key is not None:
-                digests += [_digest(key, document, finding, entities[finding.code]) for finding in findings]
+        documents = [view[start:end] for start, end in pairwise(offsets.tolist())]
+        for low, high in runs(offsets, _AT_ONCE):
+            searched = [_search(self.registry, document) for document in documents[low:high]]
+            for number, document_searched in enumerate(searched, low):
+                findings, truncated[number] = _findings(self.registry, *document_searched)
+                found += [(number, finding) for finding in findings]
+                if key is not None:
+                    document = documents[number]
+                    digests += [_digest(key, document, finding, entities[finding.code]) for finding in findings]
         scores = np.array([entity.scores for entity in entities], dtype=np.float32).reshape(-1, 3)
         codes = np.array([finding.code for _, finding in found], dtype=np.int16)
         tiers = np.array([finding.tier for _, finding in found], dtype=np.int8)
@@ -118,12 +124,20 @@ def _digest(key: bytes, document: memoryview, finding: Finding, entity: Entity) 
 
 def find_in(registry: Registry, document: memoryview) -> tuple[list[Finding], bool]:
     """Return the findings in a document, sorted by (start, end, entity), and whether parts were not screened."""
-    prefilters = compile_database(registry)
+    return _findings(registry, *_search(registry, document))
+
+
+def _search(registry: Registry, document: memoryview) -> tuple[Folded, list[Hit], bool]:
+    """Return the folded text of a document, the hits of prefilters in it, and whether parts were not searched."""
     folded = Folded(bytes(document))
-    text = folded.text
-    hits, truncated = scan(prefilters, text)
+    return folded, *scan(compile_database(registry), folded.text)
+
+
+def _findings(registry: Registry, folded: Folded, hits: list[Hit], truncated: bool) -> tuple[list[Finding], bool]:
+    """Return the findings at the hits in a document, as :func:`find_in` does."""
     if not hits:
         return [], truncated
+    text, prefilters = folded.text, compile_database(registry)
     by_detector: dict[str, list[Finding]] = {}
     ready = _prepare(registry)
     around = _Surroundings(_context_words(registry), text)
@@ -149,72 +163,92 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Finding], bo
             if finding is not None:
                 by_detector.setdefault(rule.entity.detector, []).append(finding)
         checked[index] = number
-    kept = [
-        replace(finding, start=folded.written(finding.start), end=folded.written(finding.end))
-        for findings in by_detector.values()
-        for finding in without_overlaps(findings)
-    ]
+    kept = [finding for findings in by_detector.values() for finding in without_overlaps(findings)]
+    if folded.is_changed:
+        kept = [
+            replace(finding, start=folded.written(finding.start), end=folded.written(finding.end)) for finding in kept
+        ]
     return sorted(kept, key=lambda finding: (finding.start, finding.end, finding.code)), truncated
 
 
 class _Surroundings:
-    """Windows of a document and the words in them; rules that meet at a position share them."""
+    """Entities of which a word stands near a place in a document; rules that meet there share them."""
 
     def __init__(self, words: context.ContextWords, text: bytes) -> None:
         self._words = words
         self._text = text
-        self._seen: dict[tuple[int, int, int, int, bool], tuple[str, str, frozenset[int]]] = {}
+        self._seen: dict[tuple[int, int, int, int], frozenset[int]] = {}
 
-    def windows(
-        self, start: int, end: int, behind: int, ahead: int, *, words: bool = True
-    ) -> tuple[str, str, frozenset[int]]:
-        """Return ``behind`` bytes before ``start``, ``ahead`` bytes from ``end``, and the entities of their words.
-
-        Without ``words`` none are searched for, which most of the time goes to.
-        """
-        key = (start, end, behind, ahead, words)
+    def near(self, start: int, end: int, behind: int, ahead: int) -> frozenset[int]:
+        """Return the entities with a word among ``behind`` bytes before ``start`` and ``ahead`` bytes from ``end``."""
+        key = (start, end, behind, ahead)
         if key not in self._seen:
             if len(self._seen) >= _MAX_WINDOWS:
                 self._seen.clear()
             first, last = context.before(self._text, start, behind), context.after(self._text, end, ahead)
-            self._seen[key] = first, last, self._words.near(first, last) if words else frozenset()
+            self._seen[key] = self._words.near(first, last)
         return self._seen[key]
 
     def has_context(self, rule: _Ready, start: int, end: int) -> bool:
         """Return whether a context word lies near or inside a segment: without one, no match in it can have any."""
         behind, ahead = rule.entity.window
         size = end - start
-        return rule.code in self.windows(end, start, behind + size, ahead + size)[2]
+        return rule.code in self.near(end, start, behind + size, ahead + size)
+
+
+class _Match(Candidate):
+    """A match of a rule's regex; each field of a candidate is read at its first use, as most matches are rejected."""
+
+    __slots__ = ("_around", "_document", "_match", "_rule", "end", "start")
+    __setattr__ = object.__setattr__
+
+    def __init__(self, rule: _Ready, document: bytes, match: re.Match[bytes], around: _Surroundings) -> None:
+        self._rule, self._document, self._match, self._around = rule, document, match, around
+        self.start, self.end = match.span("value" if "value" in rule.regex.groupindex else 0)
+
+    def __getattr__(self, name: str) -> Any:
+        """Read a field that has no value yet."""
+        behind, ahead = self._rule.entity.window
+        value: Any
+        if name == "text":
+            value = self._document[self.start : self.end].decode("latin-1")
+        elif name == "before":
+            value = context.before(self._document, self.start, behind)
+        elif name == "after":
+            value = context.after(self._document, self.end, ahead)
+        elif name == "groups":
+            groups = self._match.groupdict().items()
+            value = {name: group.decode("latin-1") for name, group in groups if group is not None}
+        elif name == "context":
+            named = self._rule.entity.context and self._around.near(self.start, self.end, behind, ahead)
+            value = self._rule.code in named
+            if value and self._rule.label is not None:
+                self.context = True  # a label is looked at beside a word alone
+                value = bool(_call(self._rule.label, self))
+        else:
+            raise AttributeError(name)
+        setattr(self, name, value)
+        return value
 
 
 def _classify(rule: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundings) -> Finding | None:
     """Return the finding that a match of a rule's regex is, None when it is none."""
-    start, end = match.span("value" if "value" in rule.regex.groupindex else 0)
+    candidate = _Match(rule, text, match, around)
+    start, end = candidate.start, candidate.end
     if start < 0 or end <= start or end - start > MAX_MATCH_BYTES:
         return None
-    before, after, entities = around.windows(start, end, *rule.entity.window, words=bool(rule.entity.context))
-    near = rule.code in entities
-    if rule.needs_context and not near:
+    if rule.needs_context and not candidate.context:
         return None
-    groups = match.groupdict() if rule.regex.groupindex else {}
-    candidate = Candidate(
-        text=text[start:end].decode("latin-1"),
-        before=before,
-        after=after,
-        context=near,
-        groups={name: group.decode("latin-1") for name, group in groups.items() if group is not None},
-    )
-    if near and rule.label is not None and not _call(rule.label, candidate):
-        if rule.needs_context:
-            return None
-        near, candidate = False, replace(candidate, context=False)
     evidence = Evidence.FORM
     for validator in rule.validators:
         result = _call(validator, candidate)
         if not result:
             return None
         evidence = max(evidence, result)
-    tier = rule.rule.tiers.tier(rule.rule.passes or evidence, near)
+    evidence, tiers = rule.rule.passes or evidence, rule.rule.tiers
+    tier = tiers.tier(evidence, context=False)
+    if tier is not tiers.tier(evidence, context=True) and candidate.context:
+        tier = tiers.tier(evidence, context=True)
     if tier is None:
         return None
     return Finding(
@@ -363,6 +397,11 @@ class Folded:
             self._fold(digits, lambda match: _DIGITS[match[0]])
         if signs := _written(_SIGN_PARTS, self.text):
             self._fold(signs, _sign)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether offsets differ."""
+        return bool(self._steps)
 
     def _fold(self, matches: list[re.Match[bytes]], instead: Callable[[re.Match[bytes]], bytes]) -> None:
         """Replace each match by a byte; remember the offset of each, and the bytes that were saved up to it."""

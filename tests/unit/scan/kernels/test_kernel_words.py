@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lanes import examples
 from reference.words import word_hash
 
-from dataaudit.scan.kernels.plain_words import words_of
+from dataaudit.scan.kernels.plain_words import folded_words, words_of
 from dataaudit.scan.kernels.words import WordBatch, split_words, without_marks
 
 _SCRIPTS = st.one_of(
@@ -47,8 +47,9 @@ def _hashes(text: str) -> list[int]:
 def test_words_and_places_are_those_of_the_slow_twin(texts: list[str]) -> None:
     batch = _split(texts)
     for document, text in enumerate(texts):
-        expected = [(word_hash(word.text), word.start, word.end) for word in words_of(text)]
-        assert _rows(batch, document) == expected
+        words = words_of(text)
+        assert _rows(batch, document) == [(word_hash(word.text), word.start, word.end) for word in words]
+        assert folded_words(text) == [word.text for word in words]
 
 
 @settings(max_examples=examples(300))
