@@ -1,6 +1,7 @@
 """Reference implementation of the kernels for encoding faults: strings and regular expressions.
 
-Written from definitions in words, of which docs/reference/metrics.md has the outline; positions are characters, sizes are bytes of UTF-8.
+Written from definitions in words, of which docs/reference/metrics.md has the outline. Positions are characters, sizes
+are bytes of UTF-8.
 """
 
 from __future__ import annotations
