@@ -39,27 +39,21 @@ class StepClock:
         self._offset = time.time() - time.perf_counter()
         self._end = time.perf_counter()
         self._since = self._end
-        self._waited = 0.0
-        self._known = False
+        self._waited: float | None = None
         self._batch = self._end
         self._first = True
 
     def loader(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield the batches of a loader; what it takes until a batch is there is what the loop waits."""
-        source = iter(batches)
-        while True:
-            began = time.perf_counter()
-            try:
-                batch = next(source)
-            except StopIteration:
-                return
+        began = time.perf_counter()
+        for batch in batches:
             self.waited(time.perf_counter() - began)
             yield batch
+            began = time.perf_counter()
 
     def waited(self, seconds: float) -> None:
         """Add to what the loop waited in this step."""
-        self._waited += seconds
-        self._known = True
+        self._waited = (self._waited or 0.0) + seconds
 
     def arrived(self) -> None:
         """Mark that a batch is there: the loop waited since the last step, or batch, ended."""
@@ -79,13 +73,13 @@ class StepClock:
         numbers = {}
         if not self._first:
             numbers["step_time"] = _short(now - self._end)
-            if self._known:
+            if self._waited is not None:
                 numbers["dataloader_wait"] = _short(self._waited)
             if self._ranks > 1:
                 numbers["rank_time"] = _short(max(0.0, self._batch - self._end))
         self._first = False
         self._end = self._since = self._batch = now
-        self._waited, self._known = 0.0, False
+        self._waited = None
         return self._offset + now, numbers
 
 

@@ -148,11 +148,8 @@ def _check_rows(batch: Any, records: Sequence[Mapping[str, Any]]) -> None:
         if name not in records[0] or (name != "input_ids" and name not in batch):
             continue
         given, own = [_array(record[name]) for record in records], _array(batch[name])
-        if own.ndim != _MATRIX or len(own) != len(given):
-            raise _moved()
-        if name == "labels":  # those that a collator masks are no targets
-            own = np.where(own == IGNORED, _padded(given, own.shape[1]), own)
-        if not _stand(own, [0] * len(given), given):
+        masked = name == "labels"
+        if own.ndim != _MATRIX or len(own) != len(given) or not _stand(own, [0] * len(given), given, masked=masked):
             raise _moved()
 
 
@@ -162,17 +159,13 @@ def _check_labels(labels: np.ndarray, ids: np.ndarray, begins: list[int], given:
         raise _moved()
 
 
-def _padded(given: list[np.ndarray], length: int) -> np.ndarray:
-    padded = np.full((len(given), length), IGNORED)
-    for row, values in zip(padded, given, strict=True):
-        row[: len(values)] = values[:length]
-    return padded
-
-
-def _stand(ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> bool:
-    """Return whether each row holds its record's tokens from there on."""
-    each = zip(ids, begins, given, strict=True)
-    return all(np.array_equal(row[begin : begin + len(values)], values) for row, begin, values in each)
+def _stand(ids: np.ndarray, begins: list[int], given: list[np.ndarray], *, masked: bool = False) -> bool:
+    """Return whether each row holds its record's tokens from there on; some may be masked, as they are no targets."""
+    for row, begin, values in zip(ids, begins, given, strict=True):
+        own = row[begin : begin + len(values)]
+        if len(own) < len(values) or ((own != values) & ~(masked & (own == IGNORED))).any():
+            return False
+    return True
 
 
 def _moved() -> TagsError:

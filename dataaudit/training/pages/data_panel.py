@@ -26,6 +26,7 @@ from dataaudit.base.render.blocks import (
     table_of,
 )
 from dataaudit.base.render.line import Line, Name, share
+from dataaudit.base.statistics import Ints
 from dataaudit.base.text import plural
 from dataaudit.live.hours import Hour
 from dataaudit.manifest.load import Manifest
@@ -53,15 +54,12 @@ _MARKS = {"": "as by chance", "beyond": "beyond chance", "perhaps": "as by chanc
 
 def data_panel(view: RunView) -> Section | None:
     """Return the panel of the data; None where the log counts nothing."""
-    hours = [hour for _, hour in sorted(view.tiles.hours.by_time.items()) if hour.last_step >= 0]
-    names = view.tiles.hours.sources
-    total = sum((hour.sources for hour in hours), np.zeros(len(names), np.int64))
+    hours, total = view.hours, _total(view)
     if not hours:
         return None
-    wanted, of = expected_shares(view)
-    points = list(data_points(view, hours, total, wanted, of))
-    blocks: list[Block] = [_mixture(hours, names, total, wanted, of)] if total.sum() else []
-    blocks.append(_by_hour(view, hours, names, total, wanted))
+    points = list(data_points(view))
+    blocks: list[Block] = [_mixture(view, total)] if total.sum() else []
+    blocks.append(_by_hour(view, total))
     audited = () if view.manifest is None else tuple(_corpus(view.manifest))
     if audited:
         blocks.append(Facts(title="The corpus, as audited", pairs=audited))
@@ -78,39 +76,29 @@ def data_panel(view: RunView) -> Section | None:
     return Section(id="data-hours", title="Data by hour", lead=lead, tone=tone, blocks=tuple(blocks))
 
 
-def expected_shares(view: RunView) -> tuple[dict[str, float], str]:
-    """Return the share of each source that the manifest lets expect, and which: ``declared``, or ``of the corpus``."""
-    if view.manifest is None:
-        return {}, ""
-    names = view.tiles.hours.sources
-    weights = {name: entry["weight"] for name, entry in view.manifest.core.mixture.items() if name in names}
-    of = "declared"
-    if not weights or sum(weights.values()) <= 0:
-        of, weights = "of the corpus", {}
-        held_out = {split.name for split in view.manifest.core.splits if split.held_out}
-        for row in view.manifest.table("shards", ["split", "sources"]).to_pylist():
-            for item in row["sources"] or () if row["split"] not in held_out else ():
-                weights[item["source"]] = weights.get(item["source"], 0.0) + item["tokens"]
-    whole = sum(weights.values())
-    return ({name: weight / whole for name, weight in weights.items()} if whole else {}), of
+def _total(view: RunView) -> Ints:
+    """Return the tokens of each source, of all hours."""
+    return sum((hour.sources for hour in view.hours), np.zeros(len(view.tiles.hours.sources), np.int64))
 
 
-def data_points(view: RunView, hours: list[Hour], total: Any, wanted: dict[str, float], of: str) -> Iterator[Point]:
+def data_points(view: RunView) -> Iterator[Point]:
     """Yield what is off: a declared share that the whole run misses, drift of tokens beyond chance in an hour."""
+    total, (wanted, of) = _total(view), view.expected_shares
     whole = float(total.sum())
     for name, count in zip(view.tiles.hours.sources, total.tolist(), strict=True):
         expected = wanted.get(name)
         if of == "declared" and expected is not None and whole and abs(count / whole - expected) > POINTS:
             yield Point(text=share_line(name, share(count / whole), expected), tone="warn", section="data-hours")
-    drifted = [hour for hour in hours if isinstance(hour.drift, TokenDrift) and hour.drift.mark == "beyond"]
+    drifted = [hour for hour in view.hours if isinstance(hour.drift, TokenDrift) and hour.drift.mark == "beyond"]
     if drifted:
         worst = max(drifted, key=lambda hour: hour.drift.kl)
         words = f"Tokens of {plural(len(drifted), 'hour')} differ from those audited beyond chance, most at "
         yield Point(text=f"{words}{_time(worst.begins)}: {worst.drift.kl:.2g} nats.", tone="warn", section="data-hours")
 
 
-def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict[str, float], of: str) -> Block:
+def _mixture(view: RunView, total: Ints) -> Block:
     """Return shares of sources, of the run and of the newest hour, and how they went where there are several hours."""
+    hours, names, (wanted, of) = view.hours, view.tiles.hours.sources, view.expected_shares
     order = np.argsort(-total, kind="stable").tolist()
     whole, newest = float(total.sum()), hours[-1].sources
     known: list[Declared] = [(of, "number", lambda at: share(wanted.get(names[at])))] if wanted else []
@@ -119,7 +107,7 @@ def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict
         order,
         ("source", "name", lambda at: Name(names[at])),
         ("tokens", "number", lambda at: f"{int(total[at]):,}"),
-        ("share", "number", lambda at: share(total[at] / whole)),
+        ("share", "number", lambda at: share(float(total[at]) / whole)),
         ("newest hour", "number", lambda at: share(newest[at] / newest.sum()) if newest.sum() else "-"),
         *known,
         noun="source",
@@ -146,7 +134,8 @@ def _mixture(hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict
     )
 
 
-def _by_hour(view: RunView, hours: list[Hour], names: tuple[str, ...], total: Any, wanted: dict[str, float]) -> Block:
+def _by_hour(view: RunView, total: Ints) -> Block:
+    hours, names, (wanted, _) = view.hours, view.tiles.hours.sources, view.expected_shares
     order = np.argsort(-total, kind="stable").tolist()[:MOST_SOURCES]
     shown = [at for at in order if total[at]]
 

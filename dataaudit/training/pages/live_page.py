@@ -27,7 +27,7 @@ from dataaudit.base.render.line import Line, Name, say
 from dataaudit.base.text import clean, plural
 from dataaudit.live.incidents import FOLDER
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.pages.data_panel import data_panel, data_points, expected_shares
+from dataaudit.training.pages.data_panel import data_panel, data_points
 from dataaudit.training.pages.heat_maps import HEADS, LAYERS, pictures
 from dataaudit.training.pages.incident_blocks import Grid, coverage_section, happened, incident_section, incidents_of
 from dataaudit.training.pages.panels import EFFICIENCY, ICU, QUALITY, line_table, number, panel, time_split
@@ -287,11 +287,7 @@ def live_loss(view: RunView, incidents: Sequence[LiveIncident]) -> Section | Non
 def first_points(view: RunView) -> list[Point]:
     """Return what stands first: open incidents of rules, five at most, and data that are off."""
     opened = [_point(item, view) for item in view.incidents() if item.open][:5]
-    hours = [hour for _, hour in sorted(view.tiles.hours.by_time.items()) if hour.last_step >= 0]
-    if not hours or view.manifest is None:
-        return opened
-    wanted, of = expected_shares(view)
-    return [*opened, *data_points(view, hours, sum(hour.sources for hour in hours), wanted, of)]
+    return opened if view.manifest is None else [*opened, *data_points(view)]
 
 
 def _grids(view: RunView) -> dict[tuple[str, str], Grid]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,28 @@ class RunView:
         for first, last in sorted([*flagged, *self.spikes]):
             _add_episode(joined, first, last)
         return joined
+
+    @property
+    def hours(self) -> list[Hour]:
+        """Hours with steps, in their order."""
+        return [hour for _, hour in sorted(self.tiles.hours.by_time.items()) if hour.last_step >= 0]
+
+    @cached_property
+    def expected_shares(self) -> tuple[dict[str, float], str]:
+        """Share of each source that the manifest lets expect, and which: ``declared``, or ``of the corpus``."""
+        if self.manifest is None:
+            return {}, ""
+        names = self.tiles.hours.sources
+        weights = {name: entry["weight"] for name, entry in self.manifest.core.mixture.items() if name in names}
+        of = "declared"
+        if not weights or sum(weights.values()) <= 0:
+            of, weights = "of the corpus", {}
+            held_out = {split.name for split in self.manifest.core.splits if split.held_out}
+            for row in self.manifest.table("shards", ["split", "sources"]).to_pylist():
+                for item in row["sources"] or () if row["split"] not in held_out else ():
+                    weights[item["source"]] = weights.get(item["source"], 0.0) + item["tokens"]
+        whole = sum(weights.values())
+        return ({name: weight / whole for name, weight in weights.items()} if whole else {}), of
 
     def buckets(self, line: Line | None, most: int = POINTS) -> Buckets | None:
         """Return what lines of the chosen steps show; None where there is nothing."""

@@ -13,7 +13,7 @@ from dataaudit.base.errors import CatchErrors
 from dataaudit.base.render.line import PERCENT, spell
 from dataaudit.base.text import clean
 from dataaudit.live.tiles import Buckets
-from dataaudit.training.pages.data_panel import MOST_SOURCES, expected_shares
+from dataaudit.training.pages.data_panel import MOST_SOURCES
 from dataaudit.training.pages.live_page import health, key_figures
 from dataaudit.training.pages.panels import EFFICIENCY, ICU, QUALITY, buckets_of, number, tones_of
 from dataaudit.training.pages.run_view import RunView
@@ -87,7 +87,7 @@ def _shares(view: RunView) -> Iterator[tuple[str, str, str]]:
     hours = [hour for _, hour in sorted(view.tiles.hours.by_time.items()) if hour.sources.sum()]
     if not hours:
         return
-    wanted, of = expected_shares(view)
+    wanted, of = view.expected_shares
     counts = hours[-1].sources
     for at in np.argsort(-counts, kind="stable").tolist()[:MOST_SOURCES]:
         name = view.tiles.hours.sources[at]

@@ -234,6 +234,16 @@ class TestCannotTell:
         assert one.detail
         return one
 
+    def of_new_source(self, above):
+        """Return what makes rows of the spike those of a shard of a source that nobody has seen."""
+
+        def plant(batch):
+            bad_rows(SPIKE, above=above)(batch)
+            if batch.step in SPIKE:
+                batch["source"][batch["batch_row"] < 3] = -1
+
+        return plant
+
     def test_state(self, run):
         one = self.reason(run(Made(), worse_state(SPIKE)), "state")
         assert one.common / one.excess == pytest.approx(1, abs=0.15)
@@ -322,14 +332,7 @@ class TestCannotTell:
     @pytest.mark.runs
     def test_a_new_source_does_not_hide_its_shard(self, run):
         """Nearly all of the excess in a single shard of a source that nobody has seen: both are said."""
-
-        def unknown(batch):
-            if batch.step in SPIKE:
-                own = batch["batch_row"] < 3
-                batch["source"][own], batch["shard"][own] = -1, 5
-                batch["loss"][own] += 7.0
-
-        found = run(Made(), unknown)
+        found = run(Made(), self.of_new_source(7.0))
         one = self.reason(found, "new_source")
         assert one.together == (5,)
         assert "a single shard accounts for" in one.detail
@@ -364,13 +367,7 @@ class TestCannotTell:
         assert self.reason(run(Made(), unknown), "new_source").together == ()
 
     def test_new_source(self, run):
-        def unknown(batch):
-            if batch.step in SPIKE:
-                own = batch["batch_row"] < 3
-                batch["source"][own], batch["shard"][own] = -1, 5
-                batch["loss"][own] += 3.0
-
-        one = self.reason(run(Made(), unknown), "new_source")
+        one = self.reason(run(Made(), self.of_new_source(3.0)), "new_source")
         assert one.sources[0].name == ""
 
     @pytest.mark.runs
@@ -535,7 +532,7 @@ class TestCommand:
         assert done.stdout.startswith(f"No rise above {limit['rise']:.2g} nats over 5 steps among 120 steps.\n")
         assert written_of(tmp_path)["episodes"] == []
 
-    def test_found(self, attributed, manifest):
+    def test_found_and_json_is_what_is_written(self, attributed, tmp_path, manifest):
         done = attributed(Made(), bad_rows(SPIKE))
         assert done.exit_code == 1
         first = done.stdout.splitlines()[0]
@@ -545,15 +542,11 @@ class TestCommand:
         assert "bytes_per_token" in done.stdout
         assert "What this does not say" in done.stdout
         assert "Nothing is proposed: data that accounts for an excess may be hard" in done.stdout.splitlines()[1]
-
-    def test_json_is_what_is_written(self, attributed, tmp_path, manifest):
-        done = attributed(Made(), bad_rows(SPIKE), options=["--json"])
-        assert done.exit_code == 1
-        printed = json.loads(done.stdout)
+        one, other = (command(tmp_path / "run", "--manifest", manifest, "--json") for _ in range(2))
+        assert (one.exit_code, one.stdout) == (1, other.stdout)
+        printed = json.loads(one.stdout)
         assert printed == written_of(tmp_path)
         assert Attribution.model_validate(printed).episodes[0].found.shard == 5
-        again = command(tmp_path / "run", "--manifest", manifest, "--json")
-        assert again.stdout == done.stdout
 
     @pytest.mark.runs
     def test_shards_with_equal_bytes_are_said(self, attributed):
@@ -742,14 +735,10 @@ class TestMissingSteps:
         assert "20 of 200 steps are missing" in " ".join(done.stdout.splitlines()[:4])
 
     @pytest.mark.runs
-    def test_a_rank_that_lacks_steps(self, attributed, tmp_path):
-        done = attributed(Made(ranks=2), lacking=lambda step, rank: rank == 1 and 60 <= step < 80)
-        assert (done.exit_code, written_of(tmp_path)["missing_steps"]) == (3, 20)
-
-    @pytest.mark.runs
-    def test_a_rank_that_never_wrote(self, attributed, tmp_path):
-        done = attributed(Made(steps=150, ranks=2), lacking=lambda step, rank: rank == 1)
-        assert (done.exit_code, written_of(tmp_path)["missing_steps"]) == (3, 150)
+    @pytest.mark.parametrize("lacking", [range(60, 80), range(1, 151)])
+    def test_a_rank_that_lacks_steps_or_never_wrote(self, attributed, tmp_path, lacking):
+        done = attributed(Made(steps=150, ranks=2), lacking=lambda step, rank: rank == 1 and step in lacking)
+        assert (done.exit_code, written_of(tmp_path)["missing_steps"]) == (3, len(lacking))
 
     @pytest.mark.runs
     def test_a_rank_that_is_behind(self, attributed, tmp_path):
