@@ -41,11 +41,34 @@ def tokenize(corpus, out, *more, format_="megatron", expect=0):
     return json.loads(done.stdout) if not expect else done.output
 
 
+def mapped(corpus, *files, expect=0):
+    """Map token files, with options behind them; return what the command printed."""
+    done = call("map", *files, "--manifest", corpus.manifest, "--workers", 0, "--quiet")
+    assert done.exit_code == expect, done.output
+    assert "Traceback" not in done.output
+    return done.output
+
+
 def map_(corpus, *files, expect=0):
     """Map token files, with options behind them; return the record."""
-    done = call("map", *files, "--manifest", corpus.manifest, "--workers", 0, "--quiet", "--json")
-    assert done.exit_code == expect, done.output
-    return json.loads(done.stdout)
+    return json.loads(mapped(corpus, *files, "--json", expect=expect))
+
+
+def named(record, kind):
+    """Return the documents that a record names for a kind of fault."""
+    return [case["document"] for case in record["faults"][kind]["named"]]
+
+
+def counts(record):
+    """Return the documents of each kind of fault that there is."""
+    return {kind: found["documents"] for kind, found in record["faults"].items() if found["documents"]}
+
+
+def hold_back(corpus, path, *names):
+    """Write a quarantine list of some shards and documents."""
+    done = call("quarantine", "add", path, *names, "--manifest", corpus.manifest, "--reason", "manual")
+    assert done.exit_code == 0, done.output
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -150,21 +173,7 @@ def test_the_same_command_again_writes_nothing(written):
 @pytest.mark.stores
 def test_what_a_list_holds_back_is_in_no_file(written, tmp_path):
     """Shards and single documents; and `map` names them when a file holds them."""
-    listed = tmp_path / "list.jsonl"
-    assert (
-        call(
-            "quarantine",
-            "add",
-            listed,
-            "train/data/b.jsonl.gz",
-            "train/data/a.jsonl:3",
-            "--manifest",
-            written.manifest,
-            "--reason",
-            "manual",
-        ).exit_code
-        == 0
-    )
+    listed = hold_back(written, tmp_path / "list.jsonl", "train/data/b.jsonl.gz", "train/data/a.jsonl:3")
     found = tokenize(written, tmp_path / "out", "--quarantine", listed)["files"][0]
     left = [
         (name, one) for name, one in written.documents() if "b.jsonl" not in name and name != "train/data/a.jsonl:3"
@@ -172,13 +181,9 @@ def test_what_a_list_holds_back_is_in_no_file(written, tmp_path):
     assert (found["documents"], found["held_back"], found["empty"]) == (len(left), 1, 2)
     twin = write_megatron(tmp_path / "twin.bin", [[*tokens, written.end] for _, tokens in left])
     assert (tmp_path / "out/train.bin").read_bytes() == twin.read_bytes()
-    arguments = ("--manifest", written.manifest, "--workers", 0, "--quiet", "--json", "--quarantine", listed)
-    done = call("map", tmp_path / "out/train.bin", *arguments)
-    assert done.exit_code == 0, done.output
-    whole = call("map", written.folder / "megatron/train.bin", *arguments, "--out", tmp_path / "proof.json")
-    assert whole.exit_code == 1
-    faults = json.loads(whole.stdout)["faults"]
-    assert {name: one["documents"] for name, one in faults.items() if one["documents"]} == {"held_back": 1001}
+    map_(written, tmp_path / "out/train.bin", "--quarantine", listed)
+    how = ("--quarantine", listed, "--out", tmp_path / "proof.json")
+    assert counts(map_(written, written.folder / "megatron/train.bin", *how, expect=1)) == {"held_back": 1001}
 
 
 def killed(corpus, out, function):
@@ -325,22 +330,18 @@ def test_a_thousand_planted_faults_are_all_found_and_none_is_invented(corpus, tm
     """Seven kinds in one file, each by name, in both formats, with end tokens and without."""
     documents, expected = plant(corpus, 11, number)
     path = write(tmp_path / "other.bin", [[*one, corpus.end] if ended else one for one in documents])
-    listed = tmp_path / "list.jsonl"
-    arguments = (*sorted(expected["held_back"]), "--manifest", corpus.manifest, "--reason", "manual")
-    assert call("quarantine", "add", listed, *arguments).exit_code == 0
+    listed = hold_back(corpus, tmp_path / "list.jsonl", *sorted(expected["held_back"]))
     record = map_(corpus, path, "--quarantine", listed, expect=1)
-    found = {kind: record["faults"][kind] for kind in PLANTED}
-    named = {kind: {case["document"] for case in found[kind]["named"]} for kind in PLANTED}
-    named["duplicated"] = {corpus_name(corpus, documents[case["at"]]) for case in found["duplicated"]["named"]}
-    named["extra"] = {case["at"] for case in found["extra"]["named"]}
+    kinds = (*PLANTED, "held_back")
+    found = {kind: record["faults"][kind]["named"] for kind in kinds}
+    seen = {kind: {case["document"] for case in found[kind]} for kind in kinds}
+    seen["duplicated"] = {corpus_name(corpus, documents[case["at"]]) for case in found["duplicated"]}
+    seen["extra"] = {case["at"] for case in found["extra"]}
     if write is write_flat:  # its documents are numbered by end tokens, of which one text holds one
-        named["extra"] = {at if at < split_at(corpus, documents) else at - 1 for at in named["extra"]}
-        named["duplicated"] = expected["duplicated"]
-    assert {kind: named[kind] == expected[kind] for kind in PLANTED} == dict.fromkeys(PLANTED, True)
-    assert {kind: found[kind]["documents"] for kind in PLANTED} == dict.fromkeys(PLANTED, number)
-    held = record["faults"]["held_back"]
-    assert {case["document"] for case in held["named"]} == expected["held_back"]
-    assert held["documents"] == number
+        seen["extra"] = {at if at < split_at(corpus, documents) else at - 1 for at in seen["extra"]}
+        seen["duplicated"] = expected["duplicated"]
+    assert {kind: seen[kind] == expected[kind] for kind in kinds} == dict.fromkeys(kinds, True)
+    assert {kind: record["faults"][kind]["documents"] for kind in kinds} == dict.fromkeys(kinds, number)
     pieces = int(write is write_flat)  # one text holds an end token: two documents there
     assert record["matched"] == len(corpus.documents()) + pieces - 4 * number
 
@@ -365,11 +366,9 @@ def test_documents_that_swapped_their_places_are_named(corpus, tmp_path):
         expected |= {documents[at][0], documents[at + 20][0]}
     path = write_megatron(tmp_path / "x.bin", [tokens for _, tokens in documents])
     record = map_(corpus, path, expect=1)
-    assert {case["document"] for case in record["faults"]["reordered"]["named"]} == expected
+    assert set(named(record, "reordered")) == expected
     assert record["matched"] == len(documents)
-    done = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet", "--any-order")
-    assert done.exit_code == 0
-    assert "what was audited, and nothing else" in done.output
+    assert "what was audited, and nothing else" in mapped(corpus, path, "--any-order")
 
 
 HELD_OUT_WAYS = {
@@ -394,12 +393,11 @@ def test_held_out_documents_in_a_training_file_are_the_worst_finding(corpus, tmp
     path = write(tmp_path / "x.bin", [[*one, corpus.end] for one in documents])
     record = map_(corpus, path, expect=5)
     expected = [f"val/data/v.jsonl:{at}" for place, at in enumerate(chosen) if place % ways != ways - 1]
-    assert [case["document"] for case in record["faults"]["held_out"]["named"]] == expected
-    faults = {name: one["documents"] for name, one in record["faults"].items() if one["documents"]}
-    assert faults == {"held_out": len(expected), "extra": len(chosen) - len(expected)}
-    done = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet")
-    assert f"x.bin: {len(expected)} held-out documents in it" in done.output
-    assert "\n  held out " in done.output
+    assert named(record, "held_out") == expected
+    assert counts(record) == {"held_out": len(expected), "extra": len(chosen) - len(expected)}
+    output = mapped(corpus, path, expect=5)
+    assert f"x.bin: {len(expected)} held-out documents in it" in output
+    assert "\n  held out " in output
 
 
 def test_a_file_of_a_held_out_split_is_proven_when_that_is_chosen_and_training_documents_in_it_are_named(
@@ -410,9 +408,9 @@ def test_a_file_of_a_held_out_split_is_proven_when_that_is_chosen_and_training_d
     path = write_megatron(tmp_path / "v.bin", held_out)
     assert map_(corpus, path, "--split", "val")["result"] == "proven"
     write_megatron(path, [*held_out, corpus.documents()[1500][1]])
-    faults = map_(corpus, path, "--split", "val", expect=1)["faults"]
-    assert [case["document"] for case in faults["other_split"]["named"]] == [corpus.documents()[1500][0]]
-    assert sum(one["documents"] for one in faults.values()) == 1
+    record = map_(corpus, path, "--split", "val", expect=1)
+    assert named(record, "other_split") == [corpus.documents()[1500][0]]
+    assert counts(record) == {"other_split": 1}
 
 
 @pytest.mark.stores
@@ -428,16 +426,9 @@ def test_a_copy_of_a_training_document_that_is_held_out_too_is_held_out(tmp_path
     path = write_megatron(tmp_path / "x.bin", documents)
     assert map_(corpus, path)["result"] == "proven"
     write_megatron(path, [*documents, corpus.encode(twin)])
-    faults = map_(corpus, path, expect=5)["faults"]
-    assert [case["document"] for case in faults["held_out"]["named"]] == ["val/data/v.jsonl:40"]
-    listed = tmp_path / "list.jsonl"
-    arguments = ("train/data/a.jsonl:5", "--manifest", corpus.manifest, "--reason", "manual")
-    assert call("quarantine", "add", listed, *arguments).exit_code == 0
-    faults = map_(corpus, path, "--quarantine", listed, expect=5)["faults"]
-    assert {name: one["documents"] for name, one in faults.items() if one["documents"]} == {
-        "held_out": 1,
-        "held_back": 1,
-    }
+    assert named(map_(corpus, path, expect=5), "held_out") == ["val/data/v.jsonl:40"]
+    listed = hold_back(corpus, tmp_path / "list.jsonl", "train/data/a.jsonl:5")
+    assert counts(map_(corpus, path, "--quarantine", listed, expect=5)) == {"held_out": 1, "held_back": 1}
 
 
 @pytest.mark.stores
@@ -453,8 +444,7 @@ def test_held_out_shards_that_are_not_here_are_said_not_to_have_been_looked_for(
     record = map_(corpus, path, "--root", root, expect=1)
     assert record["unread_splits"] == ["val"]
     assert record["faults"]["extra"]["documents"] == 1
-    done = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet", "--root", root)
-    assert "documents of val: the shards cannot be read here" in done.output
+    assert "documents of val: the shards cannot be read here" in mapped(corpus, path, "--root", root, expect=1)
 
 
 @pytest.mark.stores
@@ -485,9 +475,7 @@ def test_end_tokens_beyond_the_vocabulary_are_taken_by_their_id(corpus, tmp_path
 def test_end_tokens_that_no_file_of_the_type_can_hold_are_refused(corpus, tmp_path, token, said):
     """Exit code 2 with the numbers."""
     path = write_flat(tmp_path / "x.bin", [[1, 2, corpus.end]], "uint16")
-    how = ("--manifest", corpus.manifest, "--workers", 0, "--quiet", "--dtype", "uint16", "--end-token", token)
-    done = call("map", path, *how)
-    assert (done.exit_code, said in done.output) == (2, True), done.output
+    assert said in mapped(corpus, path, "--dtype", "uint16", "--end-token", token, expect=2)
 
 
 @pytest.mark.stores
@@ -514,7 +502,7 @@ def test_documents_without_an_end_token_are_counted(corpus, tmp_path, without, s
     path = write_megatron(tmp_path / "x.bin", documents)
     (file,) = map_(corpus, path)["files"]
     assert file["ended"] == max(len(documents) - without, 0)
-    output = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet").output
+    output = mapped(corpus, path)
     assert (said in output) if said else ("end token" not in output)
 
 
@@ -526,9 +514,9 @@ def test_a_copy_that_is_missing_or_too_many_is_the_one_that_was_taken(corpus, tm
     assert len(copies) == 3
     for gone in copies:
         left = [tokens for at, (_, tokens) in enumerate(documents) if at != gone]
-        faults = map_(corpus, write_megatron(tmp_path / "x.bin", left), expect=1)["faults"]
-        assert [case["document"] for case in faults["missing"]["named"]] == [documents[gone][0]]
-        assert sum(one["documents"] for one in faults.values()) == 1
+        record = map_(corpus, write_megatron(tmp_path / "x.bin", left), expect=1)
+        assert named(record, "missing") == [documents[gone][0]]
+        assert counts(record) == {"missing": 1}
 
 
 @pytest.fixture(scope="module")
@@ -564,10 +552,7 @@ def spoiled(written, tmp_path_factory):
 )
 def test_bad_files_are_one_clear_error(corpus, spoiled, name, change, said):
     """Wrong magic, version or type, a cut file, an empty one: exit code 2 and no traceback."""
-    done = call("map", spoiled(name, change), "--manifest", corpus.manifest, "--workers", 0, "--quiet")
-    assert done.exit_code == 2
-    assert said in done.output
-    assert "Traceback" not in done.output
+    assert said in mapped(corpus, spoiled(name, change), expect=2)
 
 
 @pytest.mark.stores
@@ -581,17 +566,15 @@ def test_bad_flat_files_are_one_clear_error(corpus, tmp_path):
         ("", "cannot be read"),
         ("y.idx", "is an index"),
     ):
-        done = call("map", tmp_path / name, "--manifest", corpus.manifest, "--workers", 0, "--quiet")
-        assert (done.exit_code, said in done.output) == (2, True), done.output
+        assert said in mapped(corpus, tmp_path / name, expect=2)
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 def test_a_file_of_another_tokenizer_is_not_what_was_audited(corpus, tmp_path, dtype):
     """Nothing is the same, and that is said; tokens that the vocabulary lacks are no error."""
     path = write_flat(tmp_path / "x.bin", [[9000 + at, 17, 40_000, corpus.end] for at in range(500)], "uint16")
-    done = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet", "--dtype", dtype)
-    assert done.exit_code == 1
-    assert "none is the same: the files are of another corpus, tokenizer, type or end token" in done.output
+    said = "none is the same: the files are of another corpus, tokenizer, type or end token"
+    assert said in mapped(corpus, path, "--dtype", dtype, expect=1)
 
 
 @pytest.mark.parametrize(
