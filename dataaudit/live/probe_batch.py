@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -129,11 +129,6 @@ class ProbeResult:
         return {**values, "batch": self.batch, "device": self.device, "threads": self.threads}
 
 
-class _Pending(NamedTuple):
-    step: int
-    result: ProbeResult
-
-
 class Probe:
     """Measures a model on a frozen batch, every so many steps or when it is asked.
 
@@ -164,10 +159,9 @@ class Probe:
         if every < 1 or k < 1 or rows < 1:
             raise ConfigError(f"probe: expected every, k and rows from 1, found {every}, {k}, {rows}")
         self.batch, self.every, self.k, self.rows = batch, every, k, rows
-        self._name = forward if isinstance(forward, str) or forward is None else None
         self._given = forward
         self._forward = find(forward) if isinstance(forward, str) else forward or _plain
-        self._reporter, self._pending = Reporter(sinks), deque[_Pending]()
+        self._reporter, self._pending = Reporter(sinks), deque[tuple[int, ProbeResult]]()
         self._ids: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def measure(self, model: torch.nn.Module) -> ProbeResult:
@@ -199,7 +193,7 @@ class Probe:
         """
         if step % self.every == 0:
             with CatchErrors() as call:
-                self._pending.append(_Pending(step, self.measure(model)))
+                self._pending.append((step, self.measure(model)))
             if call.error is not None:
                 self._reporter.failed(step, "probe", call.origin)
         self._hand_on(wait=False)
@@ -223,7 +217,7 @@ class Probe:
         return torch.where(kept.flatten(), torch.stack([loss, entropy, mass]).double(), 0.0).sum(-1)
 
     def _hand_on(self, *, wait: bool) -> None:
-        while self._pending and (wait or self._pending[0].result.numbers.ready()):
+        while self._pending and (wait or self._pending[0][1].numbers.ready()):
             step, result = self._pending.popleft()
             self._reporter.values(step, [Column(name, -1, -1, "value") for name in METRICS], result.numbers.numpy())
             if result.batch not in self._reporter.reported:

@@ -191,8 +191,8 @@ def test_operators_run_on_a_device_that_is_not_there(sites, dtype, monkeypatch):
             updates.norms(optimizer, own)
             state_finite(optimizer, own, 3)
             moments = [optimizer.state[one]["exp_avg"] for one in own]
-            sums = weights.sums_of_moments(moments, moments)
-            found = weights.proxy_of_sums(sums, optimizer.state[own[0]]["step"], (0.9, 0.99))
+            sums = updates.sums_of_moments(moments, moments)
+            found = updates.proxy_of_sums(sums, optimizer.state[own[0]]["step"], (0.9, 0.99))
             assert found.device == device
         with pytest.raises((RuntimeError, DataDependentOutputException)):
             held(2).sum().item()
