@@ -82,7 +82,6 @@ def test_a_number_that_is_not_finite_costs_a_remark(tmp_path):
 
 
 def test_what_is_tolerated_is_said_in_bytes(tmp_path):
-    """A bad record within the tolerance: screen and gate say its bytes."""
     (tmp_path / "a.jsonl").write_bytes(JSONL + b'{"text": "\\ud800"}')
     (tmp_path / "c.yaml").write_text("splits: {train: {paths: [a.jsonl], text: text, source: {constant: s}}}\n")
     build(tmp_path / "c.yaml", manifest=tmp_path / "m")

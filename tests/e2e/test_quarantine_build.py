@@ -1,12 +1,12 @@
 """A build under a quarantine list: what is held back leaves every number as if it had not been in the corpus."""
 
 import json
-import random
 import shutil
 
 import pyarrow.compute as pc
 import pytest
-from corpus import documents, write_jsonl
+from corpus import CONFIG as SPLITS
+from corpus import documents, question, write_jsonl
 from forged import forge
 from running import build, metric, run
 
@@ -21,25 +21,14 @@ from dataaudit.training.packing import ROW, SHARD, PackedDocuments
 
 pytestmark = pytest.mark.builds
 
-CONFIG = """
-dataset: {name: held, version: 1.0.0}
-splits:
-  train: {paths: ["data/train/*"], text: text, source: {column: source}}
-  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
+CONFIG = f"""{SPLITS}
 protected:
-  quiz: {paths: ["eval/quiz.jsonl"], question: question, answer: answer}
-reader: {max_bad_records: 0.5, part_bytes: 20000}
-stages: {language: false, toxicity: false}
+  quiz: {{paths: ["eval/quiz.jsonl"], question: question, answer: answer}}
+reader: {{max_bad_records: 0.5, part_bytes: 20000}}
+stages: {{language: false, toxicity: false}}
 """
 OF_FILES = {"size", "sha256", "rows_digest", "rows", "held_back_documents", "schema_fingerprint"}
 """Columns of the table of shards that are of the file, not of its documents."""
-
-
-def question(number):
-    """Return a question that no other text has."""
-    rng = random.Random(number)
-    words = ["".join(rng.choice("bcdfglmnprst") + rng.choice("aeiou") for _ in range(3)) for _ in range(20)]
-    return f"How many {' '.join(words)} were there?"
 
 
 def corpus():

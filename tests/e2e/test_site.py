@@ -41,7 +41,6 @@ def phone():
 
 
 def test_no_page_is_wider_than_a_phone_or_fetches_anything(site, phone):
-    """Wide tables and code scroll by themselves."""
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 30
     for page in pages:
