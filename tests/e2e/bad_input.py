@@ -9,19 +9,14 @@ import lzma
 import os
 import pickle
 import struct
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from corpus import zstd
 from encrypted import encrypted
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 CANARY = "xyzzy-canary-5309"
 GOOD = 1_200
@@ -38,7 +33,7 @@ class Case:
     """The input, as the first column of ``docs/reference/losses.md`` says it."""
     path: str
     """Where it lies below ``data``; the folder decides how its split is read."""
-    make: Callable[[Path], None]
+    make: Callable[[Path], object]
     code: str = ""
     """Reason code, empty when there is nothing to say."""
     status: str = "quarantined"
@@ -53,13 +48,9 @@ class Case:
         return 3 if self.status in ("quarantined", "skipped") else 0
 
 
-def raw(data: bytes) -> Callable[[Path], None]:
-    """Write bytes."""
-    return lambda path: _write(path, data)
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+def raw(made: bytes | Callable[[Path], None]) -> Callable[[Path], object]:
+    """Return what writes bytes; what writes already is itself."""
+    return (lambda path: path.write_bytes(made)) if isinstance(made, bytes) else made
 
 
 def line(data: bytes) -> Callable[[Path], None]:
@@ -74,13 +65,12 @@ def one_bad(title: str, path: str, code: str, data: bytes) -> Case:
 
 def lost(title: str, path: str, code: str, made: bytes | Callable[[Path], None], **more: str) -> Case:
     """A file that costs all of its documents, given by its bytes or by what makes it."""
-    return Case(title=title, path=path, make=raw(made) if isinstance(made, bytes) else made, code=code, **more)
+    return Case(title=title, path=path, make=raw(made), code=code, **more)
 
 
 def whole(title: str, path: str, made: bytes | Callable[[Path], None], *, documents: int = GOOD) -> Case:
     """A file that is read without a loss."""
-    make = raw(made) if isinstance(made, bytes) else made
-    return Case(title=title, path=path, make=make, status="ok", documents=documents)
+    return Case(title=title, path=path, make=raw(made), status="ok", documents=documents)
 
 
 def table(**columns: object) -> pa.Table:
@@ -189,10 +179,8 @@ MILD = [
     ),
     one_bad("a lone surrogate in JSON", "plain/surrogate.jsonl", "invalid_json", b'{"text": "\\ud800"}'),
     whole(
-        "`NaN` or an infinity in JSON, outside the text",
-        "plain/nan.jsonl",
-        line(b'{"text": "a", "score": NaN, "least": -Infinity}'),
-        documents=GOOD + 1,
+        "`NaN` or an infinity in JSON, outside the text", "plain/nan.jsonl",
+        line(b'{"text": "a", "score": NaN, "least": -Infinity}'), documents=GOOD + 1,
     ),
     one_bad("`NaN` where the text should be", "plain/nan-text.jsonl", "text_missing", b'{"text": NaN}'),
     one_bad("a line that was cut", "plain/cut.jsonl", "invalid_json", b'{"text": "' + CANARY.encode()),
@@ -201,17 +189,14 @@ MILD = [
     one_bad("a number where the text should be", "plain/number.jsonl", "type_mismatch", b'{"text": 12}'),
     one_bad("a key that is named twice", "plain/twice.jsonl", "duplicate_key", b'{"text": "a", "text": "b"}'),
     one_bad(
-        "a number where the source should be",
-        "column/source.jsonl",
-        "source_type_mismatch",
+        "a number where the source should be", "column/source.jsonl", "source_type_mismatch",
         b'{"text": "a", "source": 3}',
     ),
     whole("NUL bytes in a text", "plain/nul.jsonl", line(b'{"text": "a\\u0000b"}'), documents=GOOD + 1),
     whole("blank lines", "plain/blank.jsonl", JSONL.replace(b"\n", b"\n \t\r\n\n")),
     whole("a byte order mark", "plain/mark.jsonl", b"\xef\xbb\xbf" + JSONL),
     whole(
-        "several members or frames in one file",
-        "plain/members.jsonl.gz",
+        "several members or frames in one file", "plain/members.jsonl.gz",
         gzip.compress(JSONL[:999]) + gzip.compress(JSONL[999:]),
     ),
     whole("an empty file of lines", "plain/empty.jsonl", b"", documents=0),
@@ -220,74 +205,50 @@ MILD = [
     whole("an Arrow file without rows", "plain/empty.arrow", arrow(table().slice(0, 0)), documents=0),
     whole("a schema with other columns, the text among them", "plain/drift.parquet", parquet(table(extra=range(GOOD)))),
     whole(
-        "a nested text, by its dotted path",
-        "nested/nested.parquet",
+        "a nested text, by its dotted path", "nested/nested.parquet",
         parquet(pa.table({"body": [{"text": text} for text in TEXTS]})),
     ),
     whole(
-        "a nested text in Arrow, by its dotted path",
-        "nested/nested.arrow",
+        "a nested text in Arrow, by its dotted path", "nested/nested.arrow",
         arrow(pa.table({"body": [{"text": text} for text in TEXTS]})),
     ),
     whole(
-        "control characters and commands of CI runners in a source",
-        "column/hostile.jsonl",
-        json.dumps({"text": "a", "source": HOSTILE_SOURCE}).encode(),
-        documents=1,
+        "control characters and commands of CI runners in a source", "column/hostile.jsonl",
+        json.dumps({"text": "a", "source": HOSTILE_SOURCE}).encode(), documents=1,
     ),
-]
+]  # fmt: skip
 
 SEVERE = [
     lost(
-        "a document of 1 GB",
-        "plain/giant.jsonl.zst",
-        "too_many_bad_records",
-        giant,
+        "a document of 1 GB", "plain/giant.jsonl.zst", "too_many_bad_records", giant,
         place="1 of 1201 records, 1000000012 of 1000061302 bytes, limit 0.001 of either",
     ),
     lost("a Parquet file that was cut", "plain/cut.parquet", "not_parquet", parquet(table())[:-500]),
     lost(
-        "a Parquet file with a damaged page",
-        "plain/flipped.parquet",
-        "corrupt_parquet",
-        flipped(parquet(table()), 400),
-        place="row group 0",
+        "a Parquet file with a damaged page", "plain/flipped.parquet", "corrupt_parquet",
+        flipped(parquet(table()), 400), place="row group 0",
     ),
     lost(
-        "a Parquet file whose footer is encrypted",
-        "plain/encrypted.parquet",
-        "encrypted",
+        "a Parquet file whose footer is encrypted", "plain/encrypted.parquet", "encrypted",
         encrypted(table(), "text", plaintext_footer=False),
     ),
     lost(
-        "a Parquet file whose texts are encrypted",
-        "plain/texts.parquet",
-        "encrypted",
-        encrypted(table(), "text", plaintext_footer=True),
-        place="row group 0",
+        "a Parquet file whose texts are encrypted", "plain/texts.parquet", "encrypted",
+        encrypted(table(), "text", plaintext_footer=True), place="row group 0",
     ),
     lost("another file named `.parquet`", "plain/page.parquet", "not_parquet", b"<html>404 Not Found</html>"),
     lost(
-        "an Arrow file with a wrong offset",
-        "plain/astray.arrow",
-        "corrupt_arrow",
-        astray(arrow(table())),
+        "an Arrow file with a wrong offset", "plain/astray.arrow", "corrupt_arrow", astray(arrow(table())),
         place="record batch 0",
     ),
     lost(
-        "an Arrow stream with a wrong offset",
-        "plain/astray.arrows",
-        "corrupt_arrow",
-        astray(arrow(table(), stream=True)),
-        place="record batch 0",
+        "an Arrow stream with a wrong offset", "plain/astray.arrows", "corrupt_arrow",
+        astray(arrow(table(), stream=True)), place="record batch 0",
     ),
     lost("an Arrow file that was cut", "plain/cut.feather", "not_arrow", arrow(table())[:-500]),
     lost(
-        "an Arrow stream without its end marker",
-        "plain/cut.arrow",
-        "truncated_stream",
-        arrow(table(), stream=True)[:-8],
-        place="record batch 4",
+        "an Arrow stream without its end marker", "plain/cut.arrow", "truncated_stream",
+        arrow(table(), stream=True)[:-8], place="record batch 4",
     ),
     lost("two Arrow streams in one file", "plain/two.arrows", "corrupt_arrow", arrow(table(), stream=True) * 2),
     lost("Feather of version 1", "plain/old.feather", "feather_v1", b"FEA1" + bytes(80) + b"FEA1"),
@@ -300,64 +261,40 @@ SEVERE = [
     lost("junk after a bzip2 stream", "plain/junk.jsonl.bz2", "corrupt_stream", bz2.compress(JSONL) + b"junk"),
     lost("junk after an xz stream", "plain/junk.jsonl.xz", "corrupt_stream", lzma.compress(JSONL) + b"junk" * 4),
     lost(
-        "a pointer of Git LFS instead of data",
-        "plain/pointer.jsonl.gz",
-        "corrupt_stream",
+        "a pointer of Git LFS instead of data", "plain/pointer.jsonl.gz", "corrupt_stream",
         b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
     ),
     lost(
-        "too many lines that are not UTF-8",
-        "plain/latin.jsonl",
-        "too_many_bad_records",
+        "too many lines that are not UTF-8", "plain/latin.jsonl", "too_many_bad_records",
         b'{"text": "\xe9"}\n' * 9 + JSONL,
     ),
     lost("plain text in UTF-16", "plain/wide.txt", "too_many_bad_records", CANARY.encode("utf-16")),
     lost(
-        "numbers where the texts should be",
-        "plain/numbers.parquet",
-        "type_mismatch",
-        parquet(pa.table({"text": range(9)})),
-        place="text: int64",
+        "numbers where the texts should be", "plain/numbers.parquet", "type_mismatch",
+        parquet(pa.table({"text": range(9)})), place="text: int64",
     ),
     lost(
-        "a shard without the column of the text",
-        "plain/drift.parquet",
-        "text_column_missing",
-        parquet(pa.table({"body": TEXTS})),
-        place="text",
+        "a shard without the column of the text", "plain/drift.parquet", "text_column_missing",
+        parquet(pa.table({"body": TEXTS})), place="text",
     ),
     lost(
-        "an Arrow shard without the column of the text",
-        "plain/drift.arrow",
-        "text_column_missing",
-        arrow(pa.table({"body": TEXTS})),
-        place="text",
+        "an Arrow shard without the column of the text", "plain/drift.arrow", "text_column_missing",
+        arrow(pa.table({"body": TEXTS})), place="text",
     ),
     lost(
-        "a struct where the text should be",
-        "plain/struct.parquet",
-        "type_mismatch",
+        "a struct where the text should be", "plain/struct.parquet", "type_mismatch",
         parquet(pa.table({"text": [{"a": text} for text in TEXTS]})),
     ),
     lost(
-        "two columns with the name of the text",
-        "plain/twice.parquet",
-        "ambiguous_column",
-        parquet(pa.table([TEXTS, TEXTS], names=["text", "text"])),
-        place="text",
+        "two columns with the name of the text", "plain/twice.parquet", "ambiguous_column",
+        parquet(pa.table([TEXTS, TEXTS], names=["text", "text"])), place="text",
     ),
     lost(
-        "two columns of that name in Arrow",
-        "plain/twice.arrow",
-        "ambiguous_column",
-        arrow(pa.table([TEXTS, TEXTS], names=["text", "text"])),
-        place="text",
+        "two columns of that name in Arrow", "plain/twice.arrow", "ambiguous_column",
+        arrow(pa.table([TEXTS, TEXTS], names=["text", "text"])), place="text",
     ),
     lost(
-        "plain text where a column gives the source",
-        "column/story.txt",
-        "source_column_missing",
-        b"once",
+        "plain text where a column gives the source", "column/story.txt", "source_column_missing", b"once",
         place="source",
     ),
     lost(
@@ -366,23 +303,16 @@ SEVERE = [
     lost("a zstd bomb", "plain/z-bomb.jsonl.zst", "expansion_too_large", zstd_bomb),
     lost("a bzip2 bomb", "plain/z-bomb.jsonl.bz2", "expansion_too_large", bz2.compress(bytes(100_000_000)) * 11),
     lost(
-        "a gzip bomb, one endless line",
-        "plain/z-bomb.jsonl.gz",
-        "too_many_bad_records",
+        "a gzip bomb, one endless line", "plain/z-bomb.jsonl.gz", "too_many_bad_records",
         gzip.compress(bytes(200_000_000)),
     ),
     lost(
-        "an xz bomb, one endless line",
-        "plain/z-bomb.jsonl.xz",
-        "too_many_bad_records",
+        "an xz bomb, one endless line", "plain/z-bomb.jsonl.xz", "too_many_bad_records",
         lzma.compress(bytes(200_000_000), preset=0),
     ),
     lost(
-        "an Arrow buffer that claims terabytes",
-        "plain/claim.arrow",
-        "corrupt_arrow",
-        claiming(arrow(pa.table({"text": TEXTS[:300]}), compression="zstd")),
-        place="record batch 0",
+        "an Arrow buffer that claims terabytes", "plain/claim.arrow", "corrupt_arrow",
+        claiming(arrow(pa.table({"text": TEXTS[:300]}), compression="zstd")), place="record batch 0",
     ),
     lost("a zstd frame that needs 256 MiB", "plain/window.jsonl.zst", "window_too_large", long_window),
     lost("a zstd frame that needs its dictionary", "plain/dictionary.jsonl.zst", "dictionary_needed", with_dictionary),
@@ -394,10 +324,7 @@ SEVERE = [
     lost("a file of torch", "plain/rows.pt", "unknown_format", hostile_pickle, status="skipped"),
     lost("a token file of odd length", "plain/tokens.bin", "unknown_format", b"\0" * 7, status="skipped"),
     lost(
-        "a name that steers terminals and CI runners",
-        f"plain/{HOSTILE_NAME}",
-        "unknown_format",
-        b"text\n",
+        "a name that steers terminals and CI runners", f"plain/{HOSTILE_NAME}", "unknown_format", b"text\n",
         status="skipped",
     ),
-]
+]  # fmt: skip

@@ -36,6 +36,15 @@ def browser():
     driver.quit()
 
 
+@pytest.fixture(scope="module")
+def store():
+    """An empty S3 server behind a proxy that fails on demand."""
+    from stores import running_store
+
+    with running_store() as opened:
+        yield opened
+
+
 @pytest.fixture(scope="session")
 def expected(corpus, tmp_path_factory):
     """The manifest of that corpus, built in the plainest way."""

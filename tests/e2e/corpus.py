@@ -10,6 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -44,11 +45,15 @@ def documents(count, *, seed=0, size=1500):
     return made
 
 
+def words(rng, size):
+    """Return random words, of which no two are the same by chance."""
+    return ["".join(rng.choices(LETTERS, k=5)) for _ in range(size)]
+
+
 def question(name):
-    """Return a question that no other text has."""
+    """Return a question of 25 words that no other text has."""
     rng = random.Random(name)
-    words = ["".join(rng.choice("bcdfglmnprst") + rng.choice("aeiou") for _ in range(3)) for _ in range(20)]
-    return f"How many {' '.join(words)} were there?"
+    return f"How many {' '.join(words(rng, 20))} were there in {rng.randrange(100, 999)}?"
 
 
 def rows(texts, source):
@@ -74,6 +79,23 @@ def write_ipc(path, table, *, stream, compression=None, size=50):
         writer = (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema, options=options)
         writer.write_table(table, max_chunksize=size)
         writer.close()
+
+
+def write_every_format(folder, records):
+    """Write the same records as lines, compressed in one member or several, as Parquet, and as Arrow of every form."""
+    folder.mkdir()
+    table = pa.Table.from_pylist(records)
+    lines = b"".join(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
+    (folder / "a.jsonl").write_bytes(lines)
+    for suffix, compress in COMPRESS.items():
+        (folder / f"a.jsonl{suffix}").write_bytes(compress(lines))
+        (folder / f"members.jsonl{suffix}").write_bytes(in_members(lines, compress, 7))
+    pq.write_table(table, folder / "a.parquet", row_group_size=70)
+    write_ipc(folder / "a.arrow", table, stream=False)
+    write_ipc(folder / "zstd.ipc", table, stream=False, compression="zstd")
+    write_ipc(folder / "a.arrows", table, stream=True)
+    write_ipc(folder / "lz4.arrows", table, stream=True, compression="lz4")
+    pyarrow.feather.write_feather(table, folder / "a.feather")
 
 
 def in_members(data, compress, number):
@@ -109,3 +131,11 @@ def write_slow_tokenizer(path):
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     path.write_text(tokenizer.to_str(), encoding="utf-8")
     return path
+
+
+def write_slow_corpus(root, *, per_shard):
+    """Write a corpus in all formats whose scan takes some seconds, and its config."""
+    write_corpus(root / "data", per_shard=per_shard)
+    write_slow_tokenizer(root / "tokenizer.json")
+    config = f"{CONFIG}tokenizer: tokenizer.json\nreader: {{part_bytes: 100000}}\n"
+    (root / "config.yaml").write_text(config, encoding="utf-8")

@@ -1,5 +1,6 @@
 """The table of bad input, row by row: what each broken file gets, and that nothing else is lost or shown."""
 
+import gzip
 import json
 import re
 from collections import Counter
@@ -7,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from bad_input import CANARY, GOOD, HOSTILE_NAME, JSONL, MILD, SEVERE, arrow, parquet, table
+from corpus import documents, rows, write_jsonl, zstd
 from lanes import workers
-from running import metric, run
+from running import build, metric, run
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.locate import encode_path
@@ -118,7 +120,6 @@ def test_status_reason_and_place_are_those_of_the_table(built, case):
 
 
 def test_the_good_neighbours_are_audited_in_full(mild, severe):
-    """Whatever lies beside them, no document of a good shard is lost."""
     for one in (mild, severe):
         good = [one.shards[f"data/{name}"] for name in NEIGHBOURS]
         assert {(row["status"], row["documents"]) for row in good} == {("ok", GOOD)}
@@ -126,12 +127,17 @@ def test_the_good_neighbours_are_audited_in_full(mild, severe):
         assert one.manifest.core.totals.documents == read + GOOD * len(NEIGHBOURS)
         assert len(one.shards) == len(NEIGHBOURS) + len(one.cases)
         assert verify(one.manifest) == []
-        by_status = Counter(row["status"] for row in one.shards.values())
-        assert one.manifest.core.ledger.shards.read == by_status["ok"] + by_status["partial"]
+        by_status, ledger = Counter(row["status"] for row in one.shards.values()), one.manifest.core.ledger
+        assert ledger.shards.read == by_status["ok"] + by_status["partial"]
+        planned = sum(row["size"] for row in one.shards.values())
+        gone = {row["shard"]: row["size"] for row in one.shards.values() if row["status"] in {"quarantined", "skipped"}}
+        unread = sum(gone.values())
+        assert (ledger.bytes.planned, ledger.bytes.quarantined + ledger.bytes.skipped) == (planned, unread)
+        lines = sum(row["bytes"] for row in one.ledger if row["shard"] not in gone)
+        assert metric(one.manifest, "coverage_unread_bytes", "bytes") == unread + lines
 
 
 def test_documents_with_nul_are_kept_and_counted(mild):
-    """A NUL byte changes nothing but a count."""
     assert metric(mild.manifest, "documents", "with_nul") == 1
     assert metric(mild.manifest, "documents", "with_nul", split="plain") == 1
 
@@ -156,11 +162,42 @@ def test_what_is_printed_holds_no_text_and_steers_nothing(mild, severe):
 
 
 def test_a_rerun_reads_nothing_again(severe):
-    """Damage is remembered by content."""
     out, _ = run("build", severe.root / "config.yaml", "--manifest", severe.root / "m", "--json", expect=3)
     summary = json.loads(out)
     assert summary["parts_scanned"] == 0
     assert summary["id"] == severe.manifest.id
+
+
+def test_a_mended_file_is_read_and_no_other(tmp_path):
+    for name, data in (("good.jsonl", JSONL), ("bad.jsonl.gz", gzip.compress(JSONL)[:-9])):
+        (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "data" / name).write_bytes(data)
+    build("data", manifest=tmp_path / "m", cwd=tmp_path, expect=3)
+    (tmp_path / "data/bad.jsonl.gz").write_bytes(gzip.compress(JSONL))
+    mended, manifest = build("data", manifest=tmp_path / "m", cwd=tmp_path)
+    assert (mended["parts_scanned"], manifest.core.totals.documents) == (1, 2 * GOOD)
+
+
+@pytest.mark.timeout(400)
+def test_a_shard_that_needs_too_much_memory_is_quarantined_by_name(tmp_path):
+    """One record of 1.5 GB against workers of 1 GB: that shard is named, the others have their numbers."""
+    for name in ("a", "c", "d"):
+        write_jsonl(tmp_path / "data" / f"{name}.jsonl", rows(documents(200, seed=8), name))
+    with zstd.open(tmp_path / "data" / "b.jsonl.zst", "wb") as stream:
+        stream.write(b'{"text": "')
+        for _ in range(150):
+            stream.write(b"a " * 5_000_000)
+        stream.write(b'"}\n')
+    config = (
+        "splits: {train: {paths: [data], text: text, source: {constant: s}}}\nreader: {max_line_bytes: 2000000000}\n"
+    )
+    (tmp_path / "c.yaml").write_text(config)
+    more = ("--workers", 2, "--memory-limit", "1GB")
+    _, manifest = build(tmp_path / "c.yaml", *more, manifest=tmp_path / "m", expect=3, timeout=380)
+    found = {row["uri"]: (row["status"], row["reason"]) for row in manifest.table("shards").to_pylist()}
+    assert found.pop("data/b.jsonl.zst") == ("quarantined", "out_of_memory")
+    assert set(found.values()) == {("ok", "")}
+    assert manifest.core.totals.documents == 600
 
 
 def test_a_password_in_an_address_is_not_repeated(tmp_path):

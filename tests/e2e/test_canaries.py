@@ -256,7 +256,6 @@ def test_the_search_finds_what_is_there(planted, audited):
 
 
 def test_every_kind_that_is_looked_for_is_planted_and_found(planted, audited):
-    """Nothing is proven of a kind that is in no document."""
     found = set(load_manifest(audited.work / "m").table("findings")["class"].to_pylist())
     known = {entity.name for entity in shipped_patterns().entities}
     assert known - found == set()

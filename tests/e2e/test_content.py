@@ -85,7 +85,6 @@ def test_addresses_and_insults_are_counted_and_placed(corpus):
 
 
 def test_without_judges_their_rates_are_not_evaluated(corpus):
-    """The reason is that none is set; nothing is zero."""
     _, manifest = build(corpus / "plain.yaml", manifest=corpus / "m")
     (rate,) = manifest.metrics("data_toxicity_rate", "rate")
     assert (rate.status, rate.reason, rate.value) == ("not_evaluated", "no_judge", None)
@@ -150,7 +149,6 @@ def test_any_cut_and_number_of_workers_gives_the_same_id(corpus, judged):
     ("toxicity", "reason"), [("judge: nowhere.ckpt", "weights_absent"), ("judge: train/a.jsonl", "broken_checkpoint")]
 )
 def test_a_judge_that_cannot_be_had_is_said_and_leaves_the_rest(corpus, tmp_path, toxicity, reason):
-    """The build goes on, warns, and the rate says why it is not evaluated."""
     path = corpus / "absent.yaml"
     path.write_text(CONFIG.format(part_bytes=10**6, more=f"toxicity: {{{toxicity}}}"), encoding="utf-8")
     _, err = run("build", path, "--manifest", tmp_path / "m")

@@ -158,7 +158,6 @@ def test_a_build_that_succeeds_stores_no_secret_and_the_id_depends_on_none(desk,
 
 
 def test_lists_are_not_written_below_an_address_with_secrets(desk):
-    """What loaders read is a file as any other."""
     run("build", "data", "--manifest", "m", cwd=desk)
     run("quarantine", "add", "q.jsonl", "--manifest", "m", "0", "--reason", "x", cwd=desk)
     apply = ("quarantine", "apply", "q.jsonl", "--manifest", "m", "--out", "lists", "--root", FORMS[0])
@@ -183,7 +182,6 @@ def test_an_address_is_not_taken_for_a_folder(desk, command):
 
 
 def test_python_takes_no_address_for_a_folder():
-    """The same sentence."""
     with pytest.raises(ConfigError, match="a path on this machine is expected") as told:
         dataaudit.load(f"https://{USER}:{PASSWORD}@127.0.0.1:1/x?token={TOKEN}")
     assert SEARCH.find(str(told.value).encode()) == set()

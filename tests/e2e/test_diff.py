@@ -79,7 +79,6 @@ def test_the_same_corpus_cut_and_ordered_otherwise_is_a_patch_that_is_not_proven
 
 
 def test_a_held_out_shard_that_moved_into_training_is_major(base, tmp_path):
-    """The version promised a patch, and the complaint says so."""
     parts = cut(VAL, 2)
     found = compared(base, tmp_path, corpus(tmp_path / "c", [*cut(ROWS, 4), parts[0]], parts[1:], "1.0.1"))
     assert ("major", "moved_split", True) in demands(found)

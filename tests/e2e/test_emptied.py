@@ -9,6 +9,7 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from corpus import CONFIG as SPLITS
 from corpus import write_jsonl
 from forged import forge
 from lanes import sample
@@ -23,17 +24,13 @@ from dataaudit.metrics.stages import STAGES
 
 pytestmark = [pytest.mark.builds, pytest.mark.usefixtures("policies_parsed_once")]
 
-CONFIG = """
-dataset: {name: small, version: 1.0.0}
-splits:
-  train: {paths: ["data/train/*"], text: text, source: {column: source}}
-  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
-mixture: {a: {weight: 0.5}, b: {weight: 0.5}}
+CONFIG = f"""{SPLITS}
+mixture: {{a: {{weight: 0.5}}, b: {{weight: 0.5}}}}
 protected:
-  quiz: {paths: ["quiz.jsonl.gz"], question: question, answer: answer, id: name}
+  quiz: {{paths: ["quiz.jsonl.gz"], question: question, answer: answer, id: name}}
 stages:
-  repeats: {min_documents: 3}
-reader: {max_bad_records: 0.5}
+  repeats: {{min_documents: 3}}
+reader: {{max_bad_records: 0.5}}
 """
 UNTOLD = frozenset({"drift", "judged", "signatures"})
 """Tables that this build leaves empty: they need a reference, a judge, and an option."""
@@ -118,7 +115,6 @@ def test_an_emptied_table_is_said_and_never_a_fault_of_the_program(small, copy, 
 
 @pytest.mark.parametrize("name", sample(LISTS, 4, part="builds"))
 def test_an_emptied_part_of_the_core_is_never_a_fault_of_the_program(small, copy, tmp_path, name):
-    """The id fits."""
     core = orjson.loads((copy / "manifest.json").read_bytes())["core"]
     assert core[name], "it had something"
     forge(copy, core=lambda core: core.update({name: type(core[name])()}))
@@ -148,7 +144,6 @@ def changed(small, name, stages, to):
 
 @pytest.mark.parametrize("stage", sample(OFF, 6, part="builds"))
 def test_a_build_without_a_stage_does_not_contradict_itself(small, stage, tmp_path):
-    """Nobody is to blame for what was switched off."""
     manifest = changed(small, stage, f"{stage}: false", tmp_path / "m")
     assert stage not in {one.name for one in manifest.core.stages}
     assert verify(manifest) == []

@@ -4,10 +4,9 @@ import gzip
 import json
 
 import pyarrow as pa
-import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from corpus import COMPRESS, documents, in_members, rows, write_ipc
+from corpus import documents, rows, write_every_format, write_ipc
 from lanes import thinned, workers
 from running import build, run
 
@@ -28,20 +27,10 @@ def every_format(tmp_path_factory):
     datasets.disable_progress_bars()
     root = tmp_path_factory.mktemp("formats")
     data = root / "data"
-    data.mkdir()
     texts = [f"{number} {text}\x00" if number % 50 == 0 else text for number, text in enumerate(documents(400, seed=9))]
     records = rows(texts, "s")
+    write_every_format(data, records)
     table = pa.Table.from_pylist(records)
-    (data / "a.jsonl").write_bytes(lines(records))
-    for suffix, compress in COMPRESS.items():
-        (data / f"a.jsonl{suffix}").write_bytes(compress(lines(records)))
-        (data / f"members.jsonl{suffix}").write_bytes(in_members(lines(records), compress, 7))
-    pq.write_table(table, data / "a.parquet", row_group_size=70)
-    write_ipc(data / "a.arrow", table, stream=False)
-    write_ipc(data / "zstd.ipc", table, stream=False, compression="zstd")
-    write_ipc(data / "a.arrows", table, stream=True)
-    write_ipc(data / "lz4.arrows", table, stream=True, compression="lz4")
-    pyarrow.feather.write_feather(table, data / "a.feather")
     coded = table.set_column(0, "text", table["text"].dictionary_encode())
     write_ipc(data / "coded.arrow", coded.set_column(1, "source", coded["source"].dictionary_encode()), stream=False)
     datasets.Dataset.from_list(records).save_to_disk(str(data / "saved"))
@@ -209,7 +198,6 @@ def test_every_form_of_arrow_has_the_same_rows(tmp_path):
 
 @pytest.mark.builds
 def test_very_many_row_groups_are_read_whole(tmp_path):
-    """Row groups of a record each, some without any."""
     count = thinned(40_000, few=2_000)
     schema = pa.schema([("text", pa.string())])
     (tmp_path / "data").mkdir()

@@ -6,26 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from corpus import write_jsonl
+from corpus import CONFIG, words, write_jsonl
 from running import build, run
 
 POLICY = Path(__file__).parents[2] / "pipelines" / "release-gate.yaml"
-CONFIG = """
-dataset: {name: gated, version: 1.0.0}
-splits:
-  train: {paths: ["data/train/*"], text: text, source: {column: source}}
-  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
-"""
 
 
 def prose(seed, number):
     """Return documents of words that no two share a run of."""
     rng = random.Random(seed)
-    words = [
-        "".join(rng.choice("bdfgklmnprst") + rng.choice("aeiou") for _ in range(rng.randrange(1, 4)))
-        for _ in range(3000)
-    ]
-    return [" ".join(rng.choice(words) for _ in range(rng.randrange(80, 300))) + "." for _ in range(number)]
+    known = words(rng, 3000)
+    return [" ".join(rng.choices(known, k=rng.randrange(80, 300))) + "." for _ in range(number)]
 
 
 def write(folder, name, texts):
@@ -111,7 +102,8 @@ def test_an_empty_corpus_is_stopped_with_4(change):
     folder, texts = change
     for name in texts:
         write(folder, name, [])
-    build("config.yaml", manifest=folder / "next", cwd=folder, expect=4)
+    _, manifest = build("config.yaml", manifest=folder / "next", cwd=folder, expect=4)
+    assert {record.status for record in manifest.metrics("exact_dup_rate", "rate")} == {"not_evaluated"}
     document, _, _ = gate(folder, expect=4)
     assert not document["passed"]
 

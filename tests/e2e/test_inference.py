@@ -65,7 +65,6 @@ def test_where_no_shard_has_a_text_both_columns_are_named(tmp_path, form):
 
 
 def test_addresses_alone_are_no_text(tmp_path):
-    """Of chats with addresses no column is the text by itself."""
     for split in ("train", "val"):
         (tmp_path / split).mkdir()
         chats = [[{"role": "user", "content": text}] for text in TEXTS]

@@ -87,7 +87,6 @@ def test_what_passes_costs_only_time(cluster, behaviour, tmp_path):
 
 
 def test_only_bad_units(cluster):
-    """A run in which every unit kills comes to an end and names them all."""
     outcomes, _ = run_units(cluster, [HostileUnit("kill", str(number)) for number in range(3)])
     assert [outcome.reason for outcome in outcomes] == [Reason.WORKER_DIED] * 3
 
@@ -173,7 +172,6 @@ def test_a_unit_is_not_blamed_for_what_others_left_in_the_child():
 
 @pytest.mark.usefixtures("no_child")
 def test_an_outcome_of_any_size_comes_back():
-    """Answers larger than a pipe's buffer are whole."""
     assert len(run_alone(behave, HostileUnit("long", "u"), memory_limit=0, seconds=60).place) == 5_000_000
 
 

@@ -9,19 +9,12 @@ import time
 
 import psutil
 import pytest
-from corpus import write_corpus, write_slow_tokenizer
+from corpus import write_slow_corpus
 from lanes import thinned
 from running import build, start
 
 from dataaudit.engine.store_entries import PACKS
 
-CONFIG = """
-splits:
-  train: {paths: ["data/train/*"], text: text, source: {column: source}}
-  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
-tokenizer: tokenizer.json
-reader: {part_bytes: 100000}
-"""
 WORKER_KILLS = thinned(30, few=4)
 BUILD_KILLS = thinned(24, few=4)
 pytestmark = pytest.mark.kills
@@ -31,11 +24,15 @@ pytestmark = pytest.mark.kills
 def slow_corpus(tmp_path_factory):
     """A corpus whose scan takes some seconds, its config, and the id that it has."""
     root = tmp_path_factory.mktemp("slow")
-    write_corpus(root / "data", per_shard=700, shards=2)
-    write_slow_tokenizer(root / "tokenizer.json")
-    (root / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    write_slow_corpus(root, per_shard=700)
     summary, _ = build(root / "config.yaml", "--workers", 2, "--state", root / "state-0", manifest=root / "m-0")
     return root, summary["id"]
+
+
+def started(root, name, *more):
+    """Start a build on two workers, with a state folder and a manifest of its own."""
+    places = ("--state", root / f"state-{name}", "--manifest", root / f"m-{name}")
+    return start("build", root / "config.yaml", "--workers", 2, *places, *more)
 
 
 def workers_of(process):
@@ -51,23 +48,12 @@ def workers_of(process):
 
 @pytest.mark.timeout(900)
 def test_killed_workers_change_nothing(slow_corpus):
-    """Random workers get kill -9 at random moments, over several builds."""
     root, expected = slow_corpus
     rng = random.Random(20)
     kills = builds = 0
     while kills < WORKER_KILLS:
         builds += 1
-        process = start(
-            "build",
-            root / "config.yaml",
-            "--json",
-            "--workers",
-            2,
-            "--state",
-            root / f"state-w{builds}",
-            "--manifest",
-            root / f"m-w{builds}",
-        )
+        process = started(root, f"w{builds}", "--json")
         for _ in range(8):
             time.sleep(rng.uniform(0.2, 1.2))
             workers = workers_of(process)
@@ -89,11 +75,8 @@ def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
     kills = rounds = 0
     while kills < BUILD_KILLS:
         rounds += 1
-        state, target = root / f"state-b{rounds}", root / f"m-b{rounds}"
         for _ in range(min(8, BUILD_KILLS)):
-            process = start(
-                "build", root / "config.yaml", "--json", "--workers", 2, "--state", state, "--manifest", target
-            )
+            process = started(root, f"b{rounds}", "--json")
             time.sleep(rng.uniform(0.3, 6.0))
             sent = rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
             if process.poll() is None:
@@ -110,7 +93,8 @@ def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
                 assert "Traceback" not in err, err
             else:
                 assert process.returncode in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT), err
-        summary, _ = build(root / "config.yaml", "--workers", 2, "--state", state, manifest=target)
+        call = (root / "config.yaml", "--workers", 2, "--state", root / f"state-b{rounds}")
+        summary, _ = build(*call, manifest=root / f"m-b{rounds}")
         assert summary["id"] == expected
 
 
@@ -123,19 +107,7 @@ def test_a_stopped_worker_costs_only_time(slow_corpus, number):
     waited for in a whole run alone.
     """
     root, expected = slow_corpus
-    process = start(
-        "build",
-        root / "config.yaml",
-        "--json",
-        "--workers",
-        2,
-        "--shard-timeout",
-        5,
-        "--state",
-        root / "state-s",
-        "--manifest",
-        root / "m-s",
-    )
+    process = started(root, "s", "--json", "--shard-timeout", 5)
     victims = []
     for _ in range(1200):
         time.sleep(0.05)
@@ -153,11 +125,8 @@ def test_a_stopped_worker_costs_only_time(slow_corpus, number):
 
 @pytest.mark.timeout(120)
 def test_no_worker_outlives_its_build(slow_corpus):
-    """After kill -9 of a build its workers end by themselves."""
     root, _ = slow_corpus
-    process = start(
-        "build", root / "config.yaml", "--state", root / "state-o", "--manifest", root / "m-o", "--workers", 2
-    )
+    process = started(root, "o")
     workers = []
     for _ in range(1200):
         time.sleep(0.05)
@@ -173,12 +142,10 @@ def test_no_worker_outlives_its_build(slow_corpus):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("delay", thinned([0.3, 0.0, 0.6, 0.9, 1.2], few=[0.3]))
-def test_ctrl_c_while_workers_start_is_heard(slow_corpus, delay, tmp_path):
+def test_ctrl_c_while_workers_start_is_heard(slow_corpus, delay):
     """Ctrl-C between the listing and the first worker ends the build, and no worker prints a traceback."""
     root, _ = slow_corpus
-    process = start(
-        "build", root / "config.yaml", "--state", tmp_path / "s", "--manifest", tmp_path / "m", "--workers", 2
-    )
+    process = started(root, f"c{delay}")
     assert process.stderr is not None
     assert any(line.startswith("found:") for line in process.stderr)
     time.sleep(delay)
@@ -186,4 +153,4 @@ def test_ctrl_c_while_workers_start_is_heard(slow_corpus, delay, tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err, err
-    assert not (tmp_path / "m").exists()
+    assert not (root / f"m-c{delay}").exists()

@@ -1,26 +1,18 @@
-"""Languages through a whole build: shares, `und`, tables, the detectors, and a labelled set when one is given."""
+"""Languages through a whole build: shares, `und`, tables, and the detectors."""
 
-import os
 import random
 from collections import Counter
-from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from corpus import write_jsonl, write_parquet
 from lanes import workers
 from running import build, metric, run
 from sentences import SENTENCES
 
-from dataaudit.config import LanguageConfig
 from dataaudit.manifest.verify import verify
-from dataaudit.scan.detectors import resolve_languages
-from dataaudit.scan.detectors.language import load_detector
 
 pytestmark = pytest.mark.builds
 
-LABELLED = "DATAAUDIT_LABELLED_LANGUAGES"
 CONFIG = """
 splits:
   train: {{paths: [train], text: text, source: {{column: source}}}}
@@ -116,7 +108,6 @@ def test_the_manifest_says_who_looked(multilingual):
 
 
 def test_number_of_workers_and_cut_change_nothing(multilingual, tmp_path):
-    """Small batches, small sub-shards and one worker give the same manifest."""
     root, _, manifest = multilingual
     cut = CONFIG.format(language="{}", more="reader: {batch_bytes: 2000, part_bytes: 4000}")
     (root / "cut.yaml").write_text(cut, encoding="utf-8")
@@ -150,35 +141,8 @@ def test_without_the_stage_no_detector_is_needed(multilingual, tmp_path):
 
 
 def test_a_model_that_is_absent_is_one_clear_error(multilingual, tmp_path):
-    """Before any worker starts, with the path and what to do."""
     root, _, _ = multilingual
     (root / "absent.yaml").write_text(CONFIG.format(language="{model: absent.bin}", more=""))
     _, shown = run("build", root / "absent.yaml", "--manifest", tmp_path / "m", expect=2)
     assert "absent.bin cannot be read" in shown
     assert "lid.176.bin" in shown
-
-
-@pytest.mark.skipif(LABELLED not in os.environ, reason=f"set {LABELLED} to a folder of de.txt, en.txt, ...")
-@pytest.mark.parametrize(
-    ("name", "sentences", "kilobytes", "wrong"),
-    [("combined", 0.94, 0.96, 0.04), ("pycld2", 0.93, 0.96, 0.04), ("fasttext", 0.86, 0.92, 0.03)],
-)
-def test_labelled_languages(tmp_path, name, sentences, kilobytes, wrong):
-    """Of the languages that a detector knows, so many sentences and documents of 1 KB are right, so few wrong."""
-    models = resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
-    detector = load_detector({one.name: one for one in models.named}[name])
-    names = np.array(detector.model.languages, dtype=object)
-    rng = random.Random(1)
-    truth, texts = [], []
-    for path in sorted(Path(os.environ[LABELLED]).glob("*.txt")):
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        language = {"nb": "no"}.get(path.stem, path.stem)
-        if language in detector.model.languages:
-            truth += [language] * 60
-            texts += rng.sample(lines, 40) + [" ".join(rng.sample(lines, 15))[:1200] for _ in range(20)]
-    codes, confidence = detector.detect(pa.array(texts, pa.large_string()))
-    right = (names[codes] == np.array(truth, dtype=object)).reshape(-1, 60)
-    said = (confidence >= 0.5).reshape(-1, 60)
-    assert right[:, :40].mean() >= sentences
-    assert right[:, 40:].mean() >= kilobytes
-    assert (~right & said)[:, 40:].mean() <= wrong

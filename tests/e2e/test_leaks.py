@@ -5,28 +5,19 @@ import json
 import random
 
 import pytest
-from corpus import documents, write_jsonl
+from corpus import CONFIG as SPLITS
+from corpus import documents, question, words, write_jsonl
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
 
-CONFIG = """
-dataset: {name: leaky, version: 1.0.0}
-splits:
-  train: {paths: ["data/train/*"], text: text, source: {column: source}}
-  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
+QUIZ = 'quiz: {paths: ["eval/quiz.jsonl.gz"], question: question, answer: answer, id: name}'
+CONFIG = f"""{SPLITS}
 protected:
-  quiz: {paths: ["eval/quiz.jsonl.gz"], question: question, answer: answer, id: name}
-stages: {language: false, filters: false, histogram: false, padding: false}
+  {QUIZ}
+stages: {{language: false, filters: false, histogram: false, padding: false}}
 """
 PLACES = {"alpha": ("train/a.jsonl", 3), "beta": ("train/b.jsonl.zst", 11), "gamma": ("train/a.jsonl", 20)}
-
-
-def question(name):
-    """Return a question of 24 words that no other text has."""
-    rng = random.Random(name)
-    words = ["".join(rng.choice("bcdfglmnprst") + rng.choice("aeiou") for _ in range(3)) for _ in range(20)]
-    return f"How many {' '.join(words)} were there in {rng.randrange(100, 999)}?"
 
 
 def make(folder, *, reverse=False):
@@ -144,23 +135,18 @@ def test_a_set_that_cannot_be_used_is_an_error(tmp_path, line, said):
     keys = {"paths": "[eval/quiz.jsonl.gz]", "question": "question", "answer": "answer"}
     name, _, value = line.partition(": ")
     quiz = ", ".join(f"{key}: {given}" for key, given in {**keys, name: value}.items())
-    config = CONFIG.replace("PART", "1000000").replace(
-        'quiz: {paths: ["eval/quiz.jsonl.gz"], question: question, answer: answer, id: name}', f"quiz: {{{quiz}}}"
-    )
-    (tmp_path / "config.yaml").write_text(config, encoding="utf-8")
+    (tmp_path / "config.yaml").write_text(CONFIG.replace(QUIZ, f"quiz: {{{quiz}}}"), encoding="utf-8")
     _, err = run("build", "config.yaml", "--manifest", tmp_path / "m", cwd=tmp_path, expect=2)
     assert said in err
     assert not (tmp_path / "m").exists()
 
 
-def words_of(name, number):
-    """Return words that no other text has."""
-    rng = random.Random(name)
-    return " ".join("".join(rng.choice("bcdfghjklm") + rng.choice("aeiou") for _ in range(4)) for _ in range(number))
-
-
 def notices(folder):
     """Write a corpus in which 30 files have one notice; held-out files have it, too, and leak three times."""
+
+    def words_of(name, number):
+        return " ".join(words(random.Random(name), number))
+
     notice, inner = words_of("notice", 90), words_of("inner", 60)
     train = [f"{notice} {words_of(f'file {number}', 150)}" for number in range(30)]
     train += [words_of(f"other {number}", 200) for number in range(30)]
@@ -175,7 +161,7 @@ def notices(folder):
     train += [f"{words_of('three', 80)} {inner}"]
     write_jsonl(folder / "data/train/a.jsonl", [{"text": text, "source": "t"} for text in train])
     write_jsonl(folder / "data/val/a.jsonl", [{"text": text, "source": "v"} for text in val])
-    config = CONFIG.partition("protected:")[0] + "stages: {language: false, near_dup: false, repeats: false}\n"
+    config = SPLITS + "stages: {language: false, near_dup: false, repeats: false}\n"
     (folder / "config.yaml").write_text(config, encoding="utf-8")
 
 

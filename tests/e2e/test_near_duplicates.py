@@ -55,7 +55,6 @@ def planted(tmp_path_factory):
 
 
 def test_planted_pairs_are_reported_with_their_exact_similarity(planted):
-    """All of them, in `pairs`, in the rates, and nothing else."""
     texts, manifest = planted
     pairs = manifest.table("pairs").to_pylist()
     for row in pairs:

@@ -4,18 +4,15 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from corpus import documents, question, write_jsonl
+from corpus import CONFIG as SPLITS
+from corpus import documents, question, write_jsonl, zstd
 from running import build, metric, run
 
-CONFIG = """
-dataset: {name: dirty, version: 1.0.0}
-splits:
-  train: {paths: ["data/train/*"], text: text, source: {column: source}}
-  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
+CONFIG = f"""{SPLITS}
 protected:
-  quiz: {paths: ["eval/quiz.jsonl"], question: question, answer: answer}
-stages: {language: false, filters: false, histogram: false, padding: false, toxicity: false, repeats: false}
-reader: {max_bad_records: 0.5}
+  quiz: {{paths: ["eval/quiz.jsonl"], question: question, answer: answer}}
+stages: {{language: false, filters: false, histogram: false, padding: false, toxicity: false, repeats: false}}
+reader: {{max_bad_records: 0.5}}
 """
 
 
@@ -49,8 +46,6 @@ def write_dirty(folder):
 
 def records(path):
     """Return the lines of a shard as they are counted: bad ones too."""
-    from backports import zstd
-
     data = zstd.decompress(path.read_bytes()) if path.suffix == ".zst" else path.read_bytes()
     return data.splitlines()
 
@@ -84,7 +79,6 @@ def cleaned(tmp_path_factory):
 
 
 def test_the_corpus_was_dirty(cleaned):
-    """Else the rest would prove nothing."""
     _, before, _, _ = cleaned
     assert metric(before, "exact_dup_rate", "documents") > 3
     for stat in ("ngram", "span", "near_dup"):

@@ -5,6 +5,7 @@ import shutil
 
 import pyarrow.compute as pc
 import pytest
+from corpus import CONFIG as SPLITS
 from corpus import documents, question, write_jsonl
 from forged import forge
 from running import build, metric, run
@@ -20,15 +21,11 @@ from dataaudit.training.packing import ROW, SHARD, PackedDocuments
 
 pytestmark = pytest.mark.builds
 
-CONFIG = """
-dataset: {name: held, version: 1.0.0}
-splits:
-  train: {paths: ["data/train/*"], text: text, source: {column: source}}
-  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
+CONFIG = f"""{SPLITS}
 protected:
-  quiz: {paths: ["eval/quiz.jsonl"], question: question, answer: answer}
-reader: {max_bad_records: 0.5, part_bytes: 20000}
-stages: {language: false, toxicity: false}
+  quiz: {{paths: ["eval/quiz.jsonl"], question: question, answer: answer}}
+reader: {{max_bad_records: 0.5, part_bytes: 20000}}
+stages: {{language: false, toxicity: false}}
 """
 OF_FILES = {"size", "sha256", "rows_digest", "rows", "held_back_documents", "schema_fingerprint"}
 """Columns of the table of shards that are of the file, not of its documents."""

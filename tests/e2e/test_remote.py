@@ -10,7 +10,7 @@ from corpus import CONFIG, documents, rows, write_corpus, write_jsonl
 from lanes import workers
 from local_server import LocalServer
 from running import build, run
-from stores import CANARY, running_store
+from stores import CANARY
 
 from dataaudit.config import Split
 from dataaudit.manifest.load import load_manifest
@@ -20,13 +20,6 @@ from dataaudit.scan.corpus.shards import discover
 pytestmark = pytest.mark.stores
 
 SPLIT = "splits: {{train: {{paths: [{}], text: text, source: {{constant: s}}}}}}\n"
-
-
-@pytest.fixture(scope="module")
-def store():
-    """An empty S3 server."""
-    with running_store() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +172,6 @@ def test_keys_of_a_store_need_not_look_like_paths(store, copied, tmp_path):
 
 
 def test_what_is_wrong_with_an_address_is_said(store, copied, tmp_path):
-    """Mistakes end with code 2, a way out, and without the address's secrets."""
     cases = {
         "s3://corpus/deep/none.jsonl": "no such file or folder: s3://corpus/deep/none.jsonl",
         "s3://corpus/deep/data/*/*.csv": "matches no file",

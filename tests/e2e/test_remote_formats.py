@@ -1,15 +1,9 @@
 """A corpus in every format that is read, on a disk and in S3: one manifest; and folders that `datasets` saved there."""
 
-import json
-
-import pyarrow as pa
-import pyarrow.feather
-import pyarrow.parquet as pq
 import pytest
-from corpus import COMPRESS, documents, in_members, rows, write_ipc
+from corpus import COMPRESS, documents, rows, write_every_format
 from lanes import workers
 from running import build, run
-from stores import running_store
 
 pytestmark = pytest.mark.stores
 
@@ -22,36 +16,19 @@ reader: {text_document: paragraph, part_bytes: 20000, batch_bytes: 5000}
 
 
 @pytest.fixture(scope="module")
-def store():
-    """An S3 server."""
-    with running_store() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def root(store, tmp_path_factory):
     """The same documents in every format, on disk and in the bucket ``formats``; the folder on disk."""
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     root = tmp_path_factory.mktemp("formats")
     data, web = root / "x", root / "web"
-    data.mkdir()
     web.mkdir()
     records = rows(documents(200, seed=9), "s")
-    table = pa.Table.from_pylist(records)
-    lines = "".join(json.dumps(record) + "\n" for record in records).encode()
+    write_every_format(data, records)
     text = "".join(f"one {number}\ntwo\n\n" for number in range(3_000)).encode()
     for suffix, compress in COMPRESS.items():
-        (data / f"one.jsonl{suffix}").write_bytes(compress(lines))
-        (data / f"many.jsonl{suffix}").write_bytes(in_members(lines, compress, 7))
         (web / f"a.txt{suffix}").write_bytes(compress(text))
     (web / "a.txt").write_bytes(text)
-    pq.write_table(table, data / "a.parquet", row_group_size=70)
-    write_ipc(data / "file.arrow", table, stream=False)
-    write_ipc(data / "zstd.ipc", table, stream=False, compression="zstd")
-    write_ipc(data / "stream.arrow", table, stream=True)
-    write_ipc(data / "lz4.arrows", table, stream=True, compression="lz4")
-    pyarrow.feather.write_feather(table, data / "a.feather")
     made = datasets.Dataset.from_list(records)
     made.save_to_disk(str(data / "saved"), num_shards=2)
     splits = {"train": made, "validation": made.select(range(20))}

@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from corpus import rows, write_jsonl
+from corpus import rows, words, write_jsonl
 from lanes import thinned, workers
 from running import build, metric, run
 
@@ -22,11 +22,6 @@ splits:
   val: {{paths: ["val/*"], text: text, source: {{column: source}}, held_out: true}}
 stages: {{language: false, filters: false, repeats: {{{stage}}}}}
 """
-
-
-def words(rng, size):
-    """Return random words."""
-    return ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(size)]
 
 
 def dressed(rng, sentence):
@@ -125,7 +120,6 @@ def test_a_file_listed_twice(tmp_path):
 
 
 def test_more_repeats_than_may_be_looked_at(tmp_path):
-    """The floor rises, and the manifest says what lies under it."""
     write_corpus(tmp_path, floor=30)
     rng = random.Random(2)
     plant = words(rng, 1040)
@@ -138,7 +132,6 @@ def test_more_repeats_than_may_be_looked_at(tmp_path):
 
 
 def test_nothing_repeats(tmp_path):
-    """Zeros, not absence."""
     rng = random.Random(3)
     write_jsonl(tmp_path / "train" / "a.jsonl", rows([" ".join(words(rng, 100)) for _ in range(30)], "s"))
     write_jsonl(tmp_path / "val" / "v.jsonl", rows(["quite new"], "s"))

@@ -1,6 +1,7 @@
 """The report in a real browser: a hostile corpus does nothing, charts are drawn, the table works, nothing is asked."""
 
 import dataclasses
+import functools
 import itertools
 import time
 
@@ -25,12 +26,9 @@ ROWS = """
 const rows = document.querySelectorAll("#all-shards tbody tr:not(.space)");
 return [...rows].map((row) => [...row.cells].map((cell) => cell.innerText));
 """
-CANVASES = (
-    DRAWN
-    + """
+CANVASES = f"""{DRAWN}
 return [...document.querySelectorAll(".chart")].map((one) => [one.id, Math.max(0, ...find(one).map(inked))]);
 """
-)
 POLICY = """
 policy: hostile
 rules:
@@ -39,6 +37,11 @@ rules:
   - {name: far, metric: bytes_per_token, stat: ratio, unit: bytes/token, scope: {per: shard}, robust_sd: 1}
   - {name: personal, metric: pii_hit_rate, stat: hits, unit: hits per 1M tokens, scope: {per: entity}, budget: 1}
 """
+
+
+def value_of(browser, expression):
+    """Return what an expression of JavaScript is in the page."""
+    return browser.execute_script(f"return {expression}")
 
 
 def wait_for(condition, seconds=5):
@@ -86,17 +89,11 @@ def test_a_hostile_corpus_opens_no_dialog_asks_nothing_and_leaves_the_console_em
     assert not has_dialog(browser)
     assert requests_of(browser) == [page.as_uri()]
     assert complaints_of(browser) == []
-    assert browser.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)") == []
-    assert (
-        browser.execute_script(
-            "return document.querySelectorAll('main img, main iframe, main script, main svg').length"
-        )
-        == 0
-    )
+    assert value_of(browser, "performance.getEntriesByType('resource').map((one) => one.name)") == []
+    assert value_of(browser, "document.querySelectorAll('main img, main iframe, main script, main svg').length") == 0
 
 
 def test_hostile_names_are_shown_and_not_obeyed(shown):
-    """Markup stands in the page as text, controls as escapes."""
     text = shown.execute_script("return document.body.textContent")
     for expected in ("<script>alert(", "onerror=alert(3)", "{{ 7*7 }}", "\\x1b[31mred", "\\u202egnp.exe", "\\u2028"):
         assert expected in text, expected
@@ -224,24 +221,16 @@ def test_the_theme_changes_at_once_and_charts_follow(shown):
 
 def test_headings_are_in_order_and_everything_has_a_name(shown):
     """One h1, no level left out, labels for all fields, a landmark for every part, no id twice."""
-    levels = shown.execute_script(
-        "return [...document.querySelectorAll('h1,h2,h3,h4')].map((one) => Number(one.tagName[1]))"
-    )
+    levels = value_of(shown, "[...document.querySelectorAll('h1,h2,h3,h4')].map((one) => Number(one.tagName[1]))")
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-    assert shown.execute_script(
-        "return [...document.querySelectorAll('input,select')].every((one) => one.labels.length)"
-    )
-    ids = shown.execute_script("return [...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert value_of(shown, "[...document.querySelectorAll('input,select')].every((one) => one.labels.length)")
+    ids = value_of(shown, "[...document.querySelectorAll('[id]')].map((one) => one.id)")
     assert len(ids) == len(set(ids))
-    targets = shown.execute_script(
-        "return [...document.querySelectorAll('a[href]')].map((one) => one.getAttribute('href'))"
-    )
+    targets = value_of(shown, "[...document.querySelectorAll('a[href]')].map((one) => one.getAttribute('href'))")
     assert all(target[1:] in ids for target in targets if target.startswith("#"))
-    assert shown.execute_script(
-        "return ['header', 'nav', 'main', 'footer'].every((one) => document.querySelector(one))"
-    )
+    assert value_of(shown, "['header', 'nav', 'main', 'footer'].every((one) => document.querySelector(one))")
     assert shown.switch_to.active_element.tag_name == "body"
     from selenium.webdriver.common.keys import Keys
 
@@ -250,13 +239,9 @@ def test_headings_are_in_order_and_everything_has_a_name(shown):
 
 
 def test_a_narrow_window_does_not_scroll_sideways(sized, page):
-    """At 400 pixels only tables scroll, in their own frames."""
     resized(sized, 400)
     opened(sized, page)
-    assert sized.execute_script("return [window.innerWidth, document.documentElement.scrollWidth <= 400]") == [
-        400,
-        True,
-    ]
+    assert value_of(sized, "[window.innerWidth, document.documentElement.scrollWidth <= 400]") == [400, True]
 
 
 CARDS = """
@@ -308,29 +293,13 @@ def test_cards_of_all_shards_scroll_and_sort(sized, page):
 def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tmp_path, sized):
     """At 1280 and 700 pixels, with intervals and long names of metrics, and a word is not broken within."""
     stats = ("concatenated_8192", "span_without_common", "within_split_rate", "validated_documents")
-    held = [
-        Metric(
-            metric="near_dup_component_rate",
-            stat=stat,
-            unit="ratio",
-            value=0.1,
-            low=0.08,
-            high=0.123,
-            confidence=0.95,
-            method="estimated",
-            n=100,
-            denominator=100,
-            scope=Scope(source=source),
-        )
-        for stat in stats
-        for source in ("code", "changes", "encyclopedia")
-    ]
+    numbers = {"value": 0.1, "low": 0.08, "high": 0.123, "confidence": 0.95, "method": "estimated", "n": 100}
+    one_of = functools.partial(Metric, metric="near_dup_component_rate", unit="ratio", denominator=100, **numbers)
+    scopes = [Scope(source=source) for source in ("code", "changes", "encyclopedia")]
+    held = [one_of(stat=stat, scope=scope) for stat in stats for scope in scopes]
+    changed = [dataclasses.replace(one, value=0.5, low=0.412, high=0.567) for one in held]
     make(tmp_path / "old", [shard("a")], metrics=held)
-    make(
-        tmp_path / "new",
-        [shard("a")],
-        metrics=[dataclasses.replace(one, value=0.5, low=0.412, high=0.567) for one in held],
-    )
+    make(tmp_path / "new", [shard("a")], metrics=changed)
     policy = parse_policy(
         "policy: p\nrules:\n  - {name: near-duplicates-of-sources, metric: near_dup_component_rate,"
         " stat: within_split_rate, unit: ratio, scope: {per: source}, change: 0.02}\n",
@@ -390,10 +359,7 @@ def make_large(folder, number):
     small = load_manifest(folder)
     random = np.random.default_rng(0)
     row = small.table("shards")
-    columns = {
-        name: pa.chunked_array([pa.concat_arrays([row[name].combine_chunks()] * 1)]) for name in row.column_names
-    }
-    columns = {name: pa.array([column[0].as_py()] * number, column.type) for name, column in columns.items()}
+    columns = {name: pa.array(row[name].to_pylist() * number, row[name].type) for name in row.column_names}
     columns |= {
         "shard": pa.array(np.arange(number), pa.int32()),
         "uri": pa.array([f"part-{one:05d}.parquet" for one in range(number)]),

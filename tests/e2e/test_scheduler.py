@@ -16,7 +16,7 @@ from pathlib import Path
 
 import distributed
 import pytest
-from corpus import write_corpus, write_slow_tokenizer
+from corpus import write_slow_corpus
 from hostile import HostileUnit, behave
 from lanes import thinned
 from running import build, run, start
@@ -30,13 +30,6 @@ from dataaudit.engine.dask_runner import DaskRunner
 CHAOS_SECONDS = float(os.environ.get("DATAAUDIT_CHAOS_SECONDS", thinned("60", few="1")))
 """How long workers join, leave and die, at least; until the build of that moment has ended."""
 CREW = 4
-CONFIG = """
-splits:
-  train: {paths: ["data/train/*"], text: text, source: {column: source}}
-  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
-tokenizer: tokenizer.json
-reader: {part_bytes: 100000}
-"""
 DASK = Path(sys.executable).with_name("dask")
 pytestmark = pytest.mark.kills
 
@@ -93,29 +86,15 @@ def scheduler(tmp_path_factory):
 def test_an_existing_cluster_gives_the_same_manifest(corpus, expected, scheduler, tmp_path):
     """A build on a scheduler with two workers publishes what a local one publishes; before a release twice in a row."""
     for name in thinned(["first", "second"], ["first"]):
-        summary, manifest = build(
-            corpus / "config.yaml",
-            "--scheduler",
-            scheduler,
-            "--state",
-            tmp_path / name,
-            manifest=tmp_path / f"m-{name}",
-        )
+        call = (corpus / "config.yaml", "--scheduler", scheduler, "--state", tmp_path / name)
+        summary, manifest = build(*call, manifest=tmp_path / f"m-{name}")
         assert summary["id"] == expected.id
         assert manifest.run.workers == 2
 
 
 def test_a_scheduler_that_is_not_there_is_said(corpus, tmp_path):
-    """No scheduler at the address: code 3 and what an address looks like."""
-    _, err = run(
-        "build",
-        corpus / "config.yaml",
-        "--scheduler",
-        f"tcp://127.0.0.1:{free_port()}",
-        "--manifest",
-        tmp_path / "m",
-        expect=3,
-    )
+    call = ("build", corpus / "config.yaml", "--scheduler", f"tcp://127.0.0.1:{free_port()}")
+    _, err = run(*call, "--manifest", tmp_path / "m", expect=3)
     assert "no scheduler answers" in err
     assert not (tmp_path / "m").exists()
 
@@ -185,9 +164,7 @@ def test_workers_that_join_leave_and_die_change_nothing(tmp_path):
 
     Builds follow each other, each from nothing, for as long as the unrest lasts.
     """
-    write_corpus(tmp_path / "data", per_shard=thinned(700, few=150), shards=2)
-    write_slow_tokenizer(tmp_path / "tokenizer.json")
-    (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    write_slow_corpus(tmp_path, per_shard=thinned(700, few=150))
     expected, _ = build(tmp_path / "config.yaml", "--state", tmp_path / "state", manifest=tmp_path / "m")
     process, address = start_scheduler(tmp_path)
     crew = Crew(tmp_path, address)

@@ -85,7 +85,6 @@ def test_a_shift_names_the_shards_that_are_new_since_the_baseline(verdict, rule,
 
 
 def test_what_only_fell_is_not_laid_at_the_door_of_new_shards(verdict):
-    """Documents of `books` are gone: nothing that came took them away."""
     assert named(verdict, "fewer", source="books") == []
 
 

@@ -4,7 +4,7 @@ import random
 import shutil
 
 import pytest
-from corpus import write_jsonl
+from corpus import words, write_jsonl
 from lanes import thinned
 from running import run
 
@@ -32,11 +32,6 @@ REWRITTEN = frozenset(
 )  # fmt: skip
 """What every build compares with its source, or writes anew before it reads it; and the index of hashed files, whose
 row may be lost with its name, so that a file looks new."""
-
-
-def words(rng, size):
-    """Return random words."""
-    return ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(size)]
 
 
 def write_corpus(folder):

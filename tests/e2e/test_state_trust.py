@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from made_keys import write_keys
 from running import run
 
 from dataaudit.base.sealing import key_id
@@ -31,9 +30,7 @@ def _write(folder, text):
 
 
 def _leaks(folder):
-    manifest = load_manifest(folder / "m")
-    rows = manifest.table("overlap").to_pylist()
-    return len(rows)
+    return load_manifest(folder / "m").table("overlap").num_rows
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +57,7 @@ def _copy(prepared, tmp_path):
     """Return the prepared folder itself: copies of its files would have other inodes."""
     shutil.rmtree(prepared / "m", ignore_errors=True)
     key, state_key = tmp_path / "build.pem", tmp_path / "state.key"
-    key.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    write_keys(tmp_path)
     state_key.write_bytes(os.urandom(32).hex().encode())
     state_key.chmod(0o600)
     return key, state_key

@@ -10,11 +10,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 from corpus import rows, write_jsonl
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from faulty_http import Rule
 from installs import ROOT
 from installs import run as run_installed
+from made_keys import write_keys
 from running import build, run
 from stores import CANARY, running_store
 
@@ -122,9 +121,7 @@ def test_a_build_into_a_store_has_the_id_of_one_on_a_disk(store, corpora):
     run("verify", "s3://team/built")
     store.proxy.clear()
     build_into("s3://team/built", corpora[0])
-    put = [
-        path.partition("?")[0] for method, path, _, size in store.proxy.log if method == "PUT" and "probe" not in path
-    ]
+    put = [one[1].partition("?")[0] for one in store.proxy.log if one[0] == "PUT" and "probe" not in one[1]]
     assert put == ["/team/built/manifest.json"]
     assert CANARY not in out + err
 
@@ -152,8 +149,6 @@ def test_of_two_builds_at_once_the_first_is_published_and_the_other_is_told(stor
 
 def test_a_reader_has_one_manifest_whole_while_another_is_published(store, corpora):
     """It reads the pointer, another build publishes, it reads the rest: the old manifest, then the new one."""
-    from dataaudit.manifest import remote
-
     build_into("s3://team/moving", corpora[0])
     first = api.load("s3://team/moving")
     folder, _ = remote.fetch_pointer(remote.parse_stored_address("s3://team/moving"))
@@ -211,7 +206,6 @@ def test_a_store_without_conditional_puts_is_refused_by_name(store, corpora, lac
 
 
 def test_the_probe_is_cleaned_up(store, corpora):
-    """Where conditions are kept, too."""
     remote.begin_publication("s3://team/probed")
     assert keys(store, "probed") == []
     assert any("probed/probe-" in path for method, path, _, _ in store.proxy.log if method == "DELETE")
@@ -220,7 +214,7 @@ def test_the_probe_is_cleaned_up(store, corpora):
 def test_a_signature_goes_with_the_pointer_that_it_is_of(store, corpora, tmp_path):
     """`build --sign` and `sign` put it; gate and verify ask for it; of a manifest that is replaced it is none."""
     key, public = tmp_path / "build.pem", tmp_path / "build.pub"
-    write_key(key, public)
+    write_keys(tmp_path)
     asks = ("verify", "s3://team/signed", "--require-signature", "--public-key", public)
     _, err = build_into("s3://team/signed", corpora[0], "--sign", "--key", key)
     assert "s3://team/signed/attestation.json: " in err
@@ -232,15 +226,8 @@ def test_a_signature_goes_with_the_pointer_that_it_is_of(store, corpora, tmp_pat
     run(*asks)
     gate = ("gate", "s3://team/signed", "--policy", POLICY, "--require-signature", "--public-key")
     assert "Traceback" not in CliRunner().invoke(main, [*gate, str(public)]).stderr
-    write_key(tmp_path / "other.pem", other := tmp_path / "other.pub")
-    assert "the manifest s3://team/signed is not believed" in run(*gate, other, expect=1)[1]
-
-
-def write_key(private, public):
-    """Write a new key and its public half."""
-    key = Ed25519PrivateKey.generate()
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    write_keys(tmp_path, "other")
+    assert "the manifest s3://team/signed is not believed" in run(*gate, tmp_path / "other.pub", expect=1)[1]
 
 
 def test_the_base_and_s3fs_are_enough(store, tmp_path):
@@ -372,10 +359,8 @@ def test_python_reads_and_publishes_by_address(store, corpora, monkeypatch, tmp_
 
 
 def test_what_was_fetched_is_gone_when_the_process_ends(store, tmp_path):
-    """No copy of a manifest stays behind."""
     put_named(store, DEMO, "gone")
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    subprocess.run(
-        [sys.executable, "-m", "dataaudit", "show", "s3://team/gone"], env=environment, check=True, stdout=-3
-    )
+    command = [sys.executable, "-m", "dataaudit", "show", "s3://team/gone"]
+    subprocess.run(command, env=environment, check=True, stdout=-3)
     assert list(tmp_path.iterdir()) == []

@@ -48,7 +48,6 @@ def test_published_lengths_are_those_of_tokenizers(tmp_path):
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(CORPUS not in os.environ, reason=f"set {CORPUS} to a folder of shards with a column `text`")
 def test_a_whole_corpus_document_by_document(tmp_path):
-    """Every document of a real corpus has the ids that `tokenizers` gives it."""
     tokenizer = resolve_tokenizer(None, base_dir=tmp_path, cache_dir=tmp_path)
     risks = inspect_risks(tokenizer, cache_dir=tmp_path)
     encoder = load_encoder(tokenizer, risks, force_reference=False, sample_one_in=SAMPLE_ONE_IN, seed=0)

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.stores
 
 
 def test_what_a_loader_reads_is_what_was_audited(expected, tmp_path):
-    """Documents, bytes and sources of every shard, in every format."""
     manifest, root = expected, Path(expected.run.roots["train"])
     opened = open_manifest(
         manifest.folder, require="verified", check="all", splits=["train", "val"], cache=tmp_path / "cache"

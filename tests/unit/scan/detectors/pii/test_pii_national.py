@@ -15,36 +15,15 @@ from dataaudit.scan.detectors.pii.national import NATIONAL
 PAIRS = [f"{number:02d}" for number in range(100)]
 DIGITS = "0123456789"
 BORN = st.dates(dt.date(1930, 1, 1), dt.date(2020, 12, 31))
-SAMPLES = {
-    "uk_nhs": "9434765919",
-    "de_tax_id": "65929970489",
-    "es_nif": "12345678Z",
-    "fr_nir": "295109912611193",
-    "it_fiscal_code": "RSSMRA85T10A562S",
-    "in_aadhaar": "234123412346",
-    "br_cpf": "52998224725",
-    "nl_bsn": "111222333",
-    "pl_pesel": "44051401359",
-    "ca_sin": "130692544",
-    "au_tfn": "123456782",
-    "au_medicare": "2123456701",
-    "se_personnummer": "8112289874",
-    "no_fnr": "15108695088",
-    "be_nrn": "85073003328",
-    "ch_ahv": "7569217076985",
-    "pt_nif": "123456789",
-    "ie_pps": "1234567FA",
-    "hr_oib": "33392005961",
-    "tr_kimlik": "17291716060",
-    "cn_resident_id": "11010519491231002X",
-    "sg_nric": "S1234567D",
-    "za_id": "8001015009087",
-    "mx_curp": "HEGG560427MVZRRL04",
-    "th_tnin": "1101700230708",
-    "cl_rut": "76086428-5",
-    "fi_hetu": "131052-308T",
-    "kr_rrn": "900101-1234568",
-}
+_SAMPLES_LIST = (
+    "uk_nhs:9434765919 de_tax_id:65929970489 es_nif:12345678Z fr_nir:295109912611193 it_fiscal_code:RSSMRA85T10A562S "
+    "in_aadhaar:234123412346 br_cpf:52998224725 nl_bsn:111222333 pl_pesel:44051401359 ca_sin:130692544 "
+    "au_tfn:123456782 au_medicare:2123456701 se_personnummer:8112289874 no_fnr:15108695088 be_nrn:85073003328 "
+    "ch_ahv:7569217076985 pt_nif:123456789 ie_pps:1234567FA hr_oib:33392005961 tr_kimlik:17291716060 "
+    "cn_resident_id:11010519491231002X sg_nric:S1234567D za_id:8001015009087 mx_curp:HEGG560427MVZRRL04 "
+    "th_tnin:1101700230708 cl_rut:76086428-5 fi_hetu:131052-308T kr_rrn:900101-1234568"
+)
+SAMPLES = dict(pair.split(":") for pair in _SAMPLES_LIST.split())
 """One number of each kind: published examples, and some made for the test."""
 
 
