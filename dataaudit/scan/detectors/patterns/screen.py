@@ -223,7 +223,7 @@ class _Match(Candidate):
             named = self._rule.entity.context and self._around.near(self.start, self.end, behind, ahead)
             value = self._rule.code in named
             if value and self._rule.label is not None:
-                self.context = True  # a label is looked at beside a word alone
+                object.__setattr__(self, "context", True)  # a label is looked at beside a word alone
                 value = bool(_call(self._rule.label, self))
         else:
             raise AttributeError(name)
