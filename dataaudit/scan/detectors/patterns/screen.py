@@ -223,7 +223,7 @@ class _Match(Candidate):
             named = self._rule.entity.context and self._around.near(self.start, self.end, behind, ahead)
             value = self._rule.code in named
             if value and self._rule.label is not None:
-                self.context = True  # a label is looked at beside a word alone
+                object.__setattr__(self, "context", True)  # a label is looked at beside a word alone
                 value = bool(_call(self._rule.label, self))
         else:
             raise AttributeError(name)
@@ -365,6 +365,7 @@ _SIGNS = (
 U+2012, U+2013, U+2212, U+FF0D, U+30FC), what HTML and URLs write for them; ``%2B``, a plus and brackets of full width
 beside a digit; an ``@`` of full width between letters."""
 _SIGN_PARTS = tuple((lead, re.compile(signs)) for lead, signs in _SIGNS)
+_PLAIN_PARTS = tuple((lead, signs) for lead, signs in _SIGN_PARTS if lead.isascii())
 _ALONE = {"plus": b"+", "wide_plus": b"+", "opens": b"(", "closes": b")", "at": b"@"}
 _SPACES = frozenset(b"\x80\x87 \x80\x88 \x80\x89 \x80\x8a \x80\x80 nbsp thinsp #160 #xa0 #8239 20".split(b" "))
 
@@ -393,9 +394,10 @@ class Folded:
     def __init__(self, written: bytes) -> None:
         self.text = written
         self._steps: list[tuple[list[int], list[int]]] = []
-        if digits := _written(_DIGIT_PARTS, written):
+        plain = written.isascii()
+        if not plain and (digits := _written(_DIGIT_PARTS, written)):
             self._fold(digits, lambda match: _DIGITS[match[0]])
-        if signs := _written(_SIGN_PARTS, self.text):
+        if signs := _written(_PLAIN_PARTS if plain else _SIGN_PARTS, self.text):
             self._fold(signs, _sign)
 
     @property
