@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "dataaudit"
 WORDS = ("one", "ones", "held", "told", "said", "stretch", "twin", "twins", "found", "place", "fate", "waits")
-"""Words that the names of the field take the place of."""
+"""Words that the names of the field take the place of; `held out` is of the field."""
 
 
 class Module:
@@ -132,7 +132,8 @@ def main():
     print(
         "rooms                     " + ", ".join(f"{room} {rooms[room]}/{size:,}" for room, size in sizes.most_common())
     )
-    words = Counter(word for module in modules for word in re.findall(r"\b[a-z]+\b", module.text.replace("_", " ")))
+    texts = [re.sub(r"held[-_\s]out", "", module.text).replace("_", " ") for module in modules]
+    words = Counter(word for text in texts for word in re.findall(r"\b[a-z]+\b", text))
     print("words                     " + ", ".join(f"{word} {words[word]:,}" for word in WORDS))
 
 
