@@ -153,8 +153,8 @@ def signals_held() -> Iterator[None]:
 
     resource_tracker.ensure_running()  # it lifts the block in the thread that starts it
     asked: list[int] = []
-    held = [number for number in _BOTH if callable(signal.getsignal(number))]
-    before = {number: signal.signal(number, lambda arrived, _: asked.append(arrived)) for number in held}
+    handled = [number for number in _BOTH if callable(signal.getsignal(number))]
+    before = {number: signal.signal(number, lambda arrived, _: asked.append(arrived)) for number in handled}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -309,8 +309,8 @@ def _index(
                 job.progress.note(job.runner.notes[-1], important=True)
         else:
             return IndexFile(path=path, sha256=sha256), known
-    held = index_held_out(_parts(job, planned, whole), max_grams)
-    built = ProtectedIndex(held_out=held, items=index_items(pairs))
+    words = index_held_out(_parts(job, planned, whole), max_grams)
+    built = ProtectedIndex(held_out=words, items=index_items(pairs))
     with job.store.writing():
         file = write_index(path, built)
     return file, open_index(path)[0]

@@ -153,8 +153,8 @@ class ProbeSuite:
             own = probe.artifacts(model)
             key, prefix = own.digest, f"{probe.name}:"
             same = before is not None and key in before.artifacts
-            held = {} if before is None or not same else before.arrays
-            previous = {name.removeprefix(prefix): array for name, array in held.items() if name.startswith(prefix)}
+            kept = {} if before is None or not same else before.arrays
+            previous = {name.removeprefix(prefix): array for name, array in kept.items() if name.startswith(prefix)}
             path = None if folder is None else folder / f"partial-{probe.name}.jsonl"
             store = Store(path, f"{key} {digest or model.name} {step}")
             made, done = Outcome(), False

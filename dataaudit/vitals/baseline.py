@@ -352,7 +352,7 @@ def _filled(medians: Floats, at: Floats) -> Floats:
 
 
 def _between(at: Floats, levels: Floats, positions: Floats) -> Floats:
-    """Return the levels at positions, float64[series, n]: lines between knots, the outer ones held."""
+    """Return the levels at positions, float64[series, n]: lines between knots, the outer levels beyond them."""
     right = np.clip(np.searchsorted(at, positions), 1, max(len(at) - 1, 1))
     if len(at) == 1:
         return np.repeat(levels.T, len(positions), axis=1)

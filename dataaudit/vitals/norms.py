@@ -18,7 +18,7 @@ PIECE = 1 << 20
 _ROW = 4_096
 """Elements that are added up one after the other."""
 _CHUNK = 32_768
-"""Elements whose absolute values are held at once, in a CPU's cache; their sum is one of blocks."""
+"""Elements whose absolute values are taken at once, in a CPU's cache; their sum is one of blocks."""
 
 
 def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:

@@ -253,7 +253,7 @@ def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, na
     down = linears[-1] if linears and not _has_experts(mlp) else None
     if down is None:
         why["units"] = (
-            "experts are held in one tensor: no module sees one unit" if _has_experts(mlp) else "no MLP found"
+            "experts are a single tensor: no module sees a unit" if _has_experts(mlp) else "no MLP found"
         )
     if mlp is None:
         why["mlp"] = "no MLP module found in it"

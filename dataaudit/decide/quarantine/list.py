@@ -141,7 +141,7 @@ def _lock(descriptor: int, kind: int, deadline: float, path: Path) -> bool:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise QuarantineError(
-                    f"another process has held the lock of {path} for {_PATIENCE_SECONDS:.0f} s",
+                    f"another process has had the lock of {path} for {_PATIENCE_SECONDS:.0f} s",
                     "`lslocks` names it.",
                 ) from None
             time.sleep(0.02)

@@ -57,7 +57,7 @@ def judge_and_export(
     signer: Signer | None = None,
     quarantine: Path | None = None,
 ) -> Written:
-    """Judge a manifest and write the verdict; waivers are held against the day of the statement."""
+    """Judge a manifest and write the verdict; waivers are judged by the day of the statement."""
     from dataaudit.decide.gate.run import judge, policy_of
     from dataaudit.decide.quarantine.released import compared_lists
 

@@ -308,7 +308,7 @@ def _copied_by(manifest: Manifest, shard: Entry, row: int) -> list[Entry]:
 
 
 def _hotspots(manifest: Manifest, place: Entry) -> list[Entry]:
-    """Return the repeated spans in the document, the most widely held first."""
+    """Return the repeated spans in the document, those of most documents first."""
     members = _rows(manifest.table("hotspot_members"), **place).to_pylist()
     spots = manifest.table("hotspots", ["hotspot", "words", "documents", "occurrences"])
     wanted = pa.array([member["hotspot"] for member in members], pa.int64())

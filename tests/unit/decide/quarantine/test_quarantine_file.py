@@ -169,7 +169,7 @@ def test_a_lock_that_is_never_given_up_ends_in_an_error(tmp_path, monkeypatch):
     put(path, entry())
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(QuarantineError, match="has held the lock"):
+        with pytest.raises(QuarantineError, match="has had the lock"):
             read(path)
 
 
