@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from dataaudit.base.errors import CatchErrors, ClusterError, DetectorError
+from dataaudit.base.errors import ClusterError, DetectorError
 from dataaudit.base.files import DamagedFileError
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.corpus.protected.index_file import IndexFile, open_index
@@ -222,12 +222,7 @@ class Tokens:
 
     def encoder(self) -> Encoder:
         """Return the encoders, loaded once in a thread."""
-        with CatchErrors(MemoryError) as call:
-            return load_once(self.tokenizer, self.risks, self.force_reference, self.seed)
-        raise ClusterError(
-            f"a worker cannot load the tokenizer {self.tokenizer.name} ({call.origin})",
-            "Check that every worker can read the state folder, then run again.",
-        )
+        return load_once(self.tokenizer, self.risks, self.force_reference, self.seed)
 
     def load(self) -> Annotate:
         """Return the encoders."""

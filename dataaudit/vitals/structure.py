@@ -252,9 +252,7 @@ def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, na
         linears = [child for child in module.children() if is_linear(child)]
     down = linears[-1] if linears and not _has_experts(mlp) else None
     if down is None:
-        why["units"] = (
-            "experts are a single tensor: no module sees a unit" if _has_experts(mlp) else "no MLP found"
-        )
+        why["units"] = "experts are a single tensor: no module sees a unit" if _has_experts(mlp) else "no MLP found"
     if mlp is None:
         why["mlp"] = "no MLP module found in it"
     units = 0 if down is None else _width(down)

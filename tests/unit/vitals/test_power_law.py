@@ -5,6 +5,8 @@ import time
 import numpy as np
 import pytest
 
+pytest.importorskip("torch", reason="vitals are of torch")
+
 from dataaudit.vitals.metrics.spectra import ERRORS, FITS
 from dataaudit.vitals.spectra import LEAST, NOISE, fit_power_law
 

@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache, partial
 from hashlib import sha256
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.base.errors import CatchErrors, ClusterError
 from dataaudit.scan.corpus.segments import Offsets, bounds_of, text_buffers
 from dataaudit.scan.corpus.tokens.libraries import FastEncoder, FastEncoderFailed, Ids, ReferenceEncoder, load_reference
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 from dataaudit.scan.kernels.characters import code_point_bits, documents_with
+
+_Encoder = TypeVar("_Encoder", FastEncoder, ReferenceEncoder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,10 +203,23 @@ class Encoder:
 
 
 def load_encoder(file: TokenizerFile, risks: Risks, *, force_reference: bool, sample_one_in: int, seed: int) -> Encoder:
-    """Load the fast encoder; the reference, which takes as long, for the first document that is encoded by it."""
-    fast = None if force_reference or not risks.supported else FastEncoder(file)
-    reference = cache(partial(load_reference, file))
+    """Load the fast encoder; the reference, which takes as long, for the first document that is encoded by it.
+
+    Raises:
+        ClusterError: One of them cannot be loaded: the file is gone, or a library fails; from ``encode``, too.
+    """
+    fast = None if force_reference or not risks.supported else _loaded(FastEncoder, file)
+    reference = cache(partial(_loaded, load_reference, file))
     return Encoder(fast=fast, reference=reference, risks=risks, sample_one_in=sample_one_in, seed=seed)
+
+
+def _loaded(load: Callable[[TokenizerFile], _Encoder], file: TokenizerFile) -> _Encoder:
+    with CatchErrors(MemoryError) as call:
+        return load(file)
+    raise ClusterError(
+        f"a worker cannot load the tokenizer {file.name} ({call.origin})",
+        "Check that every worker can read the state folder, then run again.",
+    )
 
 
 def sample_mask(keys: npt.NDArray[np.uint64], *, one_in: int, seed: int) -> Mask:
