@@ -140,7 +140,7 @@ def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
     if (folder / RUN_FILE).exists():
         raise ConfigError(
             f"{folder} holds a run log already",
-            "Name another folder, or go on with it: hand over the `state` of a checkpoint, or `resume=True`.",
+            "Name another folder, go on from a checkpoint of the run, or begin it again with `resume=True`.",
         )
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from dataaudit import __version__
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.text import utc_now
-from dataaudit.runlog.format import RunFile
+from dataaudit.runlog.format import RUN_FILE, RunFile
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event, whole_values
 
 if TYPE_CHECKING:
@@ -169,11 +169,12 @@ class RunLogSink:
         name: What is trained on, in words.
         rank: Of this process.
         ranks: Processes of the run.
-        first_step: The step that this attempt begins with; above 1 the folder holds a log that is gone on with.
+        first_step: The step that this attempt begins with; above 1 a log that the folder holds is gone on with.
+        resume: Whether to begin again at ``first_step`` 1 in a folder that holds a log already.
         alerts: Takes what is written, on the log's thread: ``Alerts`` of :mod:`dataaudit.live`.
 
     Raises:
-        ConfigError: The folder holds a log already and ``first_step`` is 1, or cannot be written.
+        ConfigError: The folder holds a log already, and ``first_step`` is 1 without ``resume``; or cannot be written.
     """
 
     def __init__(
@@ -184,10 +185,12 @@ class RunLogSink:
         rank: int = 0,
         ranks: int = 1,
         first_step: int = 1,
+        resume: bool = False,
         alerts: Observer | None = None,
     ) -> None:
         self.folder = Path(folder)
-        if rank == 0 and first_step == 1:
+        goes_on = (resume or first_step > 1) and (self.folder / RUN_FILE).exists()
+        if rank == 0 and not goes_on:
             run = RunFile(
                 manifest=None,
                 dataset=name,
@@ -229,19 +232,22 @@ class RunLogSink:
         """Take an event."""
         self._put("events", event(step, kind, detail))
 
-    def add_step(self, step: int, loss: float | torch.Tensor) -> None:
+    def add_step(self, step: int, loss: float | torch.Tensor | None) -> None:
         """Take a step's loss, nats, a number or a tensor of one, which is not waited for: what a report draws.
+
+        None: the step has no loss.
 
         Raises:
             ConfigError: It is neither.
         """
         try:
-            value = scalar(loss)
+            value = None if loss is None else scalar(loss)
         except (TypeError, ValueError):
             kind = type(loss).__name__
             raise ConfigError(f"vitals: loss: expected a number, or a tensor of one, found {kind}") from None
         counts = dict.fromkeys(("micro_batches", "targets", "scored", "merged"), np.zeros(1))
-        row: dict[str, Any] = {"step": [step], "time": [time.time()], "loss_sum": [0.0], "user_loss": [value]}
+        own = None if value is None else [value]
+        row: dict[str, Any] = {"step": [step], "time": [time.time()], "loss_sum": [0.0], "user_loss": own}
         self._put("steps", {**counts, **row})
 
     @property

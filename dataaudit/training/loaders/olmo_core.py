@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 from olmo_core.distributed.utils import get_rank, get_world_size
 from olmo_core.train.callbacks import Callback
 from olmo_core.train.common import TRAIN_CE_LOSS_METRIC
 
+from dataaudit import __version__
 from dataaudit.base.errors import CatchErrors
 from dataaudit.live.sinks.forwarding import LOSS
 from dataaudit.vitals.config import VitalsConfig
@@ -43,7 +44,12 @@ class WatchCallback(Callback):
         sinks: Get what the run log gets; they are the caller's to close.
         name: What is trained on, in words.
         config: Of the vitals; by default one with :func:`mapping_of` the model.
+        resume: Whether to begin again from the first step in a folder that holds a log already: of a run that ended
+            before its first checkpoint.
     """
+
+    priority: ClassVar[int] = 2
+    """Before the checkpointer's, which takes the loss of its step away."""
 
     def __init__(
         self,
@@ -52,12 +58,13 @@ class WatchCallback(Callback):
         sinks: Sequence[Sink] = (),
         name: str = "",
         config: VitalsConfig | None = None,
+        resume: bool = False,
     ) -> None:
         super().__init__()
         self.folder, self.name, self.config, self.sinks = folder, name, config, tuple(sinks)
         self.log: RunLogSink | None = None
         self.vitals: Vitals | None = None
-        self._step_of = ExitStack()
+        self._step_of, self._resume, self._logged = ExitStack(), resume, 0
 
     def pre_train(self) -> None:
         """Start the log, or go on with it at the step that a checkpoint brought.
@@ -66,7 +73,9 @@ class WatchCallback(Callback):
             ConfigError: The folder holds a log already, or cannot be written.
         """
         module, step = self.trainer.train_module, self.step
-        self.log = RunLogSink(self.folder, self.name, rank=get_rank(), ranks=get_world_size(), first_step=step + 1)
+        rank, ranks, self._logged = get_rank(), get_world_size(), step
+        self.log = RunLogSink(self.folder, self.name, rank=rank, ranks=ranks, first_step=step + 1, resume=self._resume)
+        self.log.add_event(step, "resumed" if step else "started", {"program": __version__, "ranks": ranks})
         optimizer = getattr(module, "optim", None)
         config = self.config or VitalsConfig(mapping=mapping_of(module.model))
         self.vitals = Vitals(module.model, optimizer, config, [self.log, *self.sinks])
@@ -86,13 +95,23 @@ class WatchCallback(Callback):
         if loss is not None:
             self.vitals.log(**{LOSS: loss})
         self._step_of.close()
-        if loss is not None:
-            self.log.add_step(self.step, loss)
+        if loss is None:
+            self.log.add_event(self.step, "not_seen", {"what": "loss", "why": "OLMo-core skipped the step"})
+        self.log.add_step(self.step, loss)
+        self._logged = self.step
+
+    def on_error(self, exc: BaseException) -> None:
+        """Keep that an error ended the training; :meth:`close` follows."""
+        if self.log is not None:
+            self.log.add_event(self._logged, "failed", {"error": type(exc).__name__})
 
     def close(self) -> None:
         """End the log, whatever ended the training."""
         self._step_of.close()
-        for own in (self.vitals, self.log):
-            if own is not None:
-                own.close()
+        if self.vitals is not None:
+            self.vitals.close()
+        if self.log is not None:
+            lost = {"lost_steps": self.log.lost_steps, "refused_values": 0}
+            self.log.add_event(self._logged, "closed", lost)
+            self.log.close()
         self.vitals = self.log = None
