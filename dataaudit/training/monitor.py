@@ -72,6 +72,7 @@ KEPT_BATCHES = 4
 _WARNINGS = {
     "clip_before_unscale": "the gradients' norm was taken before they were unscaled; call scaler.unscale_(optimizer)"
     " before they are clipped",
+    "no_batch": "the step ended without a batch: it counts as a skipped update",
     "not_scored": "the losses of stretches cannot be computed ({why})",
 }
 SCORED_EVERY = 16
@@ -300,6 +301,8 @@ class TrainingMonitor:
         own = numbers.pop("loss", None)
         self._checked = True
         self.steps += 1
+        if not self._batches:
+            self._warn("no_batch", {"step": self.steps})
         numbers |= self._end_step(values)
         ended, times = self._clock.end_step()
         times |= self._utilisation.end_step(self.steps, times.get("step_time"))

@@ -74,17 +74,19 @@ def run_facts(log: RunLog) -> RunFacts:
     """Return what a run did."""
     steps, events, series = log.table("steps"), log.table("events"), Series(log.table("values"))
     curve = curve_of(steps, events)
-    step = np.unique(steps["step"].to_numpy()).astype(np.int64)
+    step, place = np.unique(steps["step"].to_numpy().astype(np.int64), return_inverse=True)
     at, _, number_skipped = series.of("skipped_updates")
     skipped = np.unique(at[number_skipped > 0])
+    batches = np.bincount(place, steps["micro_batches"].to_numpy(), len(step))
+    idle = np.union1d(skipped, step[batches == 0]) if batches.any() else skipped  # without updates of the weights
     tokens = int(pc.sum(steps["targets"]).as_py() or 0)
-    updates = len(step) - len(skipped)
+    updates = len(step) - len(idle)
     planned = reported_of(events).get("planned_tokens")
     return RunFacts(
         tokens_seen=tokens,
         repeated_tokens=int(series.of("repeated_targets")[2].sum()),
         steps_seen=updates,
-        skipped_updates=len(skipped),
+        skipped_updates=len(idle),
         planned_tokens=planned if isinstance(planned, int) else None,
         tokens_per_update=number(tokens / updates) if updates else None,
         clipping=_clipping(series, step, skipped),

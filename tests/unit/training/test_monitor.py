@@ -14,6 +14,7 @@ from reading import events, kinds, logged_rows, steps_of, values
 from dataaudit.base.errors import ConfigError, CorpusRefused, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.reader import load_run
+from dataaudit.training.attribution.run_facts import run_facts
 from dataaudit.training.attribution.step_detector import StepDetector
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.monitor import TrainingMonitor
@@ -686,3 +687,16 @@ def test_ranks_write_beside_each_other(rows, corpus, tmp_path):
     assert log.ranks == [0, 1]
     assert log.run.ranks == 2
     assert log.table("steps")["rank"].to_pylist() == [0, 0, 1, 1]
+
+
+def test_a_step_without_a_batch_is_no_update(rows, corpus, tmp_path, caplog):
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        for place, batch in zip(range(4), batches(rows), strict=False):
+            if place != 2:
+                monitor.batch(batch["tags"], labels=batch["labels"])
+            monitor.step(None if place == 2 else 1.0)
+    facts = run_facts(load_run(tmp_path / "run"))
+    assert (facts.steps_seen, facts.skipped_updates) == (3, 1)
+    assert facts.tokens_per_update == ROWS * CONTEXT
+    assert events(tmp_path / "run", "no_batch") == [(3, {"step": 3})]
+    assert "step 3: the step ended without a batch" in caplog.text
