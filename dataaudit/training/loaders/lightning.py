@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.plugins.precision import Precision
 from torch.utils.data import DistributedSampler
 
 from dataaudit.base.errors import CatchErrors, TagsError
@@ -56,6 +57,10 @@ class AuditCallback(Callback):
         self._steps = 0
         self._tags: Any | None = None
         self._loss: Any | None = None
+        self._begun = False
+        """Whether a batch was trained on since the log began, or went on."""
+        self._plugin: Any | None = None
+        """Of the trainer, whose norm of gradients is kept."""
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Start the log, or go on with that of the checkpoint.
@@ -78,7 +83,10 @@ class AuditCallback(Callback):
             given["state"] = state
         own = self._passes
         self.monitor = TrainingMonitor(self.folder, self.corpus, rank=own.rank, ranks=own.ranks, **given)
-        self._steps, self._loss = trainer.global_step, None
+        self._steps, self._loss, self._begun = trainer.global_step, None, False
+        plugin = trainer.precision_plugin
+        if type(plugin).clip_grad_by_norm is Precision.clip_grad_by_norm:
+            self._plugin, plugin.clip_grad_by_norm = plugin, self._clip
 
     def on_train_batch_start(self, trainer: Any, _module: Any, batch: Any, batch_idx: int) -> None:
         """Take the tags out of a batch.
@@ -97,20 +105,36 @@ class AuditCallback(Callback):
         self._passes.epoch, self._passes.batches = trainer.current_epoch, batch_idx
         self._tags = self._passes.marked(tags)
 
-    def on_train_batch_end(self, trainer: Any, _module: Any, outputs: Any, batch: Any, *_: Any) -> None:
-        """Log the batch, and end the step of the log where the weights were updated."""
+    def _clip(self, optimizer: Any, clip_val: float) -> None:
+        """Clip as Lightning does, and keep the norm, which Lightning drops."""
+        assert self._plugin is not None
+        norm = torch.nn.utils.clip_grad_norm_(self._plugin.main_params(optimizer), clip_val)
+        if self.monitor is not None:
+            self.monitor.norm_is_taken(norm, clip_val)
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
+        """Log the batch, and end the step of the log where the weights were updated.
+
+        A batch whose ``training_step`` returned None has no gradients and is not logged; the log begins with the first
+        that has.
+        """
         assert self.monitor is not None
         returned = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
         labels = batch.get("labels") if isinstance(batch, Mapping) else None
         losses = {name: returned[name] for name in ("losses", "logits") if returned.get(name) is not None}
         tags, self._tags = self._tags, None
-        self.monitor.batch(tags, labels=labels, **losses)
+        if returned.get("loss") is not None or not module.automatic_optimization:
+            self.monitor.batch(tags, labels=labels, **losses)
+            self._begun = True
         if isinstance(loss := returned.get("loss"), torch.Tensor):
             loss = loss.detach()
             self._loss = loss if self._loss is None else self._loss + loss
         if trainer.global_step > self._steps:
             self._steps = trainer.global_step
-            self.monitor.step(self._loss)
+            if self._begun:
+                self.monitor.step(self._loss)
+            else:
+                self.monitor.add_event(self.monitor.steps, "no_batch", {"step": trainer.global_step})
             self._loss = None
 
     def on_validation_batch_start(self, _trainer: Any, _module: Any, batch: Any, *_: Any) -> None:
@@ -133,18 +157,21 @@ class AuditCallback(Callback):
         """Take what a checkpoint holds; :meth:`on_train_start` goes on with it."""
         self._state = state_dict or None
 
-    def on_exception(self, *_: Any) -> None:
-        """End the log."""
-        self._close()
+    def on_exception(self, _trainer: Any, _module: Any, exception: BaseException) -> None:
+        """End the log, which keeps that an error ended the training."""
+        self._close(type(exception))
 
     def teardown(self, *_: Any, **__: Any) -> None:
         """End the log."""
         self._close()
 
-    def _close(self) -> None:
+    def _close(self, error: type[BaseException] | None = None) -> None:
+        if self._plugin is not None:
+            del self._plugin.clip_grad_by_norm
+            self._plugin = None
         if self.monitor is not None:
             self._ended, self._state = self.monitor.state_dict(), None
-            self.monitor.close()
+            self.monitor.__exit__(error)
             for sink in self._sinks:
                 sink.close()
             self.monitor = None

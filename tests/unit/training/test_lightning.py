@@ -3,10 +3,11 @@
 from collections import Counter
 
 import pytest
-from reading import bits, kinds, logged_rows, read_back, steps_of, trained_tokens, untagged, values
+from reading import bits, events, kinds, logged_rows, read_back, steps_of, trained_tokens, untagged, values
 
 from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
+from dataaudit.training.attribution.run_facts import run_facts
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.packing import PackedDocuments
 
@@ -139,4 +140,35 @@ def test_batches_without_tags_stop_the_first_step_and_an_error_ends_the_log(rows
     loader = torch.utils.data.DataLoader(rows, ROWS, collate_fn=untagged)
     with pytest.raises(TagsError, match="has no tags"):
         trainer.fit(Module(), loader)
-    assert "closed" in kinds(tmp_path / "run")
+    assert [kind for kind in kinds(tmp_path / "run") if kind in ("failed", "closed")] == ["failed", "closed"]
+    assert events(tmp_path / "run", "failed") == [(0, {"error": "TagsError"})]
+
+
+def test_the_norm_that_lightning_clips_by_is_in_the_log_and_is_taken_once(rows, corpus, tmp_path, monkeypatch):
+    norms, clip = [], torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *own: norms.append(clip(*own)) or norms[-1])
+    _, without = fit(tmp_path, rows, gradient_clip_val=0.05)
+    norms.clear()
+    callback = AuditCallback(tmp_path / "run", corpus)
+    _, found = fit(tmp_path, rows, callback, gradient_clip_val=0.05)
+    assert found == without
+    assert list(values(tmp_path / "run", "grad_global_norm").values()) == [norm.item() for norm in norms]
+    assert len(norms) == STEPS
+    assert values(tmp_path / "run", "grad_max_norm") == {1: 0.05}
+
+
+def test_batches_whose_training_step_returns_none_are_not_counted(rows, corpus, tmp_path):
+    """They have no gradients; a step of such batches is no update."""
+
+    class Skips(Module):
+        def training_step(self, batch, batch_idx):
+            return None if batch_idx in (0, 1, 5, 6, 7) else super().training_step(batch, batch_idx)
+
+    module, _ = fit(tmp_path, rows, AuditCallback(tmp_path / "run", corpus), module=Skips())
+    assert trained_tokens(tmp_path / "run") == module.seen
+    steps = logged_rows(tmp_path / "run", "steps")
+    assert [one["micro_batches"] for one in steps] == [2, 1, 0, 2, 2]  # the log begins with the first batch
+    assert [one["user_loss"] is None for one in steps] == [False, False, True, False, False]
+    facts = run_facts(load_run(tmp_path / "run"))
+    assert (facts.steps_seen, facts.skipped_updates) == (4, 1)
+    assert [step for step, _ in events(tmp_path / "run", "no_batch")] == [0, 3]
