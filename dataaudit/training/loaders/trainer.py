@@ -210,13 +210,17 @@ class _Audit(Passes):
         self.log = self.folder.with_name(name) if name.startswith(f"{self.folder.name}.") else self.folder
         return state
 
-    def end(self) -> int | None:
-        """End the log, if one is under way; return the steps that it has, None where there was none."""
+    def end(self, error: type[BaseException] | None = None) -> int | None:
+        """End the log, if one is under way; return the steps that it has, None where there was none.
+
+        Args:
+            error: That ended the training.
+        """
         monitor, self.monitor = self.monitor, None
         self._reset()
         if monitor is None:
             return None
-        monitor.close()
+        monitor.__exit__(error)
         for sink in self.sinks:
             sink.close()
         return monitor.steps
@@ -281,6 +285,9 @@ class _Audited(Trainer):
         self._audit.checkpoint = Path(checkpoint) if checkpoint else None
         try:
             return super().train(resume_from_checkpoint, *args, **kwargs)
+        except BaseException as error:
+            self._audit.end(type(error))
+            raise
         finally:
             self._audit.end()
 

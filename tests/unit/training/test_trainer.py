@@ -119,6 +119,20 @@ def test_the_trainer_trains_as_without_it_to_the_bit(rows, corpus, tmp_path):
     assert counted == facts.tokens_seen
 
 
+def test_an_error_is_in_the_log(rows, corpus, tmp_path):
+    class Fails(transformers.TrainerCallback):
+        def on_step_begin(self, args, state, control, **_):
+            if state.global_step == 2:
+                raise RuntimeError("as planned")
+
+    trainer = audit_trainer(trainer_of(tmp_path, rows), tmp_path / "run", corpus)
+    trainer.add_callback(Fails())
+    with pytest.raises(RuntimeError, match="as planned"):
+        trainer.train()
+    assert [kind for kind in kinds(tmp_path / "run") if kind in ("failed", "closed")] == ["failed", "closed"]
+    assert events(tmp_path / "run", "failed") == [(2, {"error": "RuntimeError"})]
+
+
 def test_a_run_with_evaluations_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(rows, corpus, tmp_path):
     evaluated = torch.utils.data.Subset(rows, range(8))
     more = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 2}
