@@ -83,7 +83,13 @@ class _TaggedTextDataset(HuggingFaceTextDataset):
                 "Register `tagged_dataset(documents, content='text')`, and keep its columns.",
             )
         self._met = {name: int(sample[name]) for name in PLACE}
-        return self._process(sample)
+        try:
+            return self._process(sample)
+        except KeyError as error:
+            raise TagsError(
+                f"`sample_processor` asks for a column that a record lacks; it has {', '.join(sorted(sample))}",
+                'Texts are in the column `text` of `tagged_dataset(documents, content="text")`.',
+            ) from error
 
     def _note_tokens(self, tokens: list[int], begin: bool) -> None:
         found = token_columns(len(tokens) - 1, **self._met, epoch=self._epoch, offset=int(not begin))

@@ -60,6 +60,15 @@ class AuditedTrainer(Trainer):
         self._losses: list[tuple[Any, Any]] = []
         """Of each micro-batch of a step, the sum of its losses and how many targets there are, on the device."""
 
+    def train(self) -> None:
+        """Train as torchtitan does; an error is in the log, which ends with it."""
+        try:
+            super().train()
+        except BaseException as error:
+            if self.monitor is not None:
+                self.monitor.__exit__(type(error))
+            raise
+
     def forward_backward_step(self, *, input_dict: Any, labels: Any, global_valid_tokens: Any) -> Any:
         """Log what a micro-batch holds, and train on it as torchtitan does."""
         tags = input_dict.pop(TAGS)

@@ -3,6 +3,7 @@
 import hashlib
 
 import pytest
+from reading import events, kinds, steps_of
 
 from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
@@ -183,6 +184,9 @@ def test_what_has_no_tags_is_refused(records, monkeypatch):
     )
     with pytest.raises(TagsError, match="has no column row"):
         next(iter(tagged_loader(loader(name="few"))))
+    bare = records.rename_column("text", "content")
+    with pytest.raises(TagsError, match=r'(?s)it has content, row, shard.*content="text"'):
+        next(iter(tagged_loader(loader(name="few"))))
 
 
 def fit(kind, config, *given, **more):
@@ -217,6 +221,24 @@ def test_its_trainer_trains_as_without_us_to_the_bit_and_goes_on_by_its_checkpoi
     kinds = [row["kind"] for row in log.table("events").to_pylist()]
     assert [kind for kind in kinds if kind != "closed"] == ["started", "resumed"]
     assert "learning_rate" in log.table("values")["metric"].to_pylist()
+
+
+def test_an_error_is_in_the_log_with_what_waited(corpus, tmp_path, monkeypatch):
+    """Also where nobody closes the trainer."""
+    own = titan_on_cpu.Trainer.forward_backward_step
+
+    def fails(trainer, **given):
+        if trainer.step == 3:
+            raise RuntimeError("as planned")
+        return own(trainer, **given)
+
+    monkeypatch.setattr(titan_on_cpu.Trainer, "forward_backward_step", fails)
+    config = titan_on_cpu.config_of(tmp_path / "out", "audited", steps=STEPS)
+    with pytest.raises(RuntimeError, match="as planned"):
+        fit(AuditedTrainer, config, folder=tmp_path / "run", corpus=corpus)
+    assert steps_of(tmp_path / "run") == [1, 2]
+    assert [kind for kind in kinds(tmp_path / "run") if kind != "not_seen"] == ["started", "failed", "closed"]
+    assert events(tmp_path / "run", "failed") == [(2, {"error": "RuntimeError"})]
 
 
 def test_parallelism_that_cuts_rows_is_refused_by_name(corpus, tmp_path, monkeypatch):
