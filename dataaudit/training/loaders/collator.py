@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dataaudit.base.errors import TagsError
-from dataaudit.training.loaders.token_tags import COLUMNS, batch_tags, columns_of, row_tags
+from dataaudit.training.loaders.token_tags import COLUMNS, batch_tags, columns_of, row_tags, tokens_of
 from dataaudit.training.packing import Shift, check_shift, check_sizes
 from dataaudit.training.segment_losses import IGNORED
 
@@ -62,7 +62,7 @@ class TaggedCollator:
             batch = self._collated(_without(records, (TAGS,)))
             _check_rows(batch, records)
         else:
-            given = [_array(record["input_ids"]) for record in records]
+            given = [_array(tokens_of(record)) for record in records]
             columns = [columns_of(record, len(ids)) for record, ids in zip(records, given, strict=True)]
             batch = self._collated(_without(records, COLUMNS))
             tags = self._tags(batch, given, columns)
@@ -82,7 +82,7 @@ class TaggedCollator:
             return self.collate(records)
         import torch
 
-        lengths = {len(record["input_ids"]) for record in records}
+        lengths = {len(tokens_of(record)) for record in records}
         if len(lengths) > 1:
             raise TagsError(
                 f"rows of {min(lengths):,} to {max(lengths):,} tokens cannot be stacked", "Give a collator that pads."

@@ -56,7 +56,7 @@ def tag_tokens(record: Mapping[str, Any]) -> dict[str, np.ndarray]:
     Raises:
         TagsError: A column is missing.
     """
-    return dict(zip(PER_TOKEN, columns_of(record, len(_tokens(record))), strict=True))
+    return dict(zip(PER_TOKEN, columns_of(record, len(tokens_of(record))), strict=True))
 
 
 def tag_tokens_batched(records: Mapping[str, Any]) -> dict[str, list[np.ndarray]]:
@@ -116,9 +116,13 @@ def batch_tags(rows: Iterable[np.ndarray], stretches: int | None) -> np.ndarray:
     return tags
 
 
-def _tokens(record: Mapping[str, Any]) -> Any:
+def tokens_of(record: Mapping[str, Any]) -> Any:
+    """Return the tokens of a record; one that has none is an error."""
     if "input_ids" not in record:
-        raise TagsError(f"a record has no `input_ids`; it has {', '.join(sorted(record))}")
+        raise TagsError(
+            f"a record has no column input_ids; it has {', '.join(sorted(record))}",
+            "`tagged_dataset(documents)` has it; texts of your own are encoded before.",
+        )
     return record["input_ids"]
 
 
@@ -135,4 +139,5 @@ __all__ = [
     "tag_tokens",
     "tag_tokens_batched",
     "token_columns",
+    "tokens_of",
 ]

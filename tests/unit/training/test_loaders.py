@@ -13,7 +13,7 @@ from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.hub import ReplayedStream, tagged_dataset, tagged_stream
 from dataaudit.training.loaders.token_tags import tag_tokens, tag_tokens_batched, token_columns
-from dataaudit.training.packing import EPOCH, SHARD, TARGETS, PackedDocuments
+from dataaudit.training.packing import EPOCH, SHARD, TARGETS, PackedDocuments, empty_tags
 
 torch = pytest.importorskip("torch", reason="batches are torch's")
 datasets = pytest.importorskip("datasets", reason="its data sets are what is tagged")
@@ -225,6 +225,9 @@ def test_a_collator_that_changes_tokens_is_refused(documents, tmp_path):
             TaggedCollator(collate)(records)
     with pytest.raises(TagsError, match="has no column shard"):
         TaggedCollator(padded)([{"input_ids": [1, 2]}])
+    for record in ({"text": "a", "content": "b"}, {"tags": empty_tags(1, 1)[0], "text": "a"}):
+        with pytest.raises(TagsError, match=r"has no column input_ids; it has .*text"):
+            TaggedCollator()([record])
     with pytest.raises(TagsError, match="2 tokens, 1 of them tagged"):
         TaggedCollator(padded)([{"input_ids": [1, 2], "tag_document": [1], "tag_token": [1]}])
     with pytest.raises(TagsError, match="Give a collator that pads"):
