@@ -211,13 +211,18 @@ class RunLogSink:
         self._queue: queue.Queue[tuple[str, Columns] | None] = queue.Queue(_WAITING_ITEMS)
         self.lost = 0
         """Items that came faster than they were written."""
+        self._step = first_step - 1
+        begins = event(self._step, "resumed" if self._step else "started", {"program": __version__, "ranks": ranks})
+        self._put("events", begins)
         self._thread = threading.Thread(target=self._run, name="dataaudit-values", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._thread.is_alive():
+            self.add_event(self._step, "failed", {"error": kind.__name__})
         self.close()
 
     def add_values(self, columns: Columns) -> None:
@@ -249,6 +254,7 @@ class RunLogSink:
         own = None if value is None else [value]
         row: dict[str, Any] = {"step": [step], "time": [time.time()], "loss_sum": [0.0], "user_loss": own}
         self._put("steps", {**counts, **row})
+        self._step = step
 
     @property
     def lost_steps(self) -> int:
@@ -256,7 +262,7 @@ class RunLogSink:
         return self._writer.lost.steps
 
     def close(self) -> None:
-        """Write everything."""
+        """Write everything, and that the log ended."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
@@ -275,6 +281,9 @@ class RunLogSink:
                 self._writer.flush()
                 continue
             if item is None:
+                self._writer.flush()  # so that what is lost is counted
+                ends = {"lost_steps": self.lost_steps, "refused_values": 0}
+                self._writer.add("events", event(self._step, "closed", ends))
                 self._writer.close()
                 return
             table, columns = item

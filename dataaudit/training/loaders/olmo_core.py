@@ -19,9 +19,9 @@ from olmo_core.distributed.utils import get_rank, get_world_size
 from olmo_core.train.callbacks import Callback
 from olmo_core.train.common import TRAIN_CE_LOSS_METRIC
 
-from dataaudit import __version__
 from dataaudit.base.errors import CatchErrors
 from dataaudit.live.sinks.forwarding import LOSS
+from dataaudit.runlog.writer import whole_values
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.sinks import RunLogSink, Sink
 from dataaudit.vitals.structure import Mapping
@@ -64,7 +64,7 @@ class WatchCallback(Callback):
         self.folder, self.name, self.config, self.sinks = folder, name, config, tuple(sinks)
         self.log: RunLogSink | None = None
         self.vitals: Vitals | None = None
-        self._step_of, self._resume, self._logged = ExitStack(), resume, 0
+        self._step_of, self._resume = ExitStack(), resume
 
     def pre_train(self) -> None:
         """Start the log, or go on with it at the step that a checkpoint brought.
@@ -73,9 +73,8 @@ class WatchCallback(Callback):
             ConfigError: The folder holds a log already, or cannot be written.
         """
         module, step = self.trainer.train_module, self.step
-        rank, ranks, self._logged = get_rank(), get_world_size(), step
+        rank, ranks = get_rank(), get_world_size()
         self.log = RunLogSink(self.folder, self.name, rank=rank, ranks=ranks, first_step=step + 1, resume=self._resume)
-        self.log.add_event(step, "resumed" if step else "started", {"program": __version__, "ranks": ranks})
         optimizer = getattr(module, "optim", None)
         config = self.config or VitalsConfig(mapping=mapping_of(module.model))
         self.vitals = Vitals(module.model, optimizer, config, [self.log, *self.sinks])
@@ -95,23 +94,19 @@ class WatchCallback(Callback):
         if loss is not None:
             self.vitals.log(**{LOSS: loss})
         self._step_of.close()
-        if loss is None:
-            self.log.add_event(self.step, "not_seen", {"what": "loss", "why": "OLMo-core skipped the step"})
+        if any(own.start <= self.step < own.stop for own in self.trainer.steps_to_skip or ()):
+            self.log.add_values(whole_values(self.step, [("skipped_updates", "value", 1.0)]))
         self.log.add_step(self.step, loss)
-        self._logged = self.step
 
     def on_error(self, exc: BaseException) -> None:
-        """Keep that an error ended the training; :meth:`close` follows."""
-        if self.log is not None:
-            self.log.add_event(self._logged, "failed", {"error": type(exc).__name__})
+        """End the log, which keeps that an error ended the training."""
+        self.close(type(exc))
 
-    def close(self) -> None:
+    def close(self, error: type[BaseException] | None = None) -> None:
         """End the log, whatever ended the training."""
         self._step_of.close()
         if self.vitals is not None:
             self.vitals.close()
         if self.log is not None:
-            lost = {"lost_steps": self.log.lost_steps, "refused_values": 0}
-            self.log.add_event(self._logged, "closed", lost)
-            self.log.close()
+            self.log.__exit__(error)
         self.vitals = self.log = None

@@ -44,3 +44,22 @@ def test_a_loss_is_a_number_or_a_tensor_that_may_need_a_gradient(tmp_path):
             with pytest.raises(ConfigError, match="loss: expected a number, or a tensor of one, found"):
                 sink.add_step(4, wrong)
     assert load_run(tmp_path / "run").table("steps")["user_loss"].to_pylist() == [1.0, 2.0, 1.0]
+
+
+@pytest.mark.vitals
+def test_a_log_has_its_start_its_end_and_the_error_that_ended_it(tmp_path):
+    def fail():
+        with RunLogSink(tmp_path / "run", ranks=2) as sink:
+            sink.add_step(1, 1.0)
+            raise RuntimeError("as planned")
+
+    with pytest.raises(RuntimeError, match="as planned"):
+        fail()
+    with RunLogSink(tmp_path / "run", ranks=2, first_step=2) as sink:
+        sink.add_step(2, None)
+    log = load_run(tmp_path / "run")
+    found = [(row["step"], row["kind"]) for row in log.table("events").to_pylist()]
+    assert found == [(0, "started"), (1, "failed"), (1, "closed"), (1, "resumed"), (2, "closed")]
+    assert log.table("steps")["user_loss"].to_pylist() == [1.0, None]
+    RunLogSink(tmp_path / "other", first_step=2).close()
+    assert load_run(tmp_path / "other").run.ranks == 1, "a run that goes on in a folder of its own has its record there"

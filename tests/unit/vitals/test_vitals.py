@@ -314,7 +314,12 @@ def test_a_run_log_holds_what_was_seen(tmp_path):
     assert {row["step"] for row in values} == {1, 2, 3, 4, 5}
     assert sum(row["metric"] == "attn_entropy" and row["stat"] == "mean" for row in values) == 5 * 2 * 4
     assert log.run.manifest is None
-    assert [row["kind"] for row in log.table("events").to_pylist()] == ["vitals", "coverage"]
+    assert [row["kind"] for row in log.table("events").to_pylist()] == [
+        "started",
+        "vitals",
+        "coverage",
+        "closed",
+    ]
     losses = {row["step"]: row["value"] for row in values if row["metric"] == "loss"}
     assert losses == pytest.approx({row["step"]: row["user_loss"] for row in log.table("steps").to_pylist()}, rel=1e-6)
     with pytest.raises(ConfigError, match="holds a run log already"):
