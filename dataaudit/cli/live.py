@@ -90,8 +90,8 @@ def watch(
 
         require("watch --serve", "report", "serve")
     shows = not (once or as_json) and (port is not None or sys.stdout.isatty())
-    if (manifest is not None or beside) and not shows:
-        raise click.UsageError("--manifest and --beside are for what is shown: a terminal, or --serve.")
+    if beside and not shows:  # without a page --manifest changes nothing, and a script may name it all the same
+        raise click.UsageError("--beside goes with what is shown: a terminal, or --serve.")
     file = None if rules == _SHIPPED else Path(rules)
     if not once:
         wait_for(runlog, interval, lambda line: click.echo(t.clean(line), err=True))

@@ -22,7 +22,8 @@ from dataaudit.base.errors import CatchErrors, ConfigError, ExitCode
 from dataaudit.base.render.terminal import prose, terminal_width
 from dataaudit.base.text import clean, plural
 from dataaudit.base.yamlfile import load_yaml, nearest
-from dataaudit.live.feed import Began, Feed, Happened, Item, Numbers
+from dataaudit.live.feed import LEAST_AVERAGED, Began, Feed, Happened, Item, Numbers
+from dataaudit.live.heartbeats import BEATS_FOLDER
 from dataaudit.runlog.following import Follower
 from dataaudit.runlog.reader import RunLog, load_run
 
@@ -159,10 +160,10 @@ class Checklist:
         """Least, largest and newest learning rate."""
         self.preset = ""
         """Of the run's vitals."""
-        self._built = {f"digests.{name}" for name in digests}
+        self.built = {f"digests.{name}" for name in digests}
         if shards is not None:
             known = (name for name in shards.column_names if shards[name].null_count < len(shards))
-            self._built |= {f"shards.{name}" for name in known}
+            self.built |= {f"shards.{name}" for name in known}
 
     def see(self, items: Iterable[Item]) -> None:
         """Take items of the feed."""
@@ -246,7 +247,7 @@ class Checklist:
             return "not_applicable", why
         allowed = self._allowed(checklists().cadences[metric.every])
         sources = fed_by(name, metric)
-        if any(source in self._built for source in sources):
+        if any(source in self.built for source in sources):
             return "ok", ""
         fed = [by for source in sources for by in self._matching(source)]
         judged = [self._judged(by, metric, allowed) for by in fed]
@@ -264,7 +265,15 @@ class Checklist:
                 return "the run has no loss scaler; in float16 hand it over"
             case "experts" if (why := self._reasons.get(name, "")).startswith("no router"):
                 return why
+        if name not in self._series and self._begun(name):
+            return f"too few steps yet: it is a mean of {LEAST_AVERAGED} or more"
         return None
+
+    def _begun(self, name: str) -> bool:
+        """Return whether what a mean is of comes, and is too little yet."""
+        counted = {"tokens_per_sec": "times", "dataloader_stall_frac": "waits"}.get(name)
+        ranks = self._feed.ranks.values() if counted else ()
+        return any(0 < len(getattr(own, str(counted))) < LEAST_AVERAGED for own in ranks)
 
     def _matching(self, source: str) -> list[dict[int, _Series]]:
         if not source.endswith(".*"):
@@ -368,6 +377,8 @@ def check_log(
     feed, follower = Feed(WANTED, log.run.ranks, steps=1, batches=1), Follower(folder)
     feed.sources = log.run.sources
     checklist = Checklist(feed, log.run.ranks, _shards(log), log.run.digests)
+    if any((folder / BEATS_FOLDER).glob("*.beat")):  # of `watch_run`
+        checklist.built.add("heartbeat_missing")
     checklist.see(feed.follow(follower.read()))
     for rank, step in zip(*(log.table("tokens").column(name).to_pylist() for name in ("rank", "step")), strict=True):
         checklist.add("tokens", rank, step)
@@ -400,7 +411,7 @@ def checked_text(checked: Checked) -> str:
     if not checked.steps:
         return f"{head}\nnothing can be judged: the log has no step\n"
     musts = [row for row in checked.rows if row.grade == "must" and row.state != "not_applicable"]
-    counted = f"{len(checked.unfed)} of {plural(len(musts), 'must')} not fed"
+    counted = f"{len(checked.unfed)} of {plural(len(musts), 'must')} not fed; with TrainingMonitor these lines do it:"
     lines = [head, counted if checked.unfed else f"all {plural(len(musts), 'must')} fed", *unfed_text(checked.unfed)]
     shoulds = [
         row.metric for row in checked.rows if row.grade == "should" and row.state not in {"ok", "not_applicable"}

@@ -21,6 +21,8 @@ from dataaudit.runlog.writer import Columns
 
 AVERAGED = 64
 """Steps over which times are averaged: tokens per second, the share of waiting, the times of ranks."""
+LEAST_AVERAGED = AVERAGED // 4 + 1
+"""Steps that an average takes at least."""
 ANY_ROW: Final = "*"
 """In place of a metric: any row of a rank."""
 DERIVED: Final = {
@@ -319,12 +321,12 @@ def _derived(own: _Rank, step: int, ended: float, targets: int, known: Mapping[s
         own.times.append((ended, own.tokens))
         numbers = {"tokens_seen": float(own.tokens), "tokens_per_update": float(targets)}
         (first, before), (last, now) = own.times[0], own.times[-1]
-        if len(own.times) > AVERAGED // 4 and last > first:
+        if len(own.times) >= LEAST_AVERAGED and last > first:
             numbers["tokens_per_sec"] = (now - before) / (last - first)
     if "dataloader_wait" in known and known.get("step_time", 0.0) > 0:
         own.waits.append((known["dataloader_wait"], known["step_time"]))
         waited, took = (sum(item) for item in zip(*own.waits, strict=True))
-        if len(own.waits) > AVERAGED // 4:
+        if len(own.waits) >= LEAST_AVERAGED:
             numbers["dataloader_stall_frac"] = waited / took
     return numbers
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError, CorpusRefused, ExitCode
 from dataaudit.base.yamlfile import nearest
+from dataaudit.decide.gate import builtin_path
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import check_canary, check_proof, judge
 from dataaudit.decide.gate.verdict import State, Verdict
@@ -99,9 +100,11 @@ def _judged(manifest: Manifest, demand: Demand) -> Passed:
     lists = compared_lists(manifest, demand.policy, baseline=demand.baseline)
     verdict = judge(manifest, demand.policy, baseline=demand.baseline, lists=lists)
     if not verdict.passed:
+        path = demand.policy_name
+        name = path.stem if path == builtin_path(path.stem) else str(path)
         raise CorpusRefused(
             f"the manifest does not pass the policy {t.clean(verdict.policy)}: {_why(verdict)}",
-            f"`dataaudit gate {t.clean(str(manifest.folder))} --policy {t.clean(str(demand.policy_name))}` says which"
+            f"`dataaudit gate {t.clean(str(manifest.folder))} --policy {t.clean(name)}` says which"
             " shards; mend them and build again, or waive a known case.",
         )
     return Passed(policy=verdict.policy, version=verdict.policy_version, digest=verdict.policy_digest, signer="", at="")

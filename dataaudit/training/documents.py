@@ -128,10 +128,12 @@ class Documents:
         known = table["split"].to_pylist()
         for name in names:
             if name not in corpus.splits:
-                there = f"open it: open_manifest(..., splits=[{name!r}])" if name in known else "name one of these"
                 raise ConfigError(
                     f"the split `{name}` is not among those that were opened: {', '.join(corpus.splits)}",
-                    f"To train on it, {there}.",
+                    "For a loader of its own, as of held-out data, open it apart:"
+                    f" open_manifest(..., splits=[{name!r}])."
+                    if name in known
+                    else "Name one of these.",
                 )
         self.corpus = corpus
         self.encoder = encoder

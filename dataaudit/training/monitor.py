@@ -86,7 +86,7 @@ class TrainingMonitor:
         folder: Of the run log; the ranks of a run share it.
         corpus: What was opened.
         state: Of a checkpoint, as :meth:`state_dict` returned it: the run goes on after its step.
-        resume: Whether to start again from the first step in a folder that holds a log already, without a state.
+        resume: Whether to start again from the first step, without a state, in a folder whose log is hidden by it.
         allow: Names of digests that may differ from those of ``state``.
         digests: Of what else decides the run, by name: ``code``, ``lock``, ... as ``sha256:...``; a checkpoint keeps
             them, and other digests are an error when the run goes on.
@@ -172,7 +172,7 @@ class TrainingMonitor:
         )
         first, on = self.steps + 1, state is not None or resume
         process, first_step = (self.rank, self.ranks), first if on else None
-        block_rows = begin_run(self.folder, corpus, self._digests, process, block_rows, order, first_step)
+        block_rows, hidden = begin_run(self.folder, corpus, self._digests, process, block_rows, order, first_step)
         writer = RankWriter(self.folder, self.rank, first, block_rows)
         if self._actions is not None:
             self._actions.joins(self.rank, self.ranks, self)
@@ -195,6 +195,7 @@ class TrainingMonitor:
         detail = {"program": __version__, **corpus.digests, **self._digests, "ranks": self.ranks}
         detail |= {"notes": list(corpus.notes), "told": given}
         detail |= {"sparse": dict(SPARSE_DEFAULTS)} if self._watch.optimizers else {}
+        detail |= {"hidden_steps": hidden} if hidden else {}
         self.add_event(self.steps, "started" if state is None else "resumed", detail)
 
     def __enter__(self) -> Self:

@@ -5,6 +5,7 @@ Running something without touching the random generators that a training loop dr
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,9 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow.compute as pc
+
 from dataaudit import __version__
-from dataaudit.base.errors import ConfigError
-from dataaudit.base.text import utc_now
+from dataaudit.base.errors import CatchErrors, ConfigError
+from dataaudit.base.text import plural, utc_now
 from dataaudit.base.yamlfile import nearest
 from dataaudit.runlog.format import RUN_FILE, RunFile
 from dataaudit.runlog.reader import load_run
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 Order = Literal["", "documents", "rows"]
+_LOG = logging.getLogger("dataaudit")
 _STATE = {"step", "corpus", "digests", "detector", "rates"}
 
 
@@ -102,8 +106,8 @@ def begin_run(
     block_rows: int,
     order: Order,
     first_step: int | None,
-) -> int:
-    """Write what a run is, where none is to go on, and return the rows of its blocks."""
+) -> tuple[int, int]:
+    """Write what a run is, where none is to go on; return the rows of its blocks, and the steps hidden by a restart."""
     rank, ranks = process
     if first_step is not None and (folder / RUN_FILE).exists():
         before = load_run(folder).run
@@ -113,7 +117,7 @@ def begin_run(
             )
         if rank == 0:
             supersede_ranks(folder, ranks, first_step, before.block_rows)
-        return before.block_rows
+        return before.block_rows, _hidden_steps(folder, rank) if first_step == 1 else 0
     if rank == 0:
         run = new_run(
             manifest=corpus.id,
@@ -126,7 +130,19 @@ def begin_run(
             order=order,
         )
         create_run(folder, run, corpus.table)
-    return block_rows
+    return block_rows, 0
+
+
+def _hidden_steps(folder: Path, rank: int) -> int:
+    """Return how many steps of a rank all readers lose when it begins again from the first; rank 0 warns of them."""
+    hidden = 0
+    with CatchErrors():  # a damaged log, which its readers refuse
+        hidden = load_run(folder).table("steps").filter(pc.field("rank") == rank).num_rows
+    if hidden and rank == 0:
+        what = f"{plural(hidden, 'step')} that it holds {'is' if hidden == 1 else 'are'}"
+        hint = "To keep them hand over the `state` of a checkpoint, or name another folder."
+        _LOG.warning("%s is begun again from step 1: the %s not shown any more. %s", folder, what, hint)
+    return hidden
 
 
 @contextmanager

@@ -16,11 +16,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dataaudit.base.errors import CatchErrors, ConfigError
+from dataaudit.base.yamlfile import nearest
 from dataaudit.live.alerts import Alerts
 from dataaudit.live.checklist import SCALES, WANTED, Checklist, Scale, unfed_text
 from dataaudit.live.feed import Feed
@@ -235,6 +237,10 @@ def watch_run(
     """
     from dataaudit.vitals import Vitals, VitalsConfig
 
+    for name in monitor.keys() - signature(TrainingMonitor).parameters.keys():
+        known = {*signature(watch_run).parameters, *signature(TrainingMonitor).parameters} - {"monitor", "alerts"}
+        meant = f": it is of `vitals=VitalsConfig({name}=...)`" if name in signature(VitalsConfig).parameters else ""
+        raise TypeError(f"watch_run: no argument `{name}`{meant or nearest(name, sorted(known))}")
     if preset not in SCALES:
         raise ConfigError(f"watch_run: preset: expected {', '.join(SCALES)}, found {preset!r}")
     if "flops" not in monitor:

@@ -140,7 +140,9 @@ def load_data(log: Path, manifest: Path, reference: Path | None = None) -> Data:
     if trained is None:
         raise RunLogError(
             f"{log} is the log of a run that opened no manifest: its batches have no tags",
-            "Train on what `open_manifest` opens: `dataaudit explain training`.",
+            "Train on what `open_manifest` opens: `dataaudit explain training`. Of Megatron, nanoGPT, OLMo-core or"
+            f" torchtitan: `dataaudit reconstruct NEW-FOLDER --manifest {manifest} --order olmo ...` writes a log with"
+            " the documents of each step: `dataaudit explain reconstruct`.",
         )
     if trained != opened:
         raise RunLogError(

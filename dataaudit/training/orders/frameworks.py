@@ -161,10 +161,23 @@ _NAME = re.compile(
 )
 
 
+def _index_of(path: Path) -> Path:
+    """Return the file of an order; of a folder, the single one in it."""
+    if not path.is_dir():
+        return path
+    files = sorted(path.glob("global_indices_*.npy"))
+    if len(files) != 1:
+        raise ConfigError(
+            f"{path} holds {len(files)} files global_indices_*.npy, expected 1",
+            "Name the file in it, once for each pass: --index FILE.",
+        )
+    return files[0]
+
+
 def open_olmo(indices: Sequence[Path], files: MappedFiles, *, context: int, batch: int) -> InstanceOrder:
     """Open saved orders, one a pass."""
     passes, chunks, drawn = [], set(), True
-    for path in indices:
+    for path in map(_index_of, indices):
         name = _NAME.fullmatch(path.name)
         if name is None:
             raise ConfigError(

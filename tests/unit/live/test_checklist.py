@@ -14,6 +14,7 @@ from live_logs import Run, file_of
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
 from dataaudit.live.checklist import PHASES, SCALES, State, check_log, checklists
+from dataaudit.live.heartbeats import BEATS_FOLDER, Heartbeat
 from dataaudit.live.rules import default_text
 
 EARLY = {
@@ -107,6 +108,25 @@ def test_a_run_with_a_scaler_needs_its_scale_and_one_of_an_unknown_loop_too(tmp_
     assert {"loss_scale", "overflow_rate"} <= set(states(log(tmp_path / "b", told={"scaler": None})))
     scale = lambda _, step: {"loss_scale": 2.0**16} if step == 1 else {}  # noqa: E731
     assert states(log(tmp_path / "c", 1_000, told={"scaler": True}, values=scale)) == {}
+
+
+def test_means_that_a_short_run_cannot_have_yet_are_no_fault_of_its_loop(tmp_path):
+    """And where the loop hands over no waits, that is named from the first step on."""
+    checked = check_log(log(tmp_path / "run", 3))
+    apart = {row.metric: row.why for row in checked.rows if row.state == "not_applicable"}
+    assert checked.unfed == []
+    assert apart["tokens_per_sec"] == apart["dataloader_stall_frac"] == "too few steps yet: it is a mean of 17 or more"
+    assert set(states(log(tmp_path / "unfed", 3, without=["dataloader_wait"]))) == {"dataloader_stall_frac"}
+    assert "tokens_per_sec" not in {row.metric for row in check_log(log(tmp_path / "long", 20)).unfed}
+
+
+def test_heartbeats_in_the_folder_of_the_log_are_fed(tmp_path):
+    folder, found = log(tmp_path / "run"), []
+    for _ in range(2):
+        found += [row.state for row in check_log(folder).rows if row.metric == "heartbeat_missing"]
+        with Heartbeat(folder / BEATS_FOLDER, 0):
+            pass
+    assert found == ["not_fed", "ok"]
 
 
 def test_what_comes_too_seldom_once_or_no_more_is_told_apart(tmp_path):

@@ -401,9 +401,6 @@ def test_a_tracking_server_that_is_not_there_costs_values_and_no_time():
 
 def test_the_python_of_the_page_runs(packed, tmp_path, monkeypatch, capsys):
     """docs/live/trackers.md: each sink gets a run's numbers, and so does the sink of one's own."""
-    from dataaudit.training.monitor import TrainingMonitor
-    from dataaudit.vitals import Vitals
-
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/live/trackers.md").read_text("utf-8")
     wiring, own = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -413,7 +410,6 @@ def test_the_python_of_the_page_runs(packed, tmp_path, monkeypatch, capsys):
     sys.path.pop(0)
     model = made.model_of("llama")
     names = {"corpus": packed[1], "model": model, "optimizer": torch.optim.AdamW(model.parameters())}
-    names |= {"TrainingMonitor": TrainingMonitor, "Vitals": Vitals}
     exec(wiring.replace("port=9464", "port=0"), names)  # noqa: S102 - our own page
     names["monitor"].validation(1.5)
     names["vitals"].close()

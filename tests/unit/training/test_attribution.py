@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from lanes import thinned
-from made_run import BLOCK_ROWS, Made, bad_block, bad_rows, make_shards, worse_state, write_run
+from made_run import BLOCK_ROWS, Made, bad_block, bad_rows, begin_run, make_shards, worse_state, write_run
 
 from dataaudit import cli
+from dataaudit.base.errors import RunLogError
 from dataaudit.base.render.line import spell
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, event
@@ -897,3 +898,10 @@ def test_hostile_names_are_harmless(tmp_path):
     assert "\u202e" not in done.stdout
     assert not any(line.lstrip().startswith("::") for line in done.stdout.splitlines())
     assert max(map(len, done.stdout.splitlines())) < 400
+
+
+def test_a_log_without_tags_names_the_command_that_makes_one_with_them(tmp_path, manifest):
+    begin_run(tmp_path / "run")
+    with pytest.raises(RunLogError, match="its batches have no tags") as raised:
+        load_data(tmp_path / "run", manifest)
+    assert f"`dataaudit reconstruct NEW-FOLDER --manifest {manifest} --order olmo ...`" in raised.value.hint

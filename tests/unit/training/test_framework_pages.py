@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from reconstructed import Tokenized, call
@@ -89,6 +90,12 @@ def test_a_loop_of_your_own(place):
     log, steps = run("plain-loop", given, "runs/7")
     assert [row["scored"] for row in steps] == [row["targets"] for row in steps]
     assert {"grad_global_norm", "step_time"} <= set(log.table("values")["metric"].to_pylist())
+    text, seen = (ROOT / "docs/frameworks/plain-loop.md").read_text("utf-8"), []
+    _, held_out = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    given |= {"loss_of": lambda _, loader: next(iter(loader)), "run": SimpleNamespace(validation=seen.append)}
+    imports = block("plain-loop").partition("corpus =")[0]
+    exec(imports + held_out.replace("2048", "64"), given)  # noqa: S102 - our own page
+    assert seen[0]["input_ids"].shape == (8, 64)
 
 
 def test_the_trainer(corpus, place):

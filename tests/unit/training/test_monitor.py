@@ -468,6 +468,22 @@ def test_a_run_goes_on_from_its_checkpoint(rows, corpus, tmp_path):
     assert kinds(tmp_path / "run")[:3] == ["started", "resumed", "closed"]
 
 
+def test_a_log_that_is_begun_again_reports_the_steps_that_it_hides(rows, corpus, tmp_path, caplog):
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        run(rows, monitor, steps=7)
+    with pytest.raises(ConfigError, match="already") as raised:
+        TrainingMonitor(tmp_path / "run", corpus)
+    assert "`resume=True` begins it again from step 1: what it holds is not shown any more" in raised.value.hint
+    with TrainingMonitor(tmp_path / "run", corpus, resume=True) as monitor:
+        run(rows, monitor, steps=2)
+    assert "begun again from step 1: the 7 steps that it holds are not shown any more" in caplog.text
+    assert [detail.get("hidden_steps") for _, detail in events(tmp_path / "run", "started")] == [None, 7]
+    assert steps_of(tmp_path / "run") == [1, 2]
+    caplog.clear()
+    TrainingMonitor(tmp_path / "other", corpus, resume=True).close()
+    assert "begun again" not in caplog.text
+
+
 def test_a_killed_run_leaves_whole_steps(made, tmp_path):
     code = f"""
 import os, signal, sys, time

@@ -220,6 +220,14 @@ def test_what_does_not_fit_is_said(corpus, tmp_path):
     assert "no order that is known" in said(
         *("--order", "olmo", "--index", cache / "x.npy", "--batch", 8, "--context", 8, "--steps", "1-3")
     )
+    olmo = ("--order", "olmo", "--batch", 8, "--context", 8, "--steps", "1-3", "--index", tmp_path / "olmo")
+    (tmp_path / "olmo").mkdir()
+    assert "olmo holds 0 files global_indices_*.npy" in said(*olmo)
+    for epoch in (1, 2):
+        (tmp_path / f"olmo/global_indices_dataset_size7_epoch{epoch}_seed0_v1.npy").touch()
+    assert "Name the file in it, once for each pass" in said(*olmo)
+    (tmp_path / "olmo/global_indices_dataset_size7_epoch2_seed0_v1.npy").unlink()
+    assert "epoch1_seed0_v1.npy is of 7 rows" in said(*olmo)
     assert not run.exists()
     (one,) = cache.glob("*sample_index.npy")
     data = one.read_bytes()

@@ -347,6 +347,13 @@ def test_a_manifest_without_columns_in_its_config_says_so(world, tmp_path):
         world.open().fields(0)
 
 
+def test_a_split_that_was_not_opened_is_opened_apart_and_nobody_is_asked_to_train_on_it(world):
+    with pytest.raises(ConfigError, match="the split `val` is not among those that were opened: train") as raised:
+        Documents(world.open(), "val", counting(9))
+    hint = "For a loader of its own, as of held-out data, open it apart: open_manifest(..., splits=['val'])."
+    assert raised.value.hint == hint
+
+
 def test_a_resumed_run_is_held_to_the_corpus_that_it_began_with(world):
     """What differs is named; what is allowed by name may differ."""
     state = json.loads(json.dumps(world.open().state()))

@@ -243,6 +243,9 @@ def test_a_policy_is_a_file_a_ready_one_or_what_it_says(world, tmp_path):
     assert world.open(require="passed", policy=tmp_path / "policy.yaml").verdict.policy == "enough"
     with pytest.raises(CorpusRefused, match="does not pass the policy strict: "):
         world.open(require="passed", policy="strict")
+    with pytest.raises(CorpusRefused) as raised:
+        world.open(require="passed", policy="strict")
+    assert "--policy strict` says" in raised.value.hint
     change = rule(0, change=0.1, comparator="<=")
     del change["rules"][0]["budget"]
     with pytest.raises(CorpusRefused, match="not evaluated: documents"):

@@ -235,6 +235,10 @@ def test_bad_arguments_are_errors_and_leave_nothing_running(rows, tmp_path):
         watch_run(model, optimizer, rows[1], folder=tmp_path / "b", block_rows=3)
     with pytest.raises(ConfigError, match="does not fit"):
         watch_run(model, optimizer, rows[1], folder=tmp_path / "c", state={"monitor": None, "vitals": {"step": 1}})
+    with pytest.raises(TypeError, match=r"^watch_run: no argument `mapping`: it is of `vitals=VitalsConfig\(mapping="):
+        watch_run(model, optimizer, rows[1], folder=tmp_path / "e", mapping=None)
+    with pytest.raises(TypeError, match=r"^watch_run: no argument `schedular` \(did you mean `scheduler`\?\)"):
+        watch_run(model, optimizer, rows[1], folder=tmp_path / "e", schedular=None)
     config = vitals.VitalsConfig(measure=("attention",))
     with watch_run(model, optimizer, rows[1], folder=tmp_path / "d", vitals=config) as run:
         assert run.vitals.config.measure == ("attention",)
