@@ -140,8 +140,8 @@ def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
     if (folder / RUN_FILE).exists():
         raise ConfigError(
             f"{folder} holds a run log already",
-            "Name another folder, or go on from a checkpoint of the run. `resume=True` begins it again from step 1: what"
-            " it holds is not shown any more.",
+            "Name another folder, or go on from a checkpoint of the run. `resume=True` begins it again from step 1:"
+            " what it holds is not shown any more.",
         )
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
