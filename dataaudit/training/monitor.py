@@ -294,8 +294,7 @@ class TrainingMonitor:
         if self._closed:
             raise ConfigError("the monitor is closed")
         if not self._batches and not self._checked:
-            hint = "Call `monitor.batch(tags, ...)` for each batch of it."
-            raise TagsError("the first step ended without a batch", hint)
+            raise TagsError("the first step ended without a batch", "Call `monitor.batch(tags, ...)` for each of it.")
         if self._thread.moved:
             raise TagsError(self._thread.moved, MOVED)
         numbers = self._numbers({"loss": loss, **values} if loss is not None else values)

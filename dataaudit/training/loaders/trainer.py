@@ -80,7 +80,7 @@ def prepare_trl(trainer: Any) -> bool:
             "SFTTrainer(packing=True) keeps `input_ids` and `labels` alone: the columns of tags are gone",
             _LINES.format(
                 length=args.max_length,
-                strategy=args.packing_strategy,
+                strategy="bfd_split" if args.packing_strategy == "bfd" else args.packing_strategy,
                 free="padding_free=True, " if bins else "",
             ),
         )
