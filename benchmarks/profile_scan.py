@@ -36,7 +36,7 @@ STEPS = (
     (word_annotator, "split_words", "words"),
     (scan, "row_digests", "row_digests"),
     (join, "write_keyed", "write_keyed"),
-    (scan, "scan_part", "rest of the scan"),
+    (scan.Scan, "__call__", "rest of the scan"),
     (scan, "scan_together", "rest of the scan"),
     (token_annotator, "load_encoder", START),
     (language_annotator, "load_languages", START),

@@ -37,7 +37,7 @@ from many_shards import paragraphs, state_files, write_shards
 from dataaudit.engine import build as building
 from dataaudit.engine.plan_probe import probe_file
 from dataaudit.engine.runner import READING, Outcome, ProbeUnit, ScanSettings, ScanUnit
-from dataaudit.engine.scan import join_small, scan_part
+from dataaudit.engine.scan import Scan, join_small
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.store_entries import Item, read_pack, stored_name
 from dataaudit.metrics.registry import by_stage
@@ -126,7 +126,7 @@ class SimulatedScan:
             number = number_of(unit.request.path)
             place = number % TEMPLATES, str(self.settings.state)
             if place not in _KNOWN or number < TEMPLATES:
-                outcome = scan_part(unit, self.settings)
+                outcome = Scan(self.settings)(unit)
                 assert outcome.reason is None, outcome
                 _KNOWN[place] = [prepared(stored) for stored in read_pack(Path(outcome.pack))]
                 if number < TEMPLATES:
