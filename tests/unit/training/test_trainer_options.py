@@ -244,7 +244,7 @@ def test_a_callback_that_raises_ends_the_log_and_another_training_may_follow(row
     with pytest.raises(KeyError, match="a callback of yours"):
         trainer.train()
     assert steps_of(tmp_path / "run") == [1, 2, 3]
-    assert kinds(tmp_path / "run") == ["started", "closed"]
+    assert kinds(tmp_path / "run") == ["started", "failed", "closed"]
     trainer.pop_callback(Raises)
     trainer.train()
     assert steps_of(tmp_path / "run.2") == list(range(1, STEPS + 1))
