@@ -376,7 +376,7 @@ def _read(path: Path) -> tuple[Mapping[str, Any], float]:
 def _where(thread: int) -> str:
     """Return where a thread is: its innermost frame, and the innermost ones of code that is not installed."""
     shown: list[str] = []
-    frame = sys._current_frames().get(thread)  # noqa: SLF001  (the one way to another thread's frames)
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - frames of other threads have no public name
     while frame is not None and len(shown) < _SHOWN_FRAMES:
         code = frame.f_code
         if not shown or not code.co_filename.startswith(_INSTALLED):

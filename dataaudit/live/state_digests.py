@@ -33,7 +33,7 @@ def random_state() -> dict[str, Any]:
     """Return the states of Python's, NumPy's and torch's generators, of every device: what a checkpoint keeps."""
     import torch
 
-    numpy = np.random.get_state()  # noqa: NPY002 - the loop's own
+    numpy = np.random.get_state()  # noqa: NPY002 - the user's loop may draw from it
     state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
     return state | ({"cuda": torch.cuda.get_rng_state_all()} if torch.cuda.is_available() else {})
 
@@ -43,7 +43,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     import torch
 
     random.setstate(state["python"])
-    np.random.set_state(state["numpy"])  # noqa: NPY002 - the loop's own
+    np.random.set_state(state["numpy"])  # noqa: NPY002 - the user's loop may draw from it
     torch.set_rng_state(state["torch"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -91,7 +91,7 @@ class CanaryTask:
         """
         seed = self.seed
         random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - the loop's own
+        np.random.seed(seed)  # noqa: NPY002 - the user's loop may draw from it
         if "torch" in sys.modules:
             sys.modules["torch"].manual_seed(seed)
         began = time.perf_counter()

@@ -74,11 +74,11 @@ def _signs(parameter: nn.Parameter, generator: torch.Generator) -> torch.Tensor:
 def as_it_was(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation, unseen by vitals; then give back modes, buffers and states of random generators."""
     modes = [(module, module.training) for module in model.modules()]
-    of_modules = [module._buffers for module in model.modules()]  # noqa: SLF001 - torch has no setter
+    of_modules = [module._buffers for module in model.modules()]  # noqa: SLF001 - torch cannot give back a buffer that was removed
     buffers = [(own, dict(own)) for own in of_modules]
-    copies = [(item, item._version, item.clone()) for item in model.buffers()]  # noqa: SLF001 - asks no device
+    copies = [(item, item._version, item.clone()) for item in model.buffers()]  # noqa: SLF001 - to compare values would wait for the device
     devices = {item.device for item in model.parameters() if item.device.type != "cpu"}
-    own, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002 - the loop's own
+    own, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's loop may draw from it
     with ExitStack() as stack:
         stack.enter_context(unseen(model))
         for kind in {item.type for item in devices}:
@@ -97,7 +97,7 @@ def as_it_was(model: nn.Module) -> Iterator[None]:
                 own_buffers.update(before)
             with torch.no_grad():
                 for item, version, copy in copies:
-                    if item._version != version:  # noqa: SLF001 - asks no device
+                    if item._version != version:  # noqa: SLF001 - to compare values would wait for the device
                         item.copy_(copy)
             random.setstate(own)
-            np.random.set_state(numpys)  # noqa: NPY002 - the loop's own
+            np.random.set_state(numpys)  # noqa: NPY002 - the user's loop may draw from it

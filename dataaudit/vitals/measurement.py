@@ -94,7 +94,7 @@ class Measurement:
         return self.sources.measured and (not self.FAMILY or self.FAMILY in self.sources.config.measure)
 
     def columns(self) -> list[Column]:
-        """Return what :meth:`values` returns, number by number."""
+        """Return what :meth:`values` returns, number by number; every measurement has its own."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -115,9 +115,10 @@ class Measurement:
         """Return why its metrics do not apply to this run; None where they do."""
         return None
 
-    def why_no(self, metric: str) -> str | None:  # noqa: ARG002 - of subclasses
-        """Return why one of its metrics does not apply; None where it does."""
-        return self.why_not()
+    def reasons(self) -> dict[str, str]:
+        """Return by metric why it does not apply to this run; nothing of those that do."""
+        why = self.why_not()
+        return {} if why is None else dict.fromkeys((metric.name for metric in self.METRICS), why)
 
     def gaps(self) -> dict[str, str]:
         """Return by metric why the latest step gave no number, where that is known."""

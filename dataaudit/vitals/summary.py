@@ -26,9 +26,10 @@ def summary_of(
     hooks, asked = sources.hooks, config.measure
     states: dict[str, str] = {}
     for item in sorted(measurements, key=lambda item: _ORDER.index(item.FAMILY)):
-        unasked = "not asked for" if item.FAMILY and item.FAMILY not in asked else None
-        reasons = {metric.name: unasked or item.why_no(metric.name) for metric in item.METRICS if metric.listed}
-        states |= {name: "ok" if why is None else f"not_applicable: {why}" for name, why in reasons.items()}
+        listed = [metric.name for metric in item.METRICS if metric.listed]
+        unasked = item.FAMILY and item.FAMILY not in asked
+        reasons = dict.fromkeys(listed, "not asked for") if unasked else item.reasons()
+        states |= {name: f"not_applicable: {reasons[name]}" if name in reasons else "ok" for name in listed}
     of_heads = ", ".join(metric.name for item in measurements if item.FAMILY == "attention" for metric in item.METRICS)
     return {
         "found": _what_is_found(model, sources),

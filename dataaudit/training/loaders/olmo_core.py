@@ -79,7 +79,7 @@ class WatchCallback(Callback):
         config = self.config or VitalsConfig(mapping=mapping_of(module.model))
         self.vitals = Vitals(module.model, optimizer, config, [self.log, *self.sinks])
 
-    def pre_step(self, batch: Any) -> None:  # noqa: ARG002 - OLMo-core names it
+    def pre_step(self, *_: Any) -> None:
         """Begin a step of the vitals."""
         if self.vitals is not None:
             self._step_of.enter_context(self.vitals.step())

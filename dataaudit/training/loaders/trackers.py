@@ -55,13 +55,13 @@ def _active_mlflow(_: Any) -> TrackerSink:
 
 _OF_TRAINER: Final[Makers] = {
     "TensorBoardCallback": lambda own: _tensorboard(own.tb_writer.log_dir),
-    "WandbCallback": lambda own: WandbSink(own._wandb.run),  # noqa: SLF001 - it has no public name
+    "WandbCallback": lambda _: WandbSink(sys.modules["wandb"].run),
     "MLflowCallback": _active_mlflow,
 }
 _OF_LIGHTNING: Final[Makers] = {
     "TensorBoardLogger": lambda own: _tensorboard(own.log_dir),
     "WandbLogger": lambda own: WandbSink(own.experiment),
-    "MLFlowLogger": lambda own: MLflowSink(own._tracking_uri, run=own.run_id, prefix=_PREFIX),  # noqa: SLF001 - as above
+    "MLFlowLogger": lambda own: MLflowSink(own._tracking_uri, run=own.run_id, prefix=_PREFIX),  # noqa: SLF001 - the logger tells its address nowhere else
 }
 _OF_ACCELERATE: Final[Makers] = {
     "tensorboard": lambda own: _tensorboard(own.log_dir),

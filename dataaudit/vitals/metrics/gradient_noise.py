@@ -48,13 +48,15 @@ class GradientNoise(Measurement):
         moves = self.sources.weights.groups or not self.sources.optimizers
         return why_not(self.sources.sharding) or (None if moves else MOVES_MASTERS)
 
-    def why_no(self, metric: str) -> str | None:
-        """Return why a metric has no value under FSDP: of Adam, ``gsnr`` of layers has."""
+    def reasons(self) -> dict[str, str]:
+        """Return by metric why it has no value; under FSDP, of Adam, ``gsnr`` of layers has."""
         from dataaudit.vitals.weights import is_adam
 
         batches, adam = self.sources.micro_batches, any(map(is_adam, self.sources.optimizers))
         known = {"grad_noise_scale", "gsnr"} if adam else {"grad_noise_scale"}
-        return self.why_not() or (batches.reduced or None if batches is not None and metric not in known else None)
+        reduced = "" if batches is None else batches.reduced
+        names = {metric.name for metric in self.METRICS} - known if reduced else ()
+        return super().reasons() or dict.fromkeys(names, reduced)
 
     def gaps(self) -> dict[str, str]:
         """Return why the latest step that was measured gave no noise; ``gsnr`` of layers has numbers all the same."""

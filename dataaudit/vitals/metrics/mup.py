@@ -149,8 +149,8 @@ class MuPCheck(Measurement):
             return "the model's width is not known: it has no embedding"
         return None if self._scales else "no matrix of a layer says what goes in and out"
 
-    def why_no(self, metric: str) -> str | None:
-        return self.why_not() or (self._no_updates or None if metric == "mup_update" else None)
+    def reasons(self) -> dict[str, str]:
+        return super().reasons() or ({"mup_update": self._no_updates} if self._no_updates else {})
 
     def state(self) -> dict[str, Any]:
         from dataaudit.vitals.spectra import as_text

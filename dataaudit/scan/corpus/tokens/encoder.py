@@ -24,7 +24,7 @@ from dataaudit.scan.corpus.tokens.libraries import FastEncoder, FastEncoderFaile
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 from dataaudit.scan.kernels.characters import code_point_bits, documents_with
 
-_Encoder = TypeVar("_Encoder", FastEncoder, ReferenceEncoder)
+_Loaded = TypeVar("_Loaded", FastEncoder, ReferenceEncoder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ def load_encoder(file: TokenizerFile, risks: Risks, *, force_reference: bool, sa
     return Encoder(fast=fast, reference=reference, risks=risks, sample_one_in=sample_one_in, seed=seed)
 
 
-def _loaded(load: Callable[[TokenizerFile], _Encoder], file: TokenizerFile) -> _Encoder:
+def _loaded(load: Callable[[TokenizerFile], _Loaded], file: TokenizerFile) -> _Loaded:
     with CatchErrors(MemoryError) as call:
         return load(file)
     raise ClusterError(

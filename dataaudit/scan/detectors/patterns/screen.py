@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -172,83 +172,63 @@ def _findings(registry: Registry, folded: Folded, hits: list[Hit], truncated: bo
 
 
 class _Surroundings:
-    """Entities of which a word stands near a place in a document; rules that meet there share them."""
+    """Windows of a document and the words in them; rules that meet at a position share them."""
 
     def __init__(self, words: context.ContextWords, text: bytes) -> None:
         self._words = words
         self._text = text
-        self._seen: dict[tuple[int, int, int, int], frozenset[int]] = {}
+        self._seen: dict[tuple[int, int, int, int, bool], tuple[str, str, frozenset[int]]] = {}
 
-    def near(self, start: int, end: int, behind: int, ahead: int) -> frozenset[int]:
-        """Return the entities with a word among ``behind`` bytes before ``start`` and ``ahead`` bytes from ``end``."""
-        key = (start, end, behind, ahead)
+    def windows(
+        self, start: int, end: int, behind: int, ahead: int, *, words: bool = True
+    ) -> tuple[str, str, frozenset[int]]:
+        """Return ``behind`` bytes before ``start``, ``ahead`` bytes from ``end``, and the entities of their words.
+
+        Without ``words`` none are searched for, which most of the time goes to.
+        """
+        key = (start, end, behind, ahead, words)
         if key not in self._seen:
             if len(self._seen) >= _MAX_WINDOWS:
                 self._seen.clear()
             first, last = context.before(self._text, start, behind), context.after(self._text, end, ahead)
-            self._seen[key] = self._words.near(first, last)
+            self._seen[key] = first, last, self._words.near(first, last) if words else frozenset()
         return self._seen[key]
 
     def has_context(self, rule: _Ready, start: int, end: int) -> bool:
         """Return whether a context word lies near or inside a segment: without one, no match in it can have any."""
         behind, ahead = rule.entity.window
         size = end - start
-        return rule.code in self.near(end, start, behind + size, ahead + size)
-
-
-class _Match(Candidate):
-    """A match of a rule's regex; each field of a candidate is read at its first use, as most matches are rejected."""
-
-    __slots__ = ("_around", "_document", "_match", "_rule", "end", "start")
-    __setattr__ = object.__setattr__
-
-    def __init__(self, rule: _Ready, document: bytes, match: re.Match[bytes], around: _Surroundings) -> None:
-        self._rule, self._document, self._match, self._around = rule, document, match, around
-        self.start, self.end = match.span("value" if "value" in rule.regex.groupindex else 0)
-
-    def __getattr__(self, name: str) -> Any:
-        """Read a field that has no value yet."""
-        behind, ahead = self._rule.entity.window
-        value: Any
-        if name == "text":
-            value = self._document[self.start : self.end].decode("latin-1")
-        elif name == "before":
-            value = context.before(self._document, self.start, behind)
-        elif name == "after":
-            value = context.after(self._document, self.end, ahead)
-        elif name == "groups":
-            groups = self._match.groupdict().items()
-            value = {name: group.decode("latin-1") for name, group in groups if group is not None}
-        elif name == "context":
-            named = self._rule.entity.context and self._around.near(self.start, self.end, behind, ahead)
-            value = self._rule.code in named
-            if value and self._rule.label is not None:
-                object.__setattr__(self, "context", True)  # a label is looked at beside a word alone
-                value = bool(_call(self._rule.label, self))
-        else:
-            raise AttributeError(name)
-        setattr(self, name, value)
-        return value
+        return rule.code in self.windows(end, start, behind + size, ahead + size)[2]
 
 
 def _classify(rule: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundings) -> Finding | None:
     """Return the finding that a match of a rule's regex is, None when it is none."""
-    candidate = _Match(rule, text, match, around)
-    start, end = candidate.start, candidate.end
+    start, end = match.span("value" if "value" in rule.regex.groupindex else 0)
     if start < 0 or end <= start or end - start > MAX_MATCH_BYTES:
         return None
-    if rule.needs_context and not candidate.context:
+    before, after, entities = around.windows(start, end, *rule.entity.window, words=bool(rule.entity.context))
+    near = rule.code in entities
+    if rule.needs_context and not near:
         return None
+    groups = match.groupdict() if rule.regex.groupindex else {}
+    candidate = Candidate(
+        text=text[start:end].decode("latin-1"),
+        before=before,
+        after=after,
+        context=near,
+        groups={name: group.decode("latin-1") for name, group in groups.items() if group is not None},
+    )
+    if near and rule.label is not None and not _call(rule.label, candidate):
+        if rule.needs_context:
+            return None
+        near, candidate = False, replace(candidate, context=False)
     evidence = Evidence.FORM
     for validator in rule.validators:
         result = _call(validator, candidate)
         if not result:
             return None
         evidence = max(evidence, result)
-    evidence, tiers = rule.rule.passes or evidence, rule.rule.tiers
-    tier = tiers.tier(evidence, context=False)
-    if tier is not tiers.tier(evidence, context=True) and candidate.context:
-        tier = tiers.tier(evidence, context=True)
+    tier = rule.rule.tiers.tier(rule.rule.passes or evidence, near)
     if tier is None:
         return None
     return Finding(
