@@ -5,6 +5,7 @@ Needs no torch until a tensor is handed over. ``dataaudit attribute`` reads the 
 
 from __future__ import annotations
 
+from dataaudit.base.lazy import lazy_names
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.documents import Documents, Encoder, byte_encoder
 from dataaudit.training.flops import ModelFlops
@@ -37,18 +38,8 @@ __all__ = [
     "write_tokens",
 ]
 
-_HOMES = {"LoopReplay": "replay.loop", "WatchedRun": "watching", "watch_run": "watching"}
-
 if not TYPE_CHECKING:  # the loop's replay needs torch, what watches a run the room `live`
-
-    def __getattr__(name: str) -> object:
-        """Import a name when it is first asked for."""
-        import sys
-        from importlib import import_module
-
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        return getattr(import_module(f"dataaudit.training.{_HOMES[name]}"), name)
+    __getattr__, _ = lazy_names(__name__, {"replay.loop": ("LoopReplay",), "watching": ("WatchedRun", "watch_run")})
 
 
 def __dir__() -> list[str]:
