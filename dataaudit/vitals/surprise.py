@@ -6,7 +6,7 @@ last 16 errors, each cut off at 4, or an average of some 60, over the size that 
 series is judged from 64 values on.
 
 The limits are Sidak's over all series that are judged, with tails of Student's t: for jumps of 4 degrees of freedom
-and as if the three values were 1.7 independent ones, for drifts of 15; of a series with few values they are wider.
+and as if the three values were 1.85 independent ones, for drifts of 15; of a series with few values they are wider.
 Simulations (benchmarks/vitals_alarms.py) say how often that fails.
 
 What each series should be follows from its own past and from what the loop knows. A value y (a logarithm where its
@@ -65,7 +65,7 @@ JUDGED_FROM = 64
 _LOST = 1.5
 """Mean of its last 16 errors, in scales, from which on a series that is not judged yet begins anew."""
 PERSISTENCE = 3
-INDEPENDENT = 1.7
+INDEPENDENT = 1.85
 """Independent values that three in a row are worth."""
 _UNSURE = 8.0
 """Over the values of a series: the share by which its limits are wider."""

@@ -30,7 +30,7 @@ class GradientNoise(Measurement):
     METRICS = (
         Metric("gsnr", "plain"),
         Metric("direction_consistency", "plain"),
-        Metric("grad_noise_scale", "log", stats=frozenset({"ema"})),
+        Metric("grad_noise_scale", "log", stats=frozenset({"low"})),
     )
 
     def columns(self) -> list[Column]:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics import declared
 
 SCHEDULES = ("constant", "cosine", "to_zero", "wsd", "restarts", "batch_ramp")
 OF_HEADS = ("max_attn_logit", "attn_entropy")
@@ -32,7 +33,8 @@ def healthy(schedule: str, steps: int, seed: int, *, layers: int = 12, heads: in
     """Return a healthy run.
 
     Every metric has an exponent of the learning rate, answers it within 1 to 200 steps, a trend, and noise: half of it
-    of Student's t with 4 degrees, half with a memory of up to 0.95 a step; a part is common to all its series.
+    of Student's t with 4 degrees, half with a memory of up to 0.95 a step; a part is common to all its series. Levels
+    are such that no value passes a threshold of the literature: a run that passes it is not healthy.
 
     Returns:
         Keys; float64[steps, series], values; float64[steps], rates; float64[steps], tokens.
@@ -69,6 +71,9 @@ def healthy(schedule: str, steps: int, seed: int, *, layers: int = 12, heads: in
         )
         logs += np.outer(log_tokens, np.full(len(own), of_tokens)) + sd * noise * np.exp(-0.5 * log_tokens)[:, None]
         keys += [Key(metric, *place, _STATS.get(metric, "all")) for place in own]
+        limits = [limit.value for limit in declared(metric).thresholds if limit.above]
+        if limits:
+            logs -= np.maximum(logs.max(0) - math.log(0.8 * min(limits)), 0)
         values.append(np.exp(logs))
     return keys, np.hstack(values), rate, tokens
 

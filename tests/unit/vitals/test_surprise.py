@@ -127,3 +127,19 @@ def test_first_values_that_foretell_nothing_are_forgotten_before_a_series_is_jud
     assert alarms.judge.expected.scale[0] == pytest.approx(noise, rel=0.4)
     wrong = [item for at in range(140) for item in alarms.see(284 + 4 * at, np.array([5.2]), rate=3e-3, tokens=256.0)]
     assert [item.detail["rule"] for item in wrong if item.kind == "alarm"]
+
+
+def test_a_noise_scale_is_judged_by_its_lower_bound():
+    """The estimate itself is a ratio whose denominator may be next to nothing: healthy ones rose to 60,000."""
+    draw = np.random.default_rng(2)
+    keys = [Key("grad_noise_scale", -1, -1, stat) for stat in ("ema", "low", "high")]
+    inverse = np.full(1200, 0.03)
+    for step in range(1, len(inverse)):
+        inverse[step] = 0.03 + 0.9 * (inverse[step - 1] - 0.03) + draw.normal(0, 0.006)
+    inverses = inverse[:, None] + np.array([0.0, 0.03, -0.03])
+    with np.errstate(divide="ignore"):
+        values = np.where(inverses > 0, 1 / inverses, np.nan)
+    assert np.nanmax(values[:, 0]) > 2000
+    nothing, alarms = np.full(len(values), np.nan), Alarms(keys)
+    assert not alarms_of(runs.judged(alarms, keys, values, np.ones(len(values)), nothing))
+    assert alarms.coverage()["grad_noise_scale"]["judged"] == 1
