@@ -142,6 +142,12 @@ def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) 
     if len(strings) == 1 and is_plain_name(strings[0]) and not _is_about_text(strings[0]):
         _check_is_no_header(split, strings[0])
         return strings[0]
+    if not seen:
+        raise ConfigError(
+            f"splits.{split}.text: none of the first shards can be read, so there are no columns",
+            "JSON lines are an object a line: `jq -c '.[]' IN.json > OUT.jsonl` makes them of an array. With --text"
+            " COLUMN the build goes on, and `dataaudit inspect` says what is wrong with each shard.",
+        )
     shown = _names(known) or "no columns"
     nested = [name for name in known if is_plain_name(name) and any(shard.get(name) in _RECORDS for shard in seen)]
     if record := min(nested, key=lambda name: (_is_about_text(name), name), default=None):

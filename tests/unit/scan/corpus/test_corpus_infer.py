@@ -158,7 +158,6 @@ def test_a_column_named_like_the_text_that_holds_none_is_not_replaced(name, kind
 @pytest.mark.parametrize(
     ("seen", "shown"),
     [
-        ([], "no columns"),
         ([{"a": TEXT, "b": TEXT, **ID}], "a, b, id"),
         ([{"a": TEXT, **ID}, {"b": TEXT}], "a, b, id"),
         ([{"a": TEXT}, {"a": "int64"}], ": a"),
@@ -184,6 +183,15 @@ def test_an_ambiguous_text_is_an_error_that_names_the_choices(seen, shown):
     assert caught.value.message.endswith(shown)
     assert "c020" not in caught.value.message
     assert "splits.train.text" in caught.value.hint
+
+
+def test_the_hint_says_what_to_do_where_no_shard_can_be_read():
+    """Naming a column does not help who gave an array, or a compressed file without its suffix."""
+    with pytest.raises(ConfigError) as caught:
+        infer_text("train", [])
+    assert "none of the first shards can be read" in caught.value.message
+    assert "jq -c '.[]'" in caught.value.hint
+    assert "dataaudit inspect" in caught.value.hint
 
 
 def test_the_hint_names_the_path_into_a_nested_record():
