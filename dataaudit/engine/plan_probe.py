@@ -387,10 +387,15 @@ def resolve_columns(config: AuditConfig, shards: ShardList, runner: Runner, prog
 
 
 def _seen(name: str, split: Split, shards: ShardList, runner: Runner) -> list[dict[str, str]]:
-    """Return what the columns of a split's first shards hold; of more of them where these have no text by name."""
-    first = islice(shards.of_split(name), _MOST_PEEKS)
+    """Return what the columns of a split's first shards hold; of more of them where these have no text by name.
+
+    Plain text has no columns: it says nothing of the others, and is read whatever their text is called.
+    """
+    first = islice((shard for shard in shards.of_split(name) if has_columns(shard.format)), _MOST_PEEKS)
     seen = _columns(islice(first, _PEEKS), runner)
-    return seen if split.text or named_text(seen) else [*seen, *_columns(first, runner)]
+    if not (split.text or named_text(seen)):
+        seen += _columns(first, runner)
+    return seen or _columns(islice(shards.of_split(name), _PEEKS), runner)
 
 
 def _is_empty(shard: Shard) -> bool:

@@ -133,7 +133,7 @@ def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
 
 
 class Ranking:
-    """Shards by how many rules they broke, then by their part of what broke each."""
+    """Shards by their part of what broke each rule, then by how many rules they broke."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[int]] = {}
@@ -162,7 +162,7 @@ class Ranking:
             for shard, number in counts.items():
                 rules.setdefault(shard, []).append(name)
                 weights[shard] = weights.get(shard, 0.0) + number / total
-        order = sorted(rules, key=lambda shard: (-len(rules[shard]), -rounded(weights[shard]), shard))
+        order = sorted(rules, key=lambda shard: (-rounded(weights[shard]), -len(rules[shard]), shard))
         for shard in order[:most]:
             yield shard, tuple(rules[shard]), rounded(weights[shard])
 

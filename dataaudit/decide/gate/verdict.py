@@ -206,7 +206,7 @@ class Verdict(Result):
     canary: CanarySeen | None = None
     """None where the policy demands no canary."""
     shards_behind: tuple[ShardBehind, ...] = ()
-    """By the number of rules that they broke, then by weight: at most 10,000."""
+    """By weight, then by the number of rules that they broke: at most 10,000."""
     num_shards_behind: int = 0
     """All of them."""
 

@@ -68,10 +68,11 @@ def repeated_share(manifest: Manifest) -> float | None:
 
 @once
 def most_duplicated(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the rows of the shards with the highest exact-duplicate rate, those without any left out."""
+    """Return the rows of the shards with the highest exact-duplicate rate, of equal ones the largest first."""
     table = manifest.table("shards", ["shard", "split", "uri", "documents", METRIC])
     table = table.filter(pc.fill_null(pc.greater(table[METRIC], 0), pa.scalar(value=False)))
-    rows: list[dict[str, Any]] = table.sort_by([(METRIC, "descending"), ("shard", "ascending")])[:TOP].to_pylist()
+    order = [(METRIC, "descending"), ("documents", "descending"), ("shard", "ascending")]
+    rows: list[dict[str, Any]] = table.sort_by(order)[:TOP].to_pylist()
     return rows
 
 

@@ -164,7 +164,7 @@ def _shard_values(manifest: Manifest) -> Iterator[ShardValues]:
         values = np.full(table.num_rows, np.nan)
         values[parents[own]] = rejected[own] / documents[parents[own]]
         text = say("{} rejects", Name(name, SHORT, ends=True))
-        yield ShardValues(column=name, text=text, values=values, least_sd=_LEAST_SD)
+        yield ShardValues(column=name, text=text, values=values, least_sd=_LEAST_SD, documents=documents)
 
 
 SHOWN = Shown(

@@ -30,11 +30,16 @@ TEXT_NAMES = ("text", "content", "raw_content", "document", "body")
 _DECIDING = TEXT_NAMES[:3]
 """Names that nothing but the text has: where such a column holds no text, none is taken in its place."""
 _ABOUT_TEXT = re.compile(
-    r"(?:.*[_-])?(?:id|uuid|hash|sha256|md5|digest|ur[il]s?|links?|href|domain|host|path|file|file_?name|key"
-    r"|source|lang|language|locale|license|author|user|date|time|timestamp|created|updated|split|type|mime|label|meta)",
+    r"(?:.*[_-])?(?:id|uid|[ug]uid|docid|docno|hash|sha\d*|md5|digest|ur[il]s?|links?|href|domain|host|path|file"
+    r"|file_?name|key|source|lang|language|locale|license|author|user|date|time|timestamp|created|updated|split|type"
+    r"|category|mime|label|meta)",
     re.IGNORECASE,
 )
 """Names of properties of a text: a lone column of such a name is not the text."""
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+"""Where a word begins inside of a name like ``docId``."""
+_RECORDS = frozenset({"object", "struct"})
+"""What columns of nested records hold, in JSON lines and in tables."""
 SOURCE_NAME = "source"
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -134,11 +139,24 @@ def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) 
             f" first {plural(len(seen), 'shard') if len(seen) > 1 else 'shard'}{instead}",
             hint,
         )
-    if len(strings) == 1 and is_plain_name(strings[0]) and not _ABOUT_TEXT.fullmatch(strings[0]):
+    if len(strings) == 1 and is_plain_name(strings[0]) and not _is_about_text(strings[0]):
         _check_is_no_header(split, strings[0])
         return strings[0]
+    if not seen:
+        raise ConfigError(
+            f"splits.{split}.text: none of the first shards can be read, so there are no columns",
+            "JSON lines are an object a line: `jq -c '.[]' IN.json > OUT.jsonl` makes them of an array. With --text"
+            " COLUMN the build goes on, and `dataaudit inspect` says what is wrong with each shard.",
+        )
     shown = _names(known) or "no columns"
+    nested = [name for name in known if is_plain_name(name) and any(shard.get(name) in _RECORDS for shard in seen)]
+    if record := min(nested, key=lambda name: (_is_about_text(name), name), default=None):
+        hint += f" Of a nested record name the path, as {encode_path(record)}.FIELD."
     raise ConfigError(f"splits.{split}.text: cannot tell which column is the text: {shown}", hint)
+
+
+def _is_about_text(name: str) -> bool:
+    return _ABOUT_TEXT.fullmatch(_HUMP.sub("_", name)) is not None
 
 
 def _check_is_no_header(split: str, name: str) -> None:

@@ -128,6 +128,16 @@ def test_the_first_shard_with_columns_decides(tmp_path, files):
         assert resolved.splits["train"].source.column == "source"
 
 
+def test_plain_text_does_not_name_the_column_of_other_shards(tmp_path):
+    """It has no columns; where all is plain text, `text` is only a word."""
+    plain, lines = write_file(tmp_path / "0.txt", b"x"), write_file(tmp_path / "1.jsonl", b'{"content": "x"}\n')
+    settings = AuditConfig.model_validate({"splits": {"train": {"paths": ["x"]}}})
+    plain_shards = [shard(number, path=str(plain), format_="text") for number in range(40)]
+    for more, text in (([], "text"), ([shard(40, path=str(lines))], "content")):
+        resolved = resolve_columns(settings, shard_list(*plain_shards, *more), HereRunner(), Notes())
+        assert resolved.splits["train"].text == text
+
+
 def test_nothing_to_infer_from_is_said(tmp_path, files):
     """No readable shard: the split is named, with what to do."""
     settings = AuditConfig.model_validate({"splits": {"train": {"paths": ["x"]}}})

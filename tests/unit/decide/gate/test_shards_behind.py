@@ -51,7 +51,20 @@ def behind(verdict):
     return [(one.uri, one.rules, one.weight) for one in verdict.shards_behind]
 
 
-def test_the_shard_of_most_rules_comes_first_then_weight(broken):
+def test_little_of_many_rules_hides_no_shard_that_holds_most_of_one(tmp_path):
+    """Rules about one fault, as those of leaks, break together: a shard with a bit of each is not the worst."""
+    shards = [
+        shard("bits.jsonl", documents=100, exact_dup_rate=0.1, secrets_validated=1, sha256="bb" * 32),
+        shard("copies.jsonl", documents=100, exact_dup_rate=0.9, secrets_validated=0),
+        shard("keys.jsonl", documents=100, exact_dup_rate=0.0, secrets_validated=9, sha256="cc" * 32),
+    ]
+    metrics = [record("exact_dup_rate", "rate", 0.5), record("secret_hit_rate", "validated_hits", 10.0, "hits")]
+    make(tmp_path / "m", shards, metrics=metrics)
+    found = [(one.uri, len(one.rules)) for one in judged(tmp_path / "m", COPIES, SECRETS).shards_behind]
+    assert found == [("train/copies.jsonl", 1), ("train/keys.jsonl", 1), ("train/bits.jsonl", 2)]
+
+
+def test_the_shard_of_most_weight_comes_first(broken):
     """`b` broke two rules; `lost` is all of one, `a` 90 of 100 copies of another."""
     found = behind(judged(broken, COPIES, SECRETS, UNREAD))
     assert found[:4] == [

@@ -289,8 +289,23 @@ def test_a_flagged_set_of_rules_is_a_share_of_documents(tmp_path):
     rows = [shard(f"{index}.jsonl", documents=100, filters=counts(c4=10)) for index in range(6)]
     make(tmp_path / "m", [*rows, shard("odd.jsonl", documents=100, filters=counts(c4=60))])
     lines = block(tmp_path / "m", "odd.jsonl", "Over 6 robust sd")
-    assert lines[3] == ["c4", "0.6000", "0.1000", "+25.0"]
+    assert lines[3] == ["c4", "0.6000", "0.1000", "+15.8"]
     assert " ".join(lines[4]).startswith("A set of quality rules stands for the share of documents")
+
+
+def test_a_rule_rejects_one_document_more_or_less_by_chance(tmp_path):
+    """Of shards of a single document a set rejects all or nothing: none of them stands out."""
+    rows = [shard(f"{index}.txt", documents=1, filters=counts(c4=int(index % 3 == 0))) for index in range(12)]
+    make(tmp_path / "m", rows)
+    assert json.loads(show_manifest(tmp_path / "m", None, as_json=True))["outliers"] == []
+
+
+def test_of_equal_rates_of_duplicates_the_largest_shard_is_named(tmp_path):
+    """A shard of one document with a copy elsewhere hides no shard that is a copy as a whole."""
+    rows = [shard(f"{index}.txt", documents=1, exact_dup_rate=1.0) for index in range(8)]
+    make(tmp_path / "m", [*rows, shard("whole.jsonl", documents=120, exact_dup_rate=1.0)])
+    shown = json.loads(show_manifest(tmp_path / "m", None, as_json=True))
+    assert shown["most_duplicated"][0]["uri"] == "whole.jsonl"
 
 
 @pytest.mark.parametrize("place", ["off.jsonl", "gone.jsonl", "empty.jsonl"])

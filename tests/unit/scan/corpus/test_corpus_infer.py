@@ -158,7 +158,6 @@ def test_a_column_named_like_the_text_that_holds_none_is_not_replaced(name, kind
 @pytest.mark.parametrize(
     ("seen", "shown"),
     [
-        ([], "no columns"),
         ([{"a": TEXT, "b": TEXT, **ID}], "a, b, id"),
         ([{"a": TEXT, **ID}, {"b": TEXT}], "a, b, id"),
         ([{"a": TEXT}, {"a": "int64"}], ": a"),
@@ -167,8 +166,12 @@ def test_a_column_named_like_the_text_that_holds_none_is_not_replaced(name, kind
         ([{"url": TEXT, "messages": "list"}], "messages, url"),
         *(
             ([{name: TEXT}], f": {name}")
-            for name in ("id", "doc_id", "page_url", "URL", "file_name", "lang", "sha256", "date")
+            for name in (
+                *("id", "doc_id", "page_url", "URL", "file_name", "lang", "sha256", "date"),
+                *("doc_uid", "guid", "docId", "pageURL", "sha1", "category"),
+            )
         ),
+        ([{"doc_uid": TEXT, "payload": "struct"}], ": doc_uid, payload"),
         ([{"a\x1b[31m": TEXT, "b": TEXT}], "a%1B[31m, b"),
         ([{f"c{number:03}": TEXT for number in range(99)}], ", c019, ..."),
     ],
@@ -180,6 +183,22 @@ def test_an_ambiguous_text_is_an_error_that_names_the_choices(seen, shown):
     assert caught.value.message.endswith(shown)
     assert "c020" not in caught.value.message
     assert "splits.train.text" in caught.value.hint
+
+
+def test_the_hint_says_what_to_do_where_no_shard_can_be_read():
+    """Naming a column does not help who gave an array, or a compressed file without its suffix."""
+    with pytest.raises(ConfigError) as caught:
+        infer_text("train", [])
+    assert "none of the first shards can be read" in caught.value.message
+    assert "jq -c '.[]'" in caught.value.hint
+    assert "dataaudit inspect" in caught.value.hint
+
+
+def test_the_hint_names_the_path_into_a_nested_record():
+    """A text inside of records has no column of its own."""
+    with pytest.raises(ConfigError) as caught:
+        infer_text("train", [{"doc_uid": TEXT, "meta": "struct", "payload": "struct"}])
+    assert caught.value.hint.endswith("Of a nested record name the path, as payload.FIELD.")
 
 
 def test_the_source_is_a_column_of_strings_of_that_name(tmp_path):
