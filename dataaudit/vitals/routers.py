@@ -20,11 +20,14 @@ from torch import nn
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.vitals.norms import PIECE
-from dataaudit.vitals.recorder import Recorder, Site, UnfitError, see_failure
+from dataaudit.vitals.recorder import Recorder, Site, see_failure
 from dataaudit.vitals.recorder import _operator as operator
 from dataaudit.vitals.structure import Mapping, Structure, names_used
 
-_TOP_K = ("top_k", "topk", "num_experts_per_tok", "num_experts_per_token", "moe_k", "n_activated_experts")
+_TOP_K = (
+    *("top_k", "topk", "num_experts_per_tok", "num_experts_per_token", "moe_k", "n_activated_experts"),
+    *("moe_top_k", "moe_topk", "experts_per_token", "num_selected_experts", "num_active_experts", "k"),
+)
 """What the number of experts a token is sent to is called, in a module or in its config."""
 _CAPACITY = ("expert_capacity", "capacity")
 _FACTORS = ("capacity_factor", "expert_capacity_factor", "moe_expert_capacity_factor")
@@ -32,6 +35,7 @@ SUMS = ("entropy", "tokens", "sent", "dropped")
 """Sums of a router beside those of each expert."""
 SOFTMAX, SIGMOID = "softmax over all experts", "sigmoids of all experts over their sum"
 NO_ROUTER = "no router of experts found"
+NO_CHOICES = "how many experts a token is sent to is not known: Mapping(..., top_k=...)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,8 @@ class Routers:
         for row, item in enumerate(self.found):
             self.own[row, : item.experts] = True
         self.sources = SourceCounts(len(self.found), self.widest, device)
+        self.unchosen = any(type(item.module) is nn.Linear and not item.top_k for item in self.found)
+        """Whether a router returns logits alone, and how many of them are chosen is not known."""
 
     @property
     def estimator(self) -> str:
@@ -154,6 +160,7 @@ class Routers:
         if logits is None:
             see_failure(self.sums, site.id, f"it returns no number for each of {site.router.experts} experts")
         else:
+            self.unchosen |= chosen is None and not site.router.top_k
             see_router(logits.detach(), chosen, self.sums, site.id)
 
     def read(self) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
@@ -226,9 +233,9 @@ def _router(layer: int, block: nn.Module, router: nn.Module, weight: nn.Paramete
     owners: list[Any] = [router, block]
     owners += [getattr(item, "config", None) for item in owners]
 
-    def number(names: Sequence[str], of: Any = int) -> Any:
+    def number(names: Sequence[str], of: Any = int, most: float = math.inf) -> Any:
         named = (getattr(owner, name, None) for owner in owners for name in names)
-        return next((item for item in named if isinstance(item, of) and item > 0), 0)
+        return next((item for item in named if isinstance(item, of) and 0 < item <= most), 0)
 
     drops = all(getattr(item, "drop_tokens", True) for item in owners)
     return Router(
@@ -236,7 +243,7 @@ def _router(layer: int, block: nn.Module, router: nn.Module, weight: nn.Paramete
         module=router,
         weight=weight,
         experts=weight.shape[0],
-        top_k=(0 if mapping is None else mapping.top_k) or number(_TOP_K),
+        top_k=(0 if mapping is None else mapping.top_k) or number(_TOP_K, most=weight.shape[0]),
         sigmoid="softmax" not in kind,
         capacity=number(_CAPACITY),
         factor=float(number(_FACTORS, int | float)) if drops else 0.0,
@@ -267,9 +274,7 @@ def _routed(logits: torch.Tensor, chosen: torch.Tensor | None, sums: torch.Tenso
     counts, probabilities, rest = own[:experts], own[widest : widest + experts], own[2 * widest :]
     with torch.autocast(logits.device.type, enabled=False):
         if chosen is None:
-            if not router.top_k:
-                raise UnfitError("how many experts a token is sent to is not known: Mapping(..., top_k=...)")
-            chosen = logits.topk(router.top_k).indices
+            chosen = logits.topk(router.top_k).indices  # none where that is not known
         chosen = chosen.flatten(0, -2)
         masked = chosen.shape[-1] == experts != router.top_k
         sent = tokens * ((router.top_k or 1) if masked else chosen.shape[-1])

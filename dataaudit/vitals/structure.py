@@ -30,7 +30,10 @@ _CALLS = {
     "Softmax": "softmax",
 }
 """What the code of attention calls, the first of them, and what kind of attention that makes it."""
-_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "num_attn_heads", "num_decoder_attention_heads")
+_HEADS = (
+    *("num_heads", "num_attention_heads", "n_heads", "n_head", "num_attn_heads", "num_decoder_attention_heads"),
+    *("heads", "nhead", "n_q_heads", "num_q_heads", "num_query_heads", "q_heads"),
+)
 """What the number of heads is called, in a module or in its config."""
 EXACT_ROWS = "sampled rows in float32 over all keys"
 OWN_LOGITS = "sampled rows of the logits that the model makes"
@@ -145,7 +148,9 @@ def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:
     final_norm = _chosen(model, None if mapping is None else mapping.final_norm, "final_norm", norms)
     known = {id(named[1]) for named in (embedding, final_norm) if named is not None}
     others = tuple(
-        name for name, item in outside if id(item) not in known and any(True for _ in item.parameters(False))
+        name or f"weights of {type(item).__name__} itself"
+        for name, item in outside
+        if id(item) not in known and any(True for _ in item.parameters(False))
     )
     others += tuple(
         names[id(module)] for layer in layers for module in layer.module.modules() if _is_another(module, layer)
@@ -198,7 +203,7 @@ def _kind_of(of: Any) -> str | None:
     if kind == "mapped" and used & {"softmax", "Softmax"}:
         kind = "either"
     name = of.__name__.lower()
-    return kind if kind == "transformers" or "atten" in name or "attn" in name else None
+    return kind if kind != "softmax" or "atten" in name or "attn" in name else None
 
 
 _kind: Callable[[Any], str | None] = functools.cache(_kind_of)
@@ -262,8 +267,8 @@ def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, na
 def _no_attention(layer: str) -> str:
     where = layer.rpartition(".")[0] or layer
     return (
-        "no module in it calls softmax or an attention function of torch in a class with `attn` or `atten` in its "
-        "name, or a function of transformers, so there are no weights to look at;"
+        "no module in it calls softmax in a class with `attn` or `atten` in its name, scaled_dot_product_attention of "
+        "torch, or a function of transformers, so there are no weights to look at;"
         f' if a module does: Mapping(layers="{where}", attention="...", heads=...)'
     )
 

@@ -25,6 +25,7 @@ _TURNS = 8
 """Measured steps in which every router is read once, where there are as many."""
 _ROWS = (("router_weight_similarity", "mean_cosine"), ("router_centered_conditioning", "ratio"))
 _SHARDED = "the router's matrix is sharded: not all of its rows are here"
+_OF_CHOICES = ("moe_util_entropy", "moe_load_balance_loss", "moe_dead_experts")
 _DROPLESS = "no router has a capacity: every token reaches its experts"
 _NO_SOURCES = "no sources were handed over yet: vitals.log_sources(ids, sources)"
 
@@ -248,6 +249,9 @@ class ExpertLoads(OfRouters):
 
     def arrived(self, values: Floats, context: Arrived) -> None:
         """Make of choices of a window what is reported of it; where ranks share them, of their sum when it is known."""
+        if self.routers.unchosen and not self._reported:
+            self._reported = True
+            context.event("no_value", {"what": ", ".join(_OF_CHOICES), "why": self._uncounted()[_OF_CHOICES[0]]})
         at = len(values) - sum(self._sizes)
         counts, ranks = values[at:].copy(), self._ranks
         if ranks is not None:
@@ -264,9 +268,18 @@ class ExpertLoads(OfRouters):
         values[at - len(_WINDOW) * len(windows) : at] = np.array([numbers for numbers, _ in windows]).T.flatten()
         values[at:] = np.concatenate([loads for _, loads in windows])
 
+    def reasons(self) -> dict[str, str]:
+        return super().reasons() or self._uncounted()
+
     def gaps(self) -> dict[str, str]:
-        """Return why windows are of this rank alone."""
-        return {"moe_dead_experts": self._ranks.why} if self._ranks is not None and self._ranks.why else {}
+        """Return why nothing is counted, or why windows are of this rank alone."""
+        ranks = {"moe_dead_experts": self._ranks.why} if self._ranks is not None and self._ranks.why else {}
+        return ranks | self._uncounted()
+
+    def _uncounted(self) -> dict[str, str]:
+        from dataaudit.vitals.routers import NO_CHOICES
+
+        return dict.fromkeys(_OF_CHOICES, NO_CHOICES) if self.routers.unchosen else {}
 
     def close(self) -> None:
         if self._ranks is not None:

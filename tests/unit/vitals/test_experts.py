@@ -15,6 +15,7 @@ import vitals_models as made  # noqa: E402
 from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals import Mapping, MemorySink, Vitals, VitalsConfig, ranks, routers  # noqa: E402
 from dataaudit.vitals.metrics.experts import of_window  # noqa: E402
+from dataaudit.vitals.structure import find  # noqa: E402
 from dataaudit.vitals.summary import in_a_line  # noqa: E402
 
 pytestmark = pytest.mark.vitals
@@ -321,10 +322,49 @@ def test_a_mapping_names_a_router_and_says_where_it_is_wrong():
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             Mapping(**layers, **wrong)
     model, unknown = experts.model_of("mapped"), Mapping(**layers, router="moe.scores")
-    _, events, vitals = run(model, config_of("x", mapping=unknown), 1)
-    assert [detail["what"] for _, kind, detail in events if kind == "not_seen"] == ["router"]
-    assert "Mapping(..., top_k=...)" in str(events)
+    seen, _, vitals = run(model, config_of("x", mapping=unknown, window=2), 2)
+    known, _, _ = run(model, config_of("mapped", window=2), 2)
+    of_scores = {at: value for at, value in known.items() if at[0].startswith("router_")}
+    assert {at: value for at, value in seen.items() if not math.isnan(value)} == of_scores
+    why = "how many experts a token is sent to is not known: Mapping(..., top_k=...)"
+    counted = ("moe_util_entropy", "moe_load_balance_loss", "moe_dead_experts")
+    assert {vitals.summary()["metrics"][name] for name in counted} == {f"not_applicable: {why}"}
     assert vitals.summary()["found"]["experts"] == "2 of 2 layers, 5 experts, some a token"
+    assert not vitals.failures
+
+
+@pytest.mark.parametrize("name", ["k", "num_selected_experts", "experts_per_token"])
+def test_how_many_experts_a_token_is_sent_to_has_many_names(name):
+    model = experts.model_of("mapped")
+    for block in model.blocks:
+        setattr(block.moe, name, 2)
+    mapping = Mapping(layers="blocks", router="moe.scores")
+    assert [item.top_k for item in routers.find_routers(find(model, mapping), mapping)] == [2, 2]
+    block.moe.__dict__[name] = 9  # more than there are is something else
+    assert [item.top_k for item in routers.find_routers(find(model, mapping), mapping)] == [2, 0]
+
+
+def test_a_router_of_its_own_that_returns_logits_alone_is_reported():
+    class Scores(torch.nn.Module):
+        """A router that might return choices, too."""
+
+        def __init__(self, linear):
+            super().__init__()
+            self.weight = linear.weight
+
+        def forward(self, x):
+            return x @ self.weight.T
+
+    model = experts.model_of("mapped")
+    for block in model.blocks:
+        block.moe.scores = Scores(block.moe.scores)
+    unknown = Mapping(layers="blocks", attention="attention", heads=made.HEADS, router="moe.scores")
+    seen, events, vitals = run(model, config_of("x", mapping=unknown), 2)
+    assert [detail["what"] for _, kind, detail in events if kind == "no_value"] == [
+        "moe_util_entropy, moe_load_balance_loss, moe_dead_experts"
+    ]
+    assert "top_k=..." in vitals.coverage()["moe_util_entropy"]["why"]
+    assert any(not math.isnan(value) for at, value in seen.items() if at[0] == "router_token_entropy")
 
 
 def test_a_router_that_returns_too_few_numbers_is_reported():

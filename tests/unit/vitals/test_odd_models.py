@@ -64,6 +64,27 @@ class Model(nn.Module):
         return x
 
 
+def test_attention_is_found_by_what_it_calls_and_not_by_the_name_of_its_class():
+    class Mixer(Attention):
+        """Named as no attention is, as a class GQA or MLA is."""
+
+    class Odd(Model):
+        """Has a matrix of its own, beside its layers."""
+
+        def __init__(self):
+            super().__init__()
+            self.place = nn.Parameter(torch.zeros(LENGTH, WIDTH))
+
+    named, other = Model(), Odd()
+    for model, name in ((named, "num_heads"), (other, "heads")):
+        for block in model.layers:
+            block.attn.__class__ = Mixer if model is other else Attention
+            setattr(block.attn, name, HEADS)
+    found = [Vitals(model, None).summary()["found"] for model in (named, other)]
+    assert found[0]["attention"] == found[1]["attention"] == f"2 of 2 layers, {HEADS} heads, mapped"
+    assert (found[0]["not_seen"], found[1]["not_seen"]) == ("nothing", "weights of Odd itself")
+
+
 def looked(model, batch=2, steps=3, heads=HEADS):
     """Return the sink of some steps; every one has to go on as without."""
     sink = MemorySink()
