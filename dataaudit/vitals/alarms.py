@@ -15,14 +15,15 @@ once.
 Related alarms are one *incident*. An alarm belongs to the open incident when it began no later than :data:`LINGERS`
 steps after that one's latest alarm; else it opens another. What began first is its first, of several at a step the
 lowest layer. A model that begins moves far from where it began, layer by layer, in a way that no past of it foretells:
-until its updates add up to half of its weights, deviations from its own past are hints. An incident is as grave as its
-gravest alarm: 0 stop and protect the last checkpoint, 1 contain, 2 investigate, 3 a hint.
+until its updates add up to half of its weights, deviations from its own past are hints. Single heads change their work
+in healthy runs, so a drift of a head is a hint, too, until another alarm follows within as many steps. An incident is
+as grave as its gravest alarm: 0 stop and protect the last checkpoint, 1 contain, 2 investigate, 3 a hint.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -162,15 +163,30 @@ class Incidents:
         """The alarm of the latest incident that began first."""
         self.severity = 3
         self._latest = 0
+        self._drift: dict[str, Any] | None = None
+        """A drift of a head that nothing has followed yet, with ``seen``, its step."""
 
-    def join(self, step: int, detail: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Return an alarm with its severity and incident, and whether that incident is new or graver by it.
+    def join(self, step: int, detail: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
+        """Yield an alarm with its severity and incident, and whether that incident is new or graver by it.
 
-        A hint opens no incident: outside of one it has the number 0.
+        A hint opens no incident: outside of one it has the number 0. A drift of a head that waited is yielded again
+        before what it waited for, if both are of a layer, or both such drifts.
         """
         severity = _severity(detail)
-        began = int(detail.get("first_step", step))
-        opens = not self.number or began > self._latest + LINGERS
+        if self._opens(step, detail) and severity < 3:
+            alone = detail.get("rule") == "drift" and detail["head"] >= 0 and detail["baseline"] is None
+            before = self._drift if self._drift and step <= self._drift["seen"] + LINGERS else None
+            self._drift = {**detail, "seen": step} if alone and before is None else None
+            if before and (alone or before["layer"] == detail.get("layer")):
+                yield self._joined(step, {name: before[name] for name in before if name != "seen"}, 2)
+            severity = 3 if self._drift else severity
+        yield self._joined(step, detail, severity)
+
+    def _opens(self, step: int, detail: Mapping[str, Any]) -> bool:
+        return not self.number or int(detail.get("first_step", step)) > self._latest + LINGERS
+
+    def _joined(self, step: int, detail: Mapping[str, Any], severity: int) -> tuple[dict[str, Any], bool]:
+        began, opens = int(detail.get("first_step", step)), self._opens(step, detail)
         if opens and severity == 3:
             return {**detail, "severity": severity, "incident": 0}, False
         graver = opens or severity < self.severity
@@ -187,12 +203,18 @@ class Incidents:
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""
-        return {"number": self.number, "first": self.first, "severity": self.severity, "latest": self._latest}
+        return {
+            "number": self.number,
+            "first": self.first,
+            "severity": self.severity,
+            "latest": self._latest,
+            "drift": self._drift,
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.number, self.severity, self._latest = (int(state[name]) for name in ("number", "severity", "latest"))
-        self.first = None if state["first"] is None else dict(state["first"])
+        self.first, self._drift = (state[name] and dict(state[name]) for name in ("first", "drift"))
 
 
 def _severity(detail: Mapping[str, Any]) -> int:
@@ -455,8 +477,8 @@ class Alarms:
         return few(details)
 
     def _findings(self, step: int, kind: Any, details: Sequence[dict[str, Any]]) -> list[Finding]:
-        findings = []
-        for record in details:
-            detail, opens = self.incidents.join(step, {"first_step": step, **record})
-            findings.append(Finding(kind, {**detail, "opens": opens}))
-        return findings
+        return [
+            Finding(kind, {**detail, "opens": opens})
+            for record in details
+            for detail, opens in self.incidents.join(step, {"first_step": step, **record})
+        ]

@@ -151,8 +151,8 @@ class Handover:
 
     def alarm(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Write an alarm with its incident, and report a new or graver one on the terminal."""
-        joined, opens = self._alarms.incidents.join(step, {"first_step": step, **detail})
-        self._raised(step, kind, {**joined, "opens": opens})
+        for joined, opens in self._alarms.incidents.join(step, {"first_step": step, **detail}):
+            self._raised(step, kind, {**joined, "opens": opens})
 
     def report_unseen(self, step: int) -> None:
         """Report once of each part that nothing was measured where it should have been, and why."""
@@ -181,7 +181,8 @@ class Handover:
             self._seen = []
 
     def _raised(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
-        if detail["severity"] < 3 and self._config.escalate:
+        waits = detail.get("rule") == "drift" and not detail.get("begins")
+        if (detail["severity"] < 3 or waits) and self._config.escalate:
             self._escalate(self._config.escalate)
         if detail["opens"]:
             _LOG.warning("step %d: vitals, %s", step, in_a_line(detail))

@@ -207,10 +207,14 @@ class Incident:
         """What began first."""
         return self.alarms[0]
 
-    @property
-    def meaning(self) -> str:
-        """What that means, and what to do."""
-        return " ".join(_ABOUT.get(str(self.first.get("rule")), _ABOUT["jump"]))
+    def cause(self, grids: Mapping[tuple[str, str], Grid]) -> Mapping[str, Any]:
+        """Return the alarm that began first of those that are not over; the first of all when all are."""
+        return next((alarm for alarm in self.alarms if not _is_over(alarm, grids)), self.first)
+
+
+def _meaning(alarm: Mapping[str, Any]) -> str:
+    """Return what an alarm means, and what to do."""
+    return " ".join(_ABOUT.get(str(alarm.get("rule")), _ABOUT["jump"]))
 
 
 def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
@@ -226,6 +230,10 @@ def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
         if not isinstance(alarm.get("first_step"), int):
             alarm["first_step"] = event["step"]
         groups.setdefault(group, []).append(alarm)
+    known = {(_series(alarm), alarm["first_step"]) for group, own in groups.items() if len(group) == 1 for alarm in own}
+    for group in [group for group in groups if len(group) > 1]:  # a drift that waited for another alarm, and had one
+        groups[group] = [alarm for alarm in groups[group] if (group, alarm["first_step"]) not in known]
+    groups = {group: own for group, own in groups.items() if own}
     incidents = []
     for at, own in enumerate(sorted(groups.values(), key=lambda own: min(item["first_step"] for item in own)), 1):
         own.sort(key=lambda item: (item["first_step"], _integer(item.get("layer")), item["step"]))
@@ -242,14 +250,15 @@ def incident_points(result: Sequence[Incident], grids: Mapping[tuple[str, str], 
     """Return a sentence for each incident."""
     points = []
     for incident in result:
-        now = _now(incident.first, grids)
+        cause = incident.cause(grids)
+        now = _now(cause, grids)
         text = say(
             "{}, since step {}: {}{}{}.",
-            _where(incident.first),
-            incident.first["first_step"],
-            _what(incident.first),
+            _where(cause),
+            cause["first_step"],
+            _what(cause),
             f"; now {now}" if now else "",
-            _followed(incident),
+            _beside(incident, cause),
         )
         tone: Tone = "bad" if incident.severity < 3 else "warn"
         points.append(
@@ -258,7 +267,7 @@ def incident_points(result: Sequence[Incident], grids: Mapping[tuple[str, str], 
                 text=text,
                 tone=tone,
                 section="incidents",
-                reason=incident.meaning,
+                reason=_meaning(cause),
                 runbook=Cell(text=RUNBOOK),
             )
         )
@@ -271,6 +280,7 @@ def incident_section(result: Sequence[Incident], grids: Mapping[tuple[str, str],
         return None
     blocks: list[Block] = []
     for incident in result[:_MOST]:
+        cause = incident.cause(grids)
         severity = f"severity {incident.severity}, {SEVERITIES[incident.severity]}"
         blocks.append(
             table(
@@ -278,13 +288,13 @@ def incident_section(result: Sequence[Incident], grids: Mapping[tuple[str, str],
                 list(enumerate(incident.alarms[:_MOST])),
                 ("since step", "number", lambda row: row[1]["first_step"]),
                 ("where", "name", lambda row: _where(row[1])),
-                ("what", "text", lambda row: say("{}{}", "" if row[0] else "First: ", _what(row[1]))),
+                ("what", "text", lambda row: say("{}{}", "First: " if row[1] is cause else "", _what(row[1]))),
                 ("expected", "word", lambda row: _expected(row[1])),
                 ("then", "word", lambda row: _number(row[1].get("value"))),
                 ("now", "word", lambda row: _now(row[1], grids) or _number(row[1].get("value"))),
                 number=len(incident.alarms),
                 noun="alarm",
-                note=incident.meaning,
+                note=_meaning(cause),
             )
         )
     grave = min(incident.severity for incident in result)
@@ -343,15 +353,18 @@ def _expected(alarm: Mapping[str, Any]) -> str:
     return f"{low} to {high}" if low and high and low != high else low
 
 
-def _followed(incident: Incident) -> Line:
-    """Return what followed the first alarm of an incident, and how many."""
-    rest = incident.alarms[1:]
+def _beside(incident: Incident, cause: Mapping[str, Any]) -> Line:
+    """Return what else an incident has beside its cause: what is over, and what followed."""
+    at = next(number for number, alarm in enumerate(incident.alarms) if alarm is cause)
+    rest = incident.alarms[at + 1 :]
     number = len(rest) + incident.others
+    over = say(". Before it {} began, and ended", t.plural(at, "alarm")) if at else ""
     if not number:
-        return ""
+        return over
     named = list(dict.fromkeys(f"{alarm.get('metric')}" for alarm in rest))[:3]
     return say(
-        ". {} followed{}",
+        "{}. {} followed{}",
+        over,
         t.plural(number, "alarm"),
         say(" ({})", join(", ", (Name(each, 60) for each in named))) if named else "",
     )
@@ -376,13 +389,28 @@ def _what(alarm: Mapping[str, Any]) -> Line:
     return say("{} is {}{}", metric, value or "off", expected)
 
 
-def _now(alarm: Mapping[str, Any], grids: Mapping[tuple[str, str], Grid]) -> str:
-    """Return the newest value of an alarm's series, and its step; nothing where there is none."""
+def _newest(alarm: Mapping[str, Any], grids: Mapping[tuple[str, str], Grid]) -> Floats:
+    """Return the newest eight values of an alarm's series, the last one last; fewer where there are fewer."""
     grid = grids.get((str(alarm.get("metric")), str(alarm.get("stat"))))
     place = _integer(alarm.get("layer")), _integer(alarm.get("head"))
     if grid is None or place not in grid.places:
-        return ""
-    return _number(float(grid.last()[grid.places.index(place)]))
+        return np.zeros(0)
+    values: Floats = grid.values[grid.places.index(place)]
+    return values[np.isfinite(values)][-LEAST_VALUES:]
+
+
+def _now(alarm: Mapping[str, Any], grids: Mapping[tuple[str, str], Grid]) -> str:
+    """Return the newest value of an alarm's series; nothing where there is none."""
+    values = _newest(alarm, grids)
+    return _number(float(values[-1])) if len(values) else ""
+
+
+def _is_over(alarm: Mapping[str, Any], grids: Mapping[tuple[str, str], Grid]) -> bool:
+    """Tell whether a series is back in the band that it left: the median of its newest eight values."""
+    values, low, high = _newest(alarm, grids), alarm.get("low"), alarm.get("high")
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or low >= high or not len(values):
+        return False
+    return bool(low <= np.median(values) <= high)
 
 
 def _series(alarm: Mapping[str, Any]) -> tuple[str, ...]:

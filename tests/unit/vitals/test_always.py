@@ -124,23 +124,43 @@ def test_the_rate_is_an_alarm_of_its_own():
     ]
 
 
+def joined(incidents, step, metric, layer, rule, head=-1, first=None, **more):
+    """Return incident, severity and whether it opens, of all that an alarm yields."""
+    detail = {"metric": metric, "layer": layer, "head": head, "rule": rule, "first_step": first or step, **more}
+    found = list(incidents.join(step, {"baseline": None, **detail}))
+    return [(one["metric"], one["incident"], one["severity"], opens) for one, opens in found]
+
+
 def test_alarms_that_belong_together_are_one_incident_with_its_first_and_its_gravest():
     incidents = Incidents()
-    first, opens = incidents.join(110, {"metric": "a", "layer": 5, "head": -1, "rule": "drift", "first_step": 104})
-    assert (first["incident"], first["severity"], opens) == (1, 2, True)
-    later, graver = incidents.join(120, {"metric": "b", "layer": 2, "head": -1, "rule": "fold", "first_step": 101})
-    assert (later["incident"], later["severity"], graver) == (1, 1, True)
+    assert joined(incidents, 110, "a", 5, "drift", first=104) == [("a", 1, 2, True)]
+    assert joined(incidents, 120, "b", 2, "fold", first=101) == [("b", 1, 1, True)]
     assert incidents.first["layer"] == 2
-    assert not incidents.join(130, {"metric": "c", "layer": 2, "head": -1, "rule": "jump", "first_step": 128})[1]
-    assert (
-        incidents.join(400, {"metric": "c", "layer": 2, "head": -1, "rule": "jump", "first_step": 390})[0]["incident"]
-        == 2
-    )
+    assert joined(incidents, 130, "c", 2, "jump", first=128) == [("c", 1, 2, False)]
+    assert joined(incidents, 400, "c", 2, "jump", first=390) == [("c", 2, 2, True)]
+
+
+def test_a_drift_of_a_head_is_a_hint_until_another_alarm_follows():
+    incidents = Incidents()
+    assert joined(incidents, 100, "a", 1, "drift", head=3, first=80) == [("a", 0, 3, False)]
+    assert Incidents().load(incidents.state()) is None
+    assert joined(incidents, 150, "b", 1, "jump", head=3, first=148) == [("a", 1, 2, True), ("b", 1, 2, False)]
+    assert incidents.first["metric"] == "a"
+
+
+def test_a_drift_of_a_head_does_not_begin_an_incident_of_another_layer_nor_a_late_one():
+    incidents = Incidents()
+    joined(incidents, 100, "a", 0, "drift", head=3)
+    assert joined(incidents, 150, "b", 1, "limit", value=1.0) == [("b", 0, 3, False)]
+    assert joined(incidents, 150, "b", 1, "jump") == [("b", 1, 2, True)]
+    assert joined(incidents, 300, "a", 1, "drift", head=3) == [("a", 0, 3, False)]
+    assert joined(incidents, 365, "a", 1, "drift", head=2) == [("a", 0, 3, False)]
+    assert joined(incidents, 366, "a", 0, "drift", head=2) == [("a", 2, 2, True), ("a", 2, 2, False)]
 
 
 def test_a_hint_opens_no_incident():
-    detail = {"metric": "update_to_weight", "layer": 1, "head": -1, "rule": "limit", "value": 0.02}
-    assert Incidents().join(5, detail) == ({**detail, "severity": 3, "incident": 0}, False)
+    found = joined(Incidents(), 5, "update_to_weight", 1, "limit", value=0.02)
+    assert found == [("update_to_weight", 0, 3, False)]
 
 
 def test_the_gravest_of_many_warnings_is_listed():
