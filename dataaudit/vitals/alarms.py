@@ -16,8 +16,8 @@ Related alarms are one *incident*. An alarm belongs to the open incident when it
 steps after that one's latest alarm; else it opens another. What began first is its first, of several at a step the
 lowest layer. A model that begins moves far from where it began, layer by layer, in a way that no past of it foretells:
 until its updates add up to half of its weights, deviations from its own past are hints. Single heads change their work
-in healthy runs, so a drift of a head is a hint, too, until another alarm follows within as many steps. An incident is
-as grave as its gravest alarm: 0 stop and protect the last checkpoint, 1 contain, 2 investigate, 3 a hint.
+in healthy runs, so a drift of a head is a hint, too, until another alarm of its layer follows within as many steps. An
+incident is as grave as its gravest alarm: 0 stop and protect the last checkpoint, 1 contain, 2 investigate, 3 a hint.
 """
 
 from __future__ import annotations
@@ -163,23 +163,23 @@ class Incidents:
         """The alarm of the latest incident that began first."""
         self.severity = 3
         self._latest = 0
-        self._drift: dict[str, Any] | None = None
-        """A drift of a head that nothing has followed yet, with ``seen``, its step."""
+        self._drifts: dict[int, tuple[int, dict[str, Any]]] = {}
+        """By layer, the drift of a head that nothing has followed yet, after its step."""
 
     def join(self, step: int, detail: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
         """Yield an alarm with its severity and incident, and whether that incident is new or graver by it.
 
         A hint opens no incident: outside of one it has the number 0. A drift of a head that waited is yielded again
-        before what it waited for, if both are of a layer, or both such drifts.
+        before what it waited for.
         """
         severity = _severity(detail)
         if self._opens(step, detail) and severity < 3:
             alone = detail.get("rule") == "drift" and detail["head"] >= 0 and detail["baseline"] is None
-            before = self._drift if self._drift and step <= self._drift["seen"] + LINGERS else None
-            self._drift = {**detail, "seen": step} if alone and before is None else None
-            if before and (alone or before["layer"] == detail.get("layer")):
-                yield self._joined(step, {name: before[name] for name in before if name != "seen"}, 2)
-            severity = 3 if self._drift else severity
+            seen, before = self._drifts.pop(int(detail.get("layer", -1)), (-LINGERS - 1, {}))
+            if step <= seen + LINGERS:
+                yield self._joined(step, before, 2)
+            elif alone:
+                self._drifts[detail["layer"]], severity = (step, dict(detail)), 3
         yield self._joined(step, detail, severity)
 
     def _opens(self, step: int, detail: Mapping[str, Any]) -> bool:
@@ -208,13 +208,14 @@ class Incidents:
             "first": self.first,
             "severity": self.severity,
             "latest": self._latest,
-            "drift": self._drift,
+            "drifts": [list(item) for item in self._drifts.values()],
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.number, self.severity, self._latest = (int(state[name]) for name in ("number", "severity", "latest"))
-        self.first, self._drift = (state[name] and dict(state[name]) for name in ("first", "drift"))
+        self.first = None if state["first"] is None else dict(state["first"])
+        self._drifts = {detail["layer"]: (int(step), dict(detail)) for step, detail in state["drifts"]}
 
 
 def _severity(detail: Mapping[str, Any]) -> int:

@@ -278,28 +278,28 @@ def incident_section(result: Sequence[Incident], grids: Mapping[tuple[str, str],
     """Return the section of incidents; without any, None."""
     if not result:
         return None
-    blocks: list[Block] = []
-    for incident in result[:_MOST]:
-        cause = incident.cause(grids)
-        severity = f"severity {incident.severity}, {SEVERITIES[incident.severity]}"
-        blocks.append(
-            table(
-                say("Incident {}: {}", incident.number, severity),
-                list(enumerate(incident.alarms[:_MOST])),
-                ("since step", "number", lambda row: row[1]["first_step"]),
-                ("where", "name", lambda row: _where(row[1])),
-                ("what", "text", lambda row: say("{}{}", "First: " if row[1] is cause else "", _what(row[1]))),
-                ("expected", "word", lambda row: _expected(row[1])),
-                ("then", "word", lambda row: _number(row[1].get("value"))),
-                ("now", "word", lambda row: _now(row[1], grids) or _number(row[1].get("value"))),
-                number=len(incident.alarms),
-                noun="alarm",
-                note=_meaning(cause),
-            )
-        )
+    blocks = [_table(incident, incident.cause(grids), grids) for incident in result[:_MOST]]
     grave = min(incident.severity for incident in result)
     lead = f"{t.plural(len(result), 'incident')}, the gravest of severity {grave}: {SEVERITIES[grave]}."
     return Section(id="incidents", title="Incidents", lead=lead, tone="bad", blocks=tuple(blocks))
+
+
+def _table(incident: Incident, cause: Mapping[str, Any], grids: Mapping[tuple[str, str], Grid]) -> Block:
+    """Return the alarms of an incident as a table."""
+    severity = f"severity {incident.severity}, {SEVERITIES[incident.severity]}"
+    return table(
+        say("Incident {}: {}", incident.number, severity),
+        list(incident.alarms[:_MOST]),
+        ("since step", "number", lambda alarm: alarm["first_step"]),
+        ("where", "name", _where),
+        ("what", "text", lambda alarm: say("{}{}", "First: " if alarm is cause else "", _what(alarm))),
+        ("expected", "word", _expected),
+        ("then", "word", lambda alarm: _number(alarm.get("value"))),
+        ("now", "word", lambda alarm: _now(alarm, grids) or _number(alarm.get("value"))),
+        number=len(incident.alarms),
+        noun="alarm",
+        note=_meaning(cause),
+    )
 
 
 def coverage_section(events: Sequence[Mapping[str, Any]]) -> Section | None:

@@ -155,7 +155,8 @@ def test_a_drift_of_a_head_does_not_begin_an_incident_of_another_layer_nor_a_lat
     assert joined(incidents, 150, "b", 1, "jump") == [("b", 1, 2, True)]
     assert joined(incidents, 300, "a", 1, "drift", head=3) == [("a", 0, 3, False)]
     assert joined(incidents, 365, "a", 1, "drift", head=2) == [("a", 0, 3, False)]
-    assert joined(incidents, 366, "a", 0, "drift", head=2) == [("a", 2, 2, True), ("a", 2, 2, False)]
+    assert joined(incidents, 366, "a", 0, "drift", head=2) == [("a", 0, 3, False)]
+    assert joined(incidents, 380, "b", 1, "drift", head=1) == [("a", 2, 2, True), ("b", 2, 2, False)]
 
 
 def test_a_hint_opens_no_incident():
