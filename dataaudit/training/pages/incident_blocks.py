@@ -208,8 +208,10 @@ class Incident:
         return self.alarms[0]
 
     def cause(self, grids: Mapping[tuple[str, str], Grid]) -> Mapping[str, Any]:
-        """Return the alarm that began first of those that are not over; the first of all when all are."""
-        return next((alarm for alarm in self.alarms if not _is_over(alarm, grids)), self.first)
+        """Return what began first in the layer of the gravest alarm, of what is not over; of all, when all are over."""
+        alarms = [alarm for alarm in self.alarms if not _is_over(alarm, grids)] or self.alarms
+        layer = min(alarms, key=_severity).get("layer")
+        return next(alarm for alarm in alarms if alarm.get("layer") == layer or _integer(layer) < 0)
 
 
 def _meaning(alarm: Mapping[str, Any]) -> str:
@@ -292,7 +294,7 @@ def _table(incident: Incident, cause: Mapping[str, Any], grids: Mapping[tuple[st
         list(incident.alarms[:_MOST]),
         ("since step", "number", lambda alarm: alarm["first_step"]),
         ("where", "name", _where),
-        ("what", "text", lambda alarm: say("{}{}", "First: " if alarm is cause else "", _what(alarm))),
+        ("what", "text", lambda alarm: say("{}{}", "Look here: " if alarm is cause else "", _what(alarm))),
         ("expected", "word", _expected),
         ("then", "word", lambda alarm: _number(alarm.get("value"))),
         ("now", "word", lambda alarm: _now(alarm, grids) or _number(alarm.get("value"))),
@@ -354,17 +356,18 @@ def _expected(alarm: Mapping[str, Any]) -> str:
 
 
 def _beside(incident: Incident, cause: Mapping[str, Any]) -> Line:
-    """Return what else an incident has beside its cause: what is over, and what followed."""
+    """Return what else an incident has beside its cause: what began before it, and what followed."""
     at = next(number for number, alarm in enumerate(incident.alarms) if alarm is cause)
-    rest = incident.alarms[at + 1 :]
+    before, rest = incident.alarms[:at], incident.alarms[at + 1 :]
+    places = list(dict.fromkeys(map(_where, before)))[:3]
+    earlier = say(". {} began before it ({})", t.plural(at, "alarm"), join("; ", places)) if at else ""
     number = len(rest) + incident.others
-    over = say(". Before it {} began, and ended", t.plural(at, "alarm")) if at else ""
     if not number:
-        return over
+        return earlier
     named = list(dict.fromkeys(f"{alarm.get('metric')}" for alarm in rest))[:3]
     return say(
         "{}. {} followed{}",
-        over,
+        earlier,
         t.plural(number, "alarm"),
         say(" ({})", join(", ", (Name(each, 60) for each in named))) if named else "",
     )
