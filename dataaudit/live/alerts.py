@@ -146,7 +146,8 @@ class Response:
         if news == "opened":
             incident.id = stored_id(self.runlog, incident, {own.id for own in self.incidents.all})
             if self.evidence.publish(incident) and self._in_process:
-                _LOG.warning("step %d: alert, severity %d: %s", alert.step, incident.severity, alert.words)
+                book = self.evidence.path(incident) / "runbook.md"
+                _LOG.warning("step %d: alert, severity %d: %s: %s", alert.step, incident.severity, alert.words, book)
         elif changed or incident.number & (incident.number - 1) == 0:
             self.evidence.renew(incident)
         self._ask(alert, incident)

@@ -28,7 +28,8 @@ def summary_of(
     for item in sorted(measurements, key=lambda item: _ORDER.index(item.FAMILY)):
         listed = [metric.name for metric in item.METRICS if metric.listed]
         unasked = item.FAMILY and item.FAMILY not in asked
-        reasons = dict.fromkeys(listed, "not asked for") if unasked else item.reasons()
+        why = f'not asked for: VitalsConfig(measure=(..., "{item.FAMILY}"))'
+        reasons = dict.fromkeys(listed, why) if unasked else item.reasons()
         states |= {name: f"not_applicable: {reasons[name]}" if name in reasons else "ok" for name in listed}
     of_heads = ", ".join(metric.name for item in measurements if item.FAMILY == "attention" for metric in item.METRICS)
     return {

@@ -311,7 +311,9 @@ def test_dense_models_say_that_they_have_none(family):
 def test_who_does_not_ask_for_experts_gets_none():
     seen, _, vitals = run(experts.model_of("mapped"), config_of("mapped", measure=("activations",)), 2)
     assert not seen
-    assert vitals.summary()["metrics"]["moe_util_entropy"] == "not_applicable: not asked for"
+    assert vitals.summary()["metrics"]["moe_util_entropy"] == (
+        'not_applicable: not asked for: VitalsConfig(measure=(..., "experts"))'
+    )
 
 
 def test_a_mapping_names_a_router_and_says_where_it_is_wrong():
