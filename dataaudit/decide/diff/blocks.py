@@ -26,6 +26,7 @@ from dataaudit.base.render.blocks import (
 from dataaudit.base.render.line import Interval, Line, Name, join, measured, nats, say, spell
 from dataaudit.base.text import plural
 from dataaudit.decide.diff.compare import complaint
+from dataaudit.decide.diff.compared_records import in_turns
 from dataaudit.decide.diff.difference import (
     FATES,
     REASONS,
@@ -331,7 +332,7 @@ def _recut(recut: Recut, name: int) -> Iterator[Line]:
 
 def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
     name = extent.name
-    signed = [change for change in difference.metrics if change.fate in _SIGNED]
+    signed = in_turns([change for change in difference.metrics if change.fate in _SIGNED], extent.rows)
     rest = [change for change in difference.metrics if change.fate not in _SIGNED]
 
     def where(change: MetricChange) -> Line:

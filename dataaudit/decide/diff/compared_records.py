@@ -378,3 +378,14 @@ def _content_of(change: MetricChange) -> list[tuple[Any, ...]]:
     place = tuple(sorted((name, str(value)) for name, value in scope.items() if name != "split"))
     values = tuple(None if side is None else side.value for side in (change.old, change.new))
     return [("place", change.stat, place), ("values", values)]
+
+
+def in_turns(changes: Sequence[MetricChange], most: int) -> list[MetricChange]:
+    """Return changes with those in front, as many as fit, that are of as many metrics as can be; each in its order."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for at, change in enumerate(changes):
+        turns.append((seen[change.metric], at))
+        seen[change.metric] += 1
+    front = {at for _, at in sorted(turns)[:most]}
+    return [changes[at] for at in sorted(range(len(changes)), key=lambda at: (at not in front, at))]

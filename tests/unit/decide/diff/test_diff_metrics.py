@@ -1,11 +1,13 @@
 """Every metric, old and new: what changed, what cannot be compared, what is not shown."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from diff_made import change_core, difference, made, shard
 
 from dataaudit.decide.diff.compare import compare
+from dataaudit.decide.diff.compared_records import in_turns
 from dataaudit.decide.diff.difference import MetricChangeKind
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
@@ -313,3 +315,10 @@ def test_a_fault_of_the_mixture_is_among_the_first_ten_rows(tmp_path):
         ("benchmark_contamination", "s8"), ("secret_hit_rate", "s8"), ("source_mix_share", "s5"),
         ("source_mix_share", "s4"), ("source_mix_share", "s3"), ("seq_len_p50_p95", "s0"),
     ]  # fmt: skip
+
+
+def test_the_rows_that_are_listed_are_of_as_many_metrics_as_can_be():
+    names = ["overlap", "overlap", "overlap", "toxic", "toxic", "faults"]
+    changes = [SimpleNamespace(metric=name, at=at) for at, name in enumerate(names)]
+    assert [change.at for change in in_turns(changes, 4)] == [0, 1, 3, 5, 2, 4]
+    assert in_turns(changes, 6) == changes
