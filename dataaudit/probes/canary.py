@@ -98,7 +98,7 @@ def run_canary(
         baseline: Folder of :func:`make_baseline`.
         out: Folder of this canary.
         manifest: Of the data; the baseline's own when None.
-        seeds: How many of the baseline's seeds, the first ones; all when None.
+        seeds: How many of the baseline's seeds, the first; all when None.
         config: Files that decide the training; their digests are recorded.
         changed: ``data`` where training shards are what was changed.
         expect: ``better`` where the change is meant to lower losses.

@@ -33,7 +33,7 @@ TIMES = 3.0
 _SAME = 1.05
 """How far apart two rates or two steps of a rate may be that are called the same."""
 MOST_AT_ONCE = 32
-"""Alarms that a step raises of a metric and rule, the farthest out of them; the last one counts the others."""
+"""Alarms that a step raises of a metric and rule, the farthest out of them; the last counts the others."""
 _CLEAR = 0.8
 """Share of a threshold below which a warning is over."""
 WINDOW = 32

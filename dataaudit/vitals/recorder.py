@@ -58,7 +58,7 @@ class Recorder:
         self.seen = [0] * sites
         """Forward passes of this step that were measured there."""
         self.all_rows = bytearray(sites)
-        """Whether all rows of attention are measured there, not sampled ones alone."""
+        """Whether all rows of attention are measured there, not sampled rows alone."""
         self.open = False
         """Whether a step is open; hooks do nothing where none is."""
         self.failures: dict[int, int] = {}

@@ -4,7 +4,7 @@ A share is k of n; n is handed over with it. Its law is learnt from the last :da
 16. A *jump* is three values in a row beyond the law's limit on one side. A
 *drift* is a sum of 16 values, each cut off at its own limit, beyond the limit of such sums. The law of sums is learnt
 from sums of 16 values, so their dispersion contains what neighbours have in common. A series is judged from 64 values
-on, its sums from ten on; not where its memory makes them worth fewer than 16 independent ones.
+on, its sums from ten on; not where its memory makes them worth fewer than 16 independent values.
 
 Three things make a law wider. A share below a thousandth, or as near to 1, is no surprise: outliers that never were
 begin with single elements. Series that are alike share the median of their dispersions, so a head that never had a dead

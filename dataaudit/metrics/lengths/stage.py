@@ -30,7 +30,7 @@ _SCALE_BITS = 20
 class Lengths(StageDefaults):
     """Keeps the distribution of tokens per document and of bytes per token, per source.
 
-    Lengths are exact value-to-count maps until a source has more than ``max_distinct`` distinct ones, then
+    Lengths are exact value-to-count maps until a source has more than ``max_distinct`` distinct lengths, then
     fixed logarithmic buckets (relative error of a reported value at most 0.4 %). Bytes per token of a document
     is bucketed from the start, as the integer ``bytes * 2^20 // tokens``; documents without tokens have none.
     """

@@ -60,7 +60,7 @@ class NearClusters:
     """Intersection and union of the weakest link of the largest component, the least similar pair of its maximum
     spanning tree. (1, 1) when all have equal words, (0, 0) when there is no component."""
     same_words: int
-    """Documents with the word sequence of an earlier one."""
+    """Documents with the word sequence of an earlier document."""
 
 
 @dataclass(frozen=True, slots=True)

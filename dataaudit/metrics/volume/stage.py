@@ -30,7 +30,7 @@ _SHAPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume(StageDefaults):
-    """Counts documents, UTF-8 bytes and tokens (without special ones) per source.
+    """Counts documents, UTF-8 bytes and tokens (without special tokens) per source.
 
     Also kept: documents without any text, those that hold a NUL character, and which encoder counted how many
     documents and bytes.
