@@ -217,13 +217,15 @@ def _highlights(manifest: Manifest) -> Iterator[Highlight]:
         unread = sum(shard["size"] for shard in shards)
         largest = max(shards, key=lambda shard: (shard["size"], -shard["shard"]))
         number = f"{t.count(len(shards))} of {t.plural(planned, 'shard')}"
+        causes = sorted((-records, why) for why, records in largest["reasons"].items() if records > 0)
+        cause = say(", most {}", Name(causes[0][1], _CODE, ends=True)) if causes else ""
         yield Highlight(
             kind=Kind.UNREAD,
             part="coverage",
             size=unread,
             place=split_and_uri(largest),
             shard=largest["shard"],
-            text=say("{} not read, {} ({})", number, Name(code, _CODE, ends=True), t.size(unread)),
+            text=say("{} not read, {}{} ({})", number, Name(code, _CODE, ends=True), cause, t.size(unread)),
             link=first_of(len(shards)),
         )
     bad_records = view.ledger["documents"]["bad"]

@@ -320,3 +320,8 @@ def test_a_stage_that_was_off_and_a_shard_without_documents_give_no_block(judged
 def ordinal_of(folder, uri):
     """Return a shard's ordinal as a place."""
     return str(facts(folder, uri)["shard"]["shard"])
+
+
+def test_a_shard_with_too_many_bad_records_says_what_most_of_them_are(folder):
+    shown = " ".join(show_manifest(folder, as_json=False).split())
+    assert "1 of 9 shards not read, too_many_bad_records, most invalid_json (50 B)" in shown
