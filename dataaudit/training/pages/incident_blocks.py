@@ -176,13 +176,17 @@ _ABOUT: dict[str, tuple[str, str]] = {
     ),
     "drift": (
         "The number moves away from what its own past and the learning rate let expect.",
-        "See whether it goes on growing: a head whose logits do will pass 100. Lower the rate, or clip that head.",
+        "See whether it goes on. A head whose logits grow will pass 100: lower the rate, or clip that head.",
     ),
     "limit": (
         "The value passed a threshold of the literature.",
         "See whether it goes on; the source of the threshold is in the event.",
     ),
 }
+_ALONE = (
+    "A single head drifted, and nothing else of its layer did. Heads change their work while a model learns: there is"
+    " nothing to do unless more of that layer follows."
+)
 _SAID = {
     "frozen": "its weights are not trained any more",
     "unused": "it was sent no token in a window of steps",
@@ -216,7 +220,10 @@ class Incident:
 
 def _meaning(alarm: Mapping[str, Any]) -> str:
     """Return what an alarm means, and what to do."""
-    return " ".join(_ABOUT.get(str(alarm.get("rule")), _ABOUT["jump"]))
+    rule = str(alarm.get("rule"))
+    if rule == "drift" and alarm.get("incident") == 0 and _integer(alarm.get("head")) >= 0:
+        return _ALONE
+    return " ".join(_ABOUT.get(rule, _ABOUT["jump"]))
 
 
 def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:

@@ -103,14 +103,16 @@ def test_an_incident_says_how_grave_what_where_since_when_how_far_now_and_what_t
 def test_what_is_over_is_no_cause_and_a_hint_that_became_an_alarm_is_listed_once(tmp_path):
     """A healthy head left its band and came back; the layer of the gravest alarm is what the page names."""
     writer = made(tmp_path / "run", broken=120, spike=False)
+    writer.add("events", alarm(30, 0, 3, layer=1, head=0))
     writer.add("events", alarm(114, 1, 2, layer=0, head=2, value=0.65))
     writer.add("events", alarm(124, 0, 3, value=0.02))
     writer.add("events", alarm(121, 1, 2, layer=2, value=0.5, low=0.9, high=1.0))
     writer.add("events", alarm(126, 1, 2, value=0.02, first_step=120))
     writer.add("events", alarm(140, 1, 1, metric="residual_rms", head=-1, stat="block", rule="fold", high=1.2))
     writer.close()
-    (found,) = run_page(load_run(tmp_path / "run")).findings
-    assert found.head == "Severity 1"
+    found, hint = run_page(load_run(tmp_path / "run")).findings
+    assert (hint.head, "nothing to do unless" in hint.reason) == ("Severity 3", True)
+    assert (found.head, "nothing to do unless" in found.reason) == ("Severity 1", False)
     assert spelled(found.text) == (
         "layer 3, head 5, since step 120: attn_entropy is 0.02, expected 0.7 to 0.9; now 0.02."
         " 2 alarms began before it (layer 0, head 2; layer 2, head 5). 1 alarm followed (residual_rms)."
