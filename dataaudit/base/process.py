@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import inspect
 import signal
 import sys
 import threading
@@ -106,6 +107,8 @@ def give_memory_back() -> None:
 _BOTH = signal.SIGINT, signal.SIGTERM
 _arrived: list[int] = []
 """Signals that were taken, in a process whose command takes them. No lock: a handler may interrupt itself."""
+_within: list[FrameType] = []
+"""What these commands are called in."""
 
 
 @contextmanager
@@ -113,6 +116,7 @@ def signals_taken() -> Iterator[None]:
     """Meanwhile SIGTERM is raised as Ctrl-C is; a process that ignores SIGINT, as one in the background, goes on to."""
     taken = [number for number in _BOTH if number == signal.SIGTERM or callable(signal.getsignal(number))]
     _arrived.clear()
+    _within.append(inspect.stack(0)[2].frame)
     before = [(number, signal.signal(number, _take)) for number in taken]
     try:
         yield
@@ -124,11 +128,24 @@ def signals_taken() -> Iterator[None]:
         for number, handler in before:
             signal.signal(number, handler)
         _arrived.clear()
+        _within.pop()
 
 
-def _take(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
+def _take(number: int, frame: FrameType | None) -> None:
+    """Raise Ctrl-C; in an import, once that is done: code in C that imports prints what is raised, and goes on."""
     _arrived.append(number)
+    importer = None
+    while frame is not None and frame is not _within[-1]:
+        importer = frame.f_back if frame.f_code.co_filename.startswith("<frozen importlib") else importer
+        frame = frame.f_back
+    if importer is None:
+        raise KeyboardInterrupt
+    importer.f_trace = _interrupt
+    sys.settrace(lambda *_: None)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    sys.settrace(None)
     raise KeyboardInterrupt
 
 

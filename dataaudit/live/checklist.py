@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
 
 from dataaudit.base.errors import CatchErrors, ConfigError, ExitCode
 from dataaudit.base.render.terminal import prose, terminal_width
@@ -24,6 +23,7 @@ from dataaudit.base.text import clean, plural
 from dataaudit.base.yamlfile import load_yaml, nearest
 from dataaudit.live.feed import LEAST_AVERAGED, Began, Feed, Happened, Item, Numbers
 from dataaudit.live.heartbeats import BEATS_FOLDER
+from dataaudit.manifest.core import Model
 from dataaudit.runlog.following import Follower
 from dataaudit.runlog.reader import RunLog, load_run
 
@@ -46,11 +46,7 @@ _DECAYED = 0.1
 """Share of its peak below which the learning rate has decayed."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Cadence(_Model):
+class Cadence(Model):
     """How often a number has to come: the longest of these is allowed between two of them; none: once."""
 
     steps: int = 0
@@ -59,7 +55,7 @@ class Cadence(_Model):
     """Of the steps so far."""
 
 
-class Metric(_Model):
+class Metric(Model):
     """A metric of the checklists; ``checklists.yaml`` explains the keys."""
 
     every: str
@@ -71,7 +67,7 @@ class Metric(_Model):
     keeps: bool = False
 
 
-class Family(_Model):
+class Family(Model):
     """Metrics that belong together, and how much they matter by scale and by phase."""
 
     about: str
@@ -85,7 +81,7 @@ class Family(_Model):
         return max(by_scale[SCALES.index(scale)], self.phase[PHASES.index(phase)], key=_GRADES.index)
 
 
-class Checklists(_Model):
+class Checklists(Model):
     """``checklists.yaml``."""
 
     cadences: dict[str, Cadence]

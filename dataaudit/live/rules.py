@@ -15,11 +15,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.redact import has_secrets
 from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, read_named
+from dataaudit.manifest.core import Model
 
 DEFAULTS = "defaults.yaml"
 _REFERENCE = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"
@@ -39,11 +40,7 @@ def _as_list(value: object) -> object:
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_as_list, json_schema_input_type=Text | tuple[Text, ...])]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class _Bounds(_Model):
+class _Bounds(Model):
     above: Finite | None = Field(default=None, description="The condition is met by values above this,")
     below: Finite | None = Field(default=None, description="or below this.")
     for_: Steps = Field(default=1, alias="for", description="Steps, from the first value that meets it to the latest.")
@@ -87,7 +84,7 @@ class Change(_Bounds):
     relative: bool = Field(default=False, description="Whether the change is divided by the value before.")
 
 
-class Absent(_Model):
+class Absent(Model):
     """No value where there should be one: for so many steps of the rank, or for so many seconds."""
 
     steps: Steps | None = None
@@ -100,14 +97,14 @@ class Absent(_Model):
         return self
 
 
-class Count(_Model):
+class Count(Model):
     """So many events within so many steps."""
 
     at_least: Steps = 1
     within: Steps = 1
 
 
-class Silence(_Model):
+class Silence(Model):
     """Alerts of the rule are counted, and neither an incident nor sent."""
 
     until_step: Steps | None = Field(default=None, description="Up to this step.")
@@ -120,7 +117,7 @@ class Silence(_Model):
         return (self.until_step is None or step <= self.until_step) and (until is None or now <= until)
 
 
-class Rule(_Model):
+class Rule(Model):
     """A rule: a metric or an event, one condition, and what an alert of it means."""
 
     name: Name
@@ -196,7 +193,7 @@ class Rule(_Model):
         return f"{self.metric or self.event}, {self.condition}: {json.dumps(shown)}"
 
 
-class Destination(_Model):
+class Destination(Model):
     """Where messages go."""
 
     name: Name
@@ -233,14 +230,14 @@ def _named(text: str) -> bool:
     return re.fullmatch(_REFERENCE, text) is not None
 
 
-class Evidence(_Model):
+class Evidence(Model):
     """What is kept of a run beside an incident."""
 
     steps: Steps = Field(default=200, description="Steps before and after, of all numbers.")
     batches: Steps = Field(default=8, description="Newest steps whose batches are listed with shard, row and source.")
 
 
-class AlertsFile(_Model):
+class AlertsFile(Model):
     """``alerts.yaml``: rules, where messages go, and what is kept as evidence."""
 
     version: Literal[1]

@@ -17,9 +17,10 @@ import zlib
 from typing import Annotated, Any, Final, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.core import Model
 from dataaudit.manifest.tables import COUNT, STRING, TableSpec, field
 
 SCHEMA_NAME: Final = "dataaudit-runlog"
@@ -154,18 +155,14 @@ TABLES: Final[dict[str, TableSpec]] = {
 }
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class SchemaId(_Model):
+class SchemaId(Model):
     """Name and version of the log's schema."""
 
     name: Literal["dataaudit-runlog"] = SCHEMA_NAME
     version: Literal[1] = SCHEMA_VERSION
 
 
-class RunFile(_Model):
+class RunFile(Model):
     """What a run is, and what it was trained on."""
 
     schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")

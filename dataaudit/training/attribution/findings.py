@@ -8,7 +8,8 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.training.attribution.run_findings import Model, Proposal, ReplayFound, RunFacts, TrainedOn, Unit
+from dataaudit.manifest.core import Model
+from dataaudit.training.attribution.run_findings import Proposal, ReplayFound, RunFacts, TrainedOn, Unit
 
 SCHEMA_NAME: Final = "dataaudit-attribution"
 SCHEMA_VERSION: Final = 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, SupportsFloat
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from dataaudit.manifest.core import Model
 
 DirectOutcome = Literal["outlier_data", "unlike_others", "not_odd", "undecided", "not_evaluated"]
 DirectReason = Literal["", "checkpoints", "suspects", "controls"]
@@ -19,12 +21,6 @@ ContagionOutcome = Literal[
     "not_reproduced",
     "not_evaluated",
 ]
-
-
-class Model(BaseModel):
-    """What is serialised as it is, and never changed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Clipping(Model):

@@ -13,11 +13,12 @@ from dataaudit.base.render.blocks import Block, Prose
 from dataaudit.base.render.terminal import page, parts_of, section, terminal_width
 from dataaudit.base.statistics import Floats, Ints
 from dataaudit.base.text import plural
+from dataaudit.manifest.core import Model
 from dataaudit.training.attribution.attribute import detector_of
 from dataaudit.training.attribution.curve import Flagged, Judged, judge
 from dataaudit.training.attribution.findings import Detector
 from dataaudit.training.attribution.loss_table import read_losses
-from dataaudit.training.attribution.run_findings import Model, number
+from dataaudit.training.attribution.run_findings import number
 from dataaudit.training.pages.blocks import curve_chart, false_alarms, none_seen
 from dataaudit.training.pages.run_blocks import rounded, table
 

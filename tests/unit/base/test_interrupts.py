@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM: held while workers start, taken by a command, and raised again where something swallowed them."""
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -143,6 +144,17 @@ def test_an_interrupt_that_became_another_error_is_still_one(number):
         fail(ValueError("of a library"), interrupted=True)
     with pytest.raises(BuildInterrupted, match="kept"):
         fail(BuildInterrupted("what was finished is kept"), interrupted=True)
+
+
+@pytest.mark.usefixtures("handled")
+def test_a_signal_in_an_import_is_raised_when_the_import_is_done(tmp_path, monkeypatch):
+    """Code in C that imports, as pyarrow's, would print what is raised there, and go on."""
+    (tmp_path / "imported_now.py").write_text("import signal\nsignal.raise_signal(signal.SIGTERM)\nDONE = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with signals_taken(), pytest.raises(KeyboardInterrupt):
+        importlib.import_module("imported_now")
+    assert sys.modules.pop("imported_now").DONE
+    assert sys.gettrace() is None
 
 
 @pytest.mark.usefixtures("handled")
