@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,20 +85,31 @@ def write_page(made: Mapping[str, Any], plan: Plan, folder: Path, out: Path) -> 
         headline="Every aim is met" if tone == "good" else f"{len(missed)} of {len(aims)} aims are not met",
         tone=tone,
         subline=_lead(made),
-        findings=tuple(
-            Point(
-                text=f"{name}: {own['caught_before']} of {own['diverged']} caught before divergence: {own['verdict']}",
-                tone="good" if own["verdict"] == "met" else "warn",
-                section="aims",
-            )
-            for name, own in aims.items()
-        ),
+        findings=tuple(_findings(made)),
         others=(),
         findings_left_out=0,
         figures=(),
         sections=(*sections[:2], *pictures, *sections[2:]),
     )
     write_file(out, render(page).encode())
+
+
+def _findings(made: Mapping[str, Any]) -> Iterator[Point]:
+    """Yield the aims, then what monitors missed, then faults that made no run diverge."""
+    for name, own in made["aims"].items():
+        text = f"{name}: {own['caught_before']} of {own['diverged']} caught before divergence: {own['verdict']}"
+        yield Point(text=text, tone="good" if own["verdict"] == "met" else "warn", section="aims")
+    faults = {name: own for name, own in made["scenarios"].items() if not name.startswith(("healthy", "sham"))}
+    for name, own in faults.items():
+        monitors, others = own["any_monitor"], own["any_loss_or_gradient"]
+        if monitors["caught_before"] < monitors["diverged"]:
+            text = (
+                f"{name}: {monitors['caught_before']} of {monitors['diverged']} caught before divergence: missed;"
+                f" by loss and gradient norm {others['caught_before']}"
+            )
+            yield Point(text=text, tone="warn", section="faults")
+    if calm := [name for name, own in faults.items() if not own["any_monitor"]["diverged"]]:
+        yield Point(text=f"No run diverged, so no lead is known: {', '.join(calm)}", section="faults")
 
 
 def _lead(made: Mapping[str, Any]) -> str:

@@ -97,6 +97,7 @@ def test_the_page_draws_each_fault_and_names_every_signal(made, tmp_path):
     shown = CliRunner().invoke(main, ["lab", "show", str(made / "first"), *arguments])
     assert shown.exit_code == 0, shown.output
     text = page.read_text()
+    assert "No run diverged, so no lead is known: " in text
     assert "rate_creep, seed 0" in text
     assert "Loss, mean of 16 steps" in text
     assert "http://" not in text.split("</style>")[0]
