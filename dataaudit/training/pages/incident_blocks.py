@@ -269,14 +269,15 @@ def incident_points(result: Sequence[Incident], grids: Mapping[tuple[str, str], 
             f"; now {now}" if now else "",
             _beside(incident, cause),
         )
-        tone: Tone = "bad" if incident.severity < 3 else "warn"
+        meaning = _meaning(cause)
+        tone: Tone = "bad" if incident.severity < 3 else "" if meaning is _ALONE else "warn"
         points.append(
             Point(
                 head=f"Severity {incident.severity}",
                 text=text,
                 tone=tone,
                 section="incidents",
-                reason=_meaning(cause),
+                reason=meaning,
                 runbook=Cell(text=RUNBOOK),
             )
         )
