@@ -28,7 +28,7 @@ def test_vitals_of_a_run_that_goes_on_begin_with_the_step_of_the_trainer(tmp_pat
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delitem(sys.modules, "dataaudit.training.loaders.olmo_core", raising=False)
     loader = importlib.import_module("dataaudit.training.loaders.olmo_core")
-    monkeypatch.delitem(sys.modules, "dataaudit.training.loaders.olmo_core")
+    sys.modules.pop("dataaudit.training.loaders.olmo_core")
     given = []
     monkeypatch.setattr(loader, "Vitals", lambda _model, _optimizer, config, _sinks: given.append(config))
     callback = loader.WatchCallback(tmp_path / "run", config=VitalsConfig(preset="large"))
