@@ -196,11 +196,15 @@ class Judge:
 
     def firing(self, rule: Rule) -> bool:
         """Return whether the condition of a rule is met on any rank, and is still judged."""
-        return any(known.firing for known in self._series[rule.name].values()) and not self._stale(rule)
+        return self._is_met(rule) and not self._stale(rule)
 
     def unfed(self, rule: Rule) -> str:
         """Return why a rule whose condition was met is not judged any more; empty where it is, or was not met."""
-        return self._stale(rule) if any(known.firing for known in self._series[rule.name].values()) else ""
+        return self._stale(rule) if self._is_met(rule) else ""
+
+    def _is_met(self, rule: Rule) -> bool:
+        """Return whether the condition was met last on any rank that the run has now."""
+        return any(known.firing for key, known in self._series[rule.name].items() if self._feed.runs(key[0]))
 
     def _stale(self, rule: Rule) -> str:
         """Return that values do not come any more, in words; empty where they do, or never did."""
