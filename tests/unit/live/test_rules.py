@@ -323,6 +323,19 @@ def test_a_rank_that_a_later_start_lacks_is_not_the_slowest():
         assert found[-1] == [[(3, 3.0)], [(0, 1.0)]][attempt]
 
 
+@pytest.mark.parametrize(("over", "value"), [("any", 9.0), ("max", 9.0), ("mean", 6.0), ("min", 3.0)])
+def test_a_layer_without_a_number_hides_no_other(over, value):
+    """The largest of NaN and 9 was NaN, which is above nothing; a rule of numbers that are not finite sees it."""
+    for condition, expected in (({"threshold": {"above": 2}}, value), ({"not_finite": True}, NAN)):
+        feed = Feed({"mfu"})
+        judge = Judge(file_of({"metric": "mfu", "over": over, **condition}).rules, feed)
+        list(feed.begin(0, 0, 0.0))
+        row = {"step": [9] * 3, "metric": ["mfu"] * 3, "stat": ["value"] * 3, "head": [-1] * 3}
+        row |= {"layer": [0, 1, 2], "value": np.array([NAN, 9.0, 3.0])}
+        (alert, *_) = [alert for item in feed.take("values", 0, row, 0.0) for alert in judge.see(item)]
+        assert alert.value == pytest.approx(expected, nan_ok=True)
+
+
 def test_a_rule_does_not_fire_for_a_rank_that_a_later_start_lacks():
     feed = Feed({"mfu"}, ranks=2)
     (rule,) = file_of({"metric": "mfu", "threshold": {"below": 0.2}}).rules
