@@ -275,6 +275,7 @@ class Actions:
             self._record(asked, "refused", why)
             return
         self._done.append((asked.incident, action.name))
+        before = dict(self._last), Counter(self._times)
         if not asked.undo:  # kept before it is done: a checkpoint that it saves knows of it
             self._last[action.name] = self.step
             self._times[action.name] += bool(asked.rule)
@@ -285,6 +286,8 @@ class Actions:
         with CatchErrors() as call:
             words = action.undo(self) if asked.undo else action.perform(due, self)
         if isinstance(call.error, Refused | DataAuditError):
+            if not action.agreed:  # of the others all ranks have to know alike
+                self._last, self._times = before
             self._record(asked, "refused", str(call.error))
         elif call.error is not None:
             self._record(asked, "failed", call.origin)

@@ -261,6 +261,9 @@ class Feed:
                 own.sparse = {name: float(value) for name, value in numbers if isinstance(value, int | float)}
                 newest = max(item.attempt for item in self.ranks.values())
                 if self.expected is not None and type(ranks) is int and own.attempt == newest:
+                    if ranks < self.expected:  # those that are gone are not waited for
+                        self._means = {each: own for each, own in self._means.items() if each < ranks}
+                        self._rank_times.clear()
                     self.expected = ranks
             measured = known.get("metrics")
             if kind == "vitals" and isinstance(measured, dict) and "opt_state_finite" in measured:

@@ -196,11 +196,15 @@ class Judge:
 
     def firing(self, rule: Rule) -> bool:
         """Return whether the condition of a rule is met on any rank, and is still judged."""
-        return any(known.firing for known in self._series[rule.name].values()) and not self._stale(rule)
+        return self._is_met(rule) and not self._stale(rule)
 
     def unfed(self, rule: Rule) -> str:
         """Return why a rule whose condition was met is not judged any more; empty where it is, or was not met."""
-        return self._stale(rule) if any(known.firing for known in self._series[rule.name].values()) else ""
+        return self._stale(rule) if self._is_met(rule) else ""
+
+    def _is_met(self, rule: Rule) -> bool:
+        """Return whether the condition was met last on any rank that the run has now."""
+        return any(known.firing for key, known in self._series[rule.name].items() if self._feed.runs(key[0]))
 
     def _stale(self, rule: Rule) -> str:
         """Return that values do not come any more, in words; empty where they do, or never did."""
@@ -274,14 +278,9 @@ class Judge:
         self._feed_rule(rule, item.rank, item.step, item.metric)
         if item.step <= rule.after_step or rule.absent is not None:
             return []
-        values, layers, heads = item.value[chosen], item.layer[chosen], item.head[chosen]
-        if rule.over == "mean":
-            layers, heads, values = _WHOLE, _WHOLE, values.mean(keepdims=True)
-        elif rule.over != "any":
-            at = [int(values.argmin() if rule.over == "min" else values.argmax())]
-            layers, heads, values = layers[at], heads[at], values[at]
+        rows = _over(rule, item.layer[chosen], item.head[chosen], item.value[chosen])
         alerts = []
-        for layer, head, value in zip(layers.tolist(), heads.tolist(), values.tolist(), strict=True):
+        for layer, head, value in zip(*(column.tolist() for column in rows), strict=True):
             key = (layer, head) if rule.over == "any" else (-1, -1)
             known = self._series[rule.name][item.rank, item.metric, item.stat, *key]
             if (alert := self._judged(rule, known, item, value, (layer, head))) is not None:
@@ -361,6 +360,18 @@ class Judge:
             alert = Alert(rule, item.rank, item.step, last, -1, -1, None, {}, words)
             alerts += self._once(alert, met=item.step - last >= rule.absent.steps)
         return alerts
+
+
+def _over(rule: Rule, layers: np.ndarray, heads: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return layers, heads and values that a rule judges: all, or their aggregate, of those that have a number."""
+    if rule.over == "any":
+        return layers, heads, values
+    if rule.not_finite is None and (known := ~np.isnan(values)).any():
+        layers, heads, values = layers[known], heads[known], values[known]
+    if rule.over == "mean":
+        return _WHOLE, _WHOLE, values.mean(keepdims=True)
+    at = [int(values.argmin() if rule.over == "min" else values.argmax())]
+    return layers[at], heads[at], values[at]
 
 
 def _is_of(rule: Rule, metric: str) -> bool:

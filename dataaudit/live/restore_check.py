@@ -177,7 +177,14 @@ def restore(request: Mapping[str, Any]) -> dict[str, Any]:
     differences = [f"what was in memory was not hashed ({why})" for why in failed]
     skipped: list[str] = []
     compared, parts = 0, {}
-    for rank in [own for own in request["ranks"] if own in memory]:
+    chosen = [own for own in request["ranks"] if own in memory]
+    if not chosen:
+        has, asked = (", ".join(map(str, own)) or "none" for own in (memory, request["ranks"]))
+        return {
+            "ok": False,
+            "why": f"nothing was restored: the checkpoint has rank {has}, and `test_ranks` names {asked}",
+        }
+    for rank in chosen:
         parts = build(folder / "data", rank) if ranked else build(folder / "data")
         if not isinstance(parts, Mapping):
             return {"ok": False, "why": f"{request['build']} returned {type(parts).__name__}, expected parts by name"}

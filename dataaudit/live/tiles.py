@@ -239,8 +239,8 @@ class Tiles:
         self.folder, self.run = folder, run
         self.generation = 0
         """How often it began anew, since a resumed run superseded steps."""
-        self._starts: dict[int, int] = {}
-        """First step of each attempt."""
+        self._starts: dict[tuple[int, int], int] = {}
+        """First step of each rank and attempt; a rank that came with a later start counts its own from 0."""
         self._begin()
 
     def _begin(self) -> None:
@@ -255,10 +255,17 @@ class Tiles:
         """Parts that are not what was written, from some batch on."""
         self.ranks: dict[int, tuple[int, float]] = {}
         """Newest step and its time, seconds since 1970, by rank."""
+        self._newest_start = -1, 1 << 62
+        """Number of the newest attempt that named its ranks, and how many these are."""
         self.closed: set[int] = set()
         self.new_losses: list[tuple[Ints, Floats]] = []
         """Steps and losses of the lowest rank that were not taken from here yet, batch by batch."""
         self._parts: dict[Path, _Part] = {}
+
+    @property
+    def present(self) -> dict[int, tuple[int, float]]:
+        """Newest step and its time of the ranks that the newest start has; it may have fewer than one before."""
+        return {rank: own for rank, own in self.ranks.items() if rank < self._newest_start[1]}
 
     @property
     def step(self) -> int:
@@ -274,7 +281,7 @@ class Tiles:
         """Read what came since the last time, for so many seconds at most; return whether more may be there."""
         end = time.monotonic() + seconds
         while True:
-            known = dict(self._starts)
+            known = self._later()
             for path, part, newest in self._listed():
                 if time.monotonic() > end:
                     return True
@@ -283,10 +290,14 @@ class Tiles:
                     empty = False
                     self._take(part, batch)
                 part.done = empty and not newest
-            if self._starts == known or len(self._starts) < 2:
+            if self._later() == known:
                 return False
             self.generation += 1  # a later start supersedes steps that are in tiles already
             self._begin()
+
+    def _later(self) -> dict[tuple[int, int], int]:
+        """Return the starts that may supersede steps."""
+        return {start: first for start, first in self._starts.items() if start[1] > 0}
 
     def _listed(self) -> Iterator[tuple[Path, _Part, bool]]:
         """Yield the parts that may have more, and whether each is the newest of its table."""
@@ -312,9 +323,14 @@ class Tiles:
                 self.damaged.append(str(path))
             if (header := part.follower.header) is None:
                 return
-            first = self._starts.get(header.attempt, header.first_step)
-            self._starts[header.attempt] = min(first, header.first_step)
-            limit = min((step for attempt, step in self._starts.items() if attempt > header.attempt), default=None)
+            first = self._starts.get((part.rank, header.attempt), header.first_step)
+            self._starts[part.rank, header.attempt] = min(first, header.first_step)
+            later = (
+                step
+                for (rank, attempt), step in self._starts.items()
+                if attempt > header.attempt and (rank == part.rank or step > header.first_step)
+            )
+            limit = min(later, default=None)
             if batches:  # many are of a few steps: together they are taken at once
                 rows = pa.Table.from_batches(batches)
                 kept = rows if limit is None else rows.filter(pc.less(rows["step"], limit))
@@ -328,7 +344,7 @@ class Tiles:
         elif part.table == "values":
             self._values(steps, columns)
         elif part.table == "events":
-            self._events(part.rank, batch)
+            self._events(part, batch)
         else:
             self.hours.add(
                 part.table, {name: column.to_numpy(zero_copy_only=False) for name, column in columns.items()}
@@ -376,7 +392,8 @@ class Tiles:
                 heat = self.heats.setdefault((metric, stat), HeatTiles())
                 heat.add(steps[placed], layer[placed], head[placed], value[placed])
 
-    def _events(self, rank: int, batch: pa.RecordBatch) -> None:
+    def _events(self, part: _Part, batch: pa.RecordBatch) -> None:
+        rank, attempt = part.rank, -1 if part.follower.header is None else part.follower.header.attempt
         for row in batch.to_pylist():
             try:
                 detail = orjson.loads(row["detail"])
@@ -387,6 +404,8 @@ class Tiles:
                 self.closed.add(rank)
             elif row["kind"] in {"started", "resumed"}:
                 self.closed.discard(rank)
+                if type(ranks := self.events[-1]["detail"].get("ranks")) is int and attempt >= self._newest_start[0]:
+                    self._newest_start = attempt, ranks
 
     def _add(self, metric: str, stat: str, steps: Ints, values: Floats) -> None:
         if len(steps):

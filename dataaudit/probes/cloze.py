@@ -79,14 +79,14 @@ class Cloze:
         del previous
         made = Outcome()
 
-        def right(_: int, part: Sequence[Item]) -> list[int] | None:
+        def right(_: int, part: Sequence[Item]) -> list[int | None] | None:
             begin = model.tokenizer.start
             pairs = [(np.concatenate([begin, item.beginning]), ending) for item in part for ending in item.endings]
             if (scored := model.scored(pairs)) is None:
                 return None
             table = np.array([losses.mean() for losses in scored]).reshape(len(part), CHOICES)
-            chosen: list[int] = (table[:, 0] < table[:, 1:].min(1)).astype(int).tolist()
-            return chosen
+            chosen = (table[:, 0] < table[:, 1:].min(1)).astype(int).tolist()
+            return [None if lost else own for lost, own in zip(np.isnan(table).any(1), chosen, strict=True)]
 
         outcomes = store.grouped(self.items, _GROUP, right, "cloze items", self.progress)
         if outcomes is None:

@@ -133,9 +133,11 @@ class Contamination:
         reference = measured.pop(REFERENCE, None)
         for name, own in measured.items():
             for metric, mine, theirs in own.against(reference):
-                compared = None if theirs is None else contrast(mine, theirs)
+                finite = bool(np.isfinite(mine).all() and (theirs is None or np.isfinite(theirs).all()))
+                compared = None if theirs is None or not finite else contrast(mine, theirs)
                 if compared is None:
-                    made.absent(metric, "auc", "no_reference", set=name, versus=REFERENCE)
+                    why = "no_reference" if finite else "not_finite"
+                    made.absent(metric, "auc", why, set=name, versus=REFERENCE)
                     continue
                 common: dict[str, Any] = {"metric": metric, "scope": {"set": name, "versus": REFERENCE}}
                 common["units"] = len(mine)
@@ -196,7 +198,8 @@ class Scores:
 
     def add(self, made: Outcome, name: str) -> None:
         """Add the numbers of the set."""
-        made.add("codec_score", Units.of(self.shift < 0), "ratio of samples", set=name)
+        falls = np.where(np.isnan(self.shift), np.nan, self.shift < 0)
+        made.add("codec_score", Units.of(falls), "ratio of samples", set=name)
         made.add(
             "zlib_ratio", Units.of(self.nats / np.log(2), 8 * self.zlib_bytes), "bits / bits", stat="bits", set=name
         )

@@ -45,7 +45,12 @@ class Decoding:
         Args:
             logits: float32[n, V]
             uniform: float64[n]
+
+        Raises:
+            FloatingPointError: A logit is NaN, and nothing can be drawn.
         """
+        if np.isnan(logits).any():
+            raise FloatingPointError("a logit is NaN")
         if self.temperature == 0:
             return np.asarray(logits.argmax(1), dtype=np.int64)
         scaled = logits.astype(np.float64) / self.temperature

@@ -118,4 +118,5 @@ def _quantile(made: Outcome, values: npt.NDArray[np.float64], row: npt.NDArray[n
     low = high = None
     if number.low is not None and number.high is not None:
         low, high = (float(np.quantile(values, min(1.0, max(0.0, at)))) for at in (number.low, number.high))
-    made.numbers[-1] = replace(number, value=value, low=low, high=high)
+    reason = number.reason if np.isfinite(value) else "not_finite"
+    made.numbers[-1] = replace(number, value=value, low=low, high=high, reason=reason)

@@ -107,8 +107,8 @@ class ProbeReport:
 
     @property
     def not_evaluated(self) -> list[Number]:
-        """Numbers without a value."""
-        return [number for number in self.numbers if number.value is None]
+        """Numbers without a value, or whose value is not finite."""
+        return [number for number in self.numbers if number.value is None or not np.isfinite(number.value)]
 
     @property
     def invalid(self) -> list[Number]:

@@ -164,7 +164,8 @@ class ProbeSuite:
             finally:
                 store.close(done=done)
             if call.error is not None:
-                made.absent(probe.name, "", f"failed: {call.origin}")
+                broken = isinstance(call.error, FloatingPointError)
+                made.absent(probe.name, "", "not_finite" if broken else f"failed: {call.origin}")
             report.artifacts[key] = own
             report.numbers += [replace(number, artifacts=key) for number in made.numbers]
             report.units |= made.units

@@ -172,15 +172,20 @@ class Incidents:
         A hint opens no incident: outside of one it has the number 0. A drift of a head that waited is yielded again
         before what it waited for.
         """
-        severity = _severity(detail)
-        if self._opens(step, detail) and severity < 3:
+        severity, layer = _severity(detail), int(detail.get("layer", -1))
+        if severity < 3:
             alone = detail.get("rule") == "drift" and detail["head"] >= 0 and detail["baseline"] is None
-            seen, before = self._drifts.pop(int(detail.get("layer", -1)), (-LINGERS - 1, {}))
-            if step <= seen + LINGERS:
+            seen, before = self._drifts.pop(layer, (-LINGERS - 1, {}))
+            if seen <= step <= seen + LINGERS:
                 yield self._joined(step, before, 2)
-            elif alone:
-                self._drifts[detail["layer"]], severity = (step, dict(detail)), 3
+            elif alone and self._opens(step, detail):
+                self._drifts[layer], severity = (step, dict(detail)), 3
         yield self._joined(step, detail, severity)
+
+    def go_back(self, step: int) -> None:
+        """Forget drifts that came later, and count from here what the incident takes in: the run went back."""
+        self._latest = min(self._latest, step - 1)
+        self._drifts = {layer: item for layer, item in self._drifts.items() if item[0] < step}
 
     def _opens(self, step: int, detail: Mapping[str, Any]) -> bool:
         return not self.number or int(detail.get("first_step", step)) > self._latest + LINGERS
@@ -215,7 +220,7 @@ class Incidents:
         """Go on from a state."""
         self.number, self.severity, self._latest = (int(state[name]) for name in ("number", "severity", "latest"))
         self.first = None if state["first"] is None else dict(state["first"])
-        self._drifts = {detail["layer"]: (int(step), dict(detail)) for step, detail in state["drifts"]}
+        self._drifts = {detail["layer"]: (int(step), dict(detail)) for step, detail in state.get("drifts", ())}
 
 
 def _severity(detail: Mapping[str, Any]) -> int:
@@ -226,6 +231,11 @@ def _severity(detail: Mapping[str, Any]) -> int:
         metric = declared(detail["metric"])
         return 1 if detail["value"] >= metric.grave else metric.severity
     return _SEVERITY.get(str(rule), 2)
+
+
+def kind_of(detail: Mapping[str, Any], kind: Any) -> Any:
+    """Return the kind of event of what joins with an alarm: a drift that waited is an alarm beside any kind."""
+    return "alarm" if detail.get("rule") == "drift" else kind
 
 
 def _order(detail: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -319,7 +329,7 @@ class Alarms:
         if values.shape != (len(self.keys),):
             raise ValueError(f"{len(self.keys)} values expected, found {values.shape}")
         if step <= self._last_step:
-            self._go_back()
+            self._go_back(step)
         self._last_step, self._first_step = step, self._first_step or step
         warms = rate > self._largest_rate > 0
         self._largest_rate = max(self._largest_rate, rate if rate > 0 else 0.0)
@@ -431,9 +441,11 @@ class Alarms:
         self._reported = True
         return [Finding("coverage", {"metrics": self.coverage()})]
 
-    def _go_back(self) -> None:
-        for judge in (self.judge, self.shares, self._always):
+    def _go_back(self, step: int) -> None:
+        for judge in (self.judge, self._always):
             judge.go_back()
+        for own in (self.shares, self.incidents):
+            own.go_back(step)
         self._open[:] = False
         self._schedule = Schedule()
 
@@ -479,7 +491,7 @@ class Alarms:
 
     def _findings(self, step: int, kind: Any, details: Sequence[dict[str, Any]]) -> list[Finding]:
         return [
-            Finding(kind, {**detail, "opens": opens})
+            Finding(kind_of(detail, kind), {**detail, "opens": opens})
             for record in details
             for detail, opens in self.incidents.join(step, {"first_step": step, **record})
         ]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from dataaudit.base.async_copy import AsyncCopy, sent
-from dataaudit.vitals.alarms import Alarms
+from dataaudit.vitals.alarms import Alarms, kind_of
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import first_bad, first_bad_gradient
 from dataaudit.vitals.measurement import Arrived, Measurement, Sources
@@ -152,7 +152,7 @@ class Handover:
     def alarm(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Write an alarm with its incident, and report a new or graver one on the terminal."""
         for joined, opens in self._alarms.incidents.join(step, {"first_step": step, **detail}):
-            self._raised(step, kind, {**joined, "opens": opens})
+            self._raised(step, kind_of(joined, kind), {**joined, "opens": opens})
 
     def report_unseen(self, step: int) -> None:
         """Report once of each part that nothing was measured where it should have been, and why."""

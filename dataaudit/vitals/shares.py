@@ -233,8 +233,11 @@ class Shares(Judge):
             return "how many counts it is a share of is not known"
         return "" if values.min() < JUDGED_FROM else "their memory makes them worth too few independent values"
 
-    def go_back(self) -> None:
-        """Forget what is out: the run went back."""
+    def go_back(self, step: int) -> None:
+        """Forget what is out, and the values of a step and of later ones: the run went back."""
+        later = self._steps >= step
+        self.values -= later.sum(0)
+        self._counts[later], self._trials[later], self._steps[later] = 0, 0, 0
         self.open[:] = False
 
     def _newest(self, ring: np.ndarray, own: Ints, number: int) -> np.ndarray:
@@ -263,6 +266,9 @@ class Shares(Judge):
         number = min(int(self.values[own]), _RING)
         rings = (self._newest(values, np.array([own]), number) for values in (self._counts, self._trials))
         k, n = (ring[AVERAGED:, 0].astype(np.float64) for ring in rings)
+        k, n = k[n > 0], n[n > 0]  # of steps that a run went back before there is none
+        if len(k) < LEAST_STEPS:
+            return
         memory, tail = _memory(k / n), of_each(self.rate / 3, self.family) / 2
         times = 1 + (INDEPENDENT - 1) * (1 - memory)
         sums = [values[: len(k) // AVERAGED * AVERAGED].reshape(-1, AVERAGED).sum(1) for values in (k, n)]

@@ -310,11 +310,12 @@ class Vitals:
         return {**state, "told": sorted(self._reporter.reported)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint.
+        """Go on from a checkpoint; what is on its way is handed over before, and waited for.
 
         Raises:
             ConfigError: It is of a model or settings with other series.
         """
+        self._handover.finish()
         try:
             self.alarms.load(state["alarms"])
             self._cadence.load(state["cadence"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from olmo_core.distributed.utils import get_rank, get_world_size
@@ -76,7 +77,7 @@ class WatchCallback(Callback):
         rank, ranks = get_rank(), get_world_size()
         self.log = RunLogSink(self.folder, self.name, rank=rank, ranks=ranks, first_step=step + 1, resume=self._resume)
         optimizer = getattr(module, "optim", None)
-        config = self.config or VitalsConfig(mapping=mapping_of(module.model))
+        config = replace(self.config or VitalsConfig(mapping=mapping_of(module.model)), first_step=step + 1)
         self.vitals = Vitals(module.model, optimizer, config, [self.log, *self.sinks])
 
     def pre_step(self, *_: Any) -> None:

@@ -21,6 +21,7 @@ from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.statistics import Floats, Ints, spread
 from dataaudit.training.attribution.step_detector import ratio
 from dataaudit.training.pages.run_blocks import table
+from dataaudit.vitals.alarms import LINGERS
 from dataaudit.vitals.metrics import declared
 
 MOST_BINS = 120
@@ -242,10 +243,11 @@ def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
     known = {(_series(alarm), alarm["first_step"]) for group, own in groups.items() if len(group) == 1 for alarm in own}
     for group in [group for group in groups if len(group) > 1]:  # a drift that waited for another alarm, and had one
         groups[group] = [alarm for alarm in groups[group] if (group, alarm["first_step"]) not in known]
-    groups = {group: own for group, own in groups.items() if own}
+    parts = [part for group, own in groups.items() for part in (_apart(own) if len(group) == 1 else [own]) if part]
     incidents = []
-    for at, own in enumerate(sorted(groups.values(), key=lambda own: min(item["first_step"] for item in own)), 1):
+    for own in parts:
         own.sort(key=lambda item: (item["first_step"], _integer(item.get("layer")), item["step"]))
+    for at, own in enumerate(sorted(parts, key=lambda own: (_is_hint(own), own[0]["first_step"])), 1):
         first: dict[tuple[str, ...], dict[str, Any]] = {}
         for alarm in own:
             first.setdefault(_series(alarm), alarm)
@@ -253,6 +255,22 @@ def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
         others = sum(max(0, _integer(record.get("others"), 0)) for record in own)
         incidents.append(Incident(at, severity, tuple(first.values()), others))
     return sorted(incidents, key=lambda item: (item.severity, item.first["first_step"]))
+
+
+def _apart(alarms: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the incidents that have a number in common: each start of a run, and each rank, counts its own."""
+    parts: list[list[dict[str, Any]]] = []
+    latest = -math.inf
+    for alarm in sorted(alarms, key=lambda item: item["step"]):
+        if alarm["first_step"] > latest + LINGERS:
+            parts.append([])
+        parts[-1].append(alarm)
+        latest = alarm["step"]
+    return parts
+
+
+def _is_hint(alarms: Sequence[Mapping[str, Any]]) -> bool:
+    return min(map(_severity, alarms)) == len(SEVERITIES) - 1
 
 
 def incident_points(result: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> list[Point]:
@@ -289,16 +307,19 @@ def incident_section(result: Sequence[Incident], grids: Mapping[tuple[str, str],
     if not result:
         return None
     blocks = [_table(incident, incident.cause(grids), grids) for incident in result[:_MOST]]
-    grave = min(incident.severity for incident in result)
-    lead = f"{t.plural(len(result), 'incident')}, the gravest of severity {grave}: {SEVERITIES[grave]}."
-    return Section(id="incidents", title="Incidents", lead=lead, tone="bad", blocks=tuple(blocks))
+    hints = sum(_is_hint(incident.alarms) for incident in result)
+    grave, number = min(incident.severity for incident in result), len(result) - hints
+    lead = f"{t.plural(number, 'incident')}, the gravest of severity {grave}: {SEVERITIES[grave]}."
+    lead = (lead if number else "No incident.") + (f" {t.plural(hints, 'hint')}." if hints else "")
+    tone: Tone = "bad" if number else "warn"
+    return Section(id="incidents", title="Incidents", lead=lead, tone=tone, blocks=tuple(blocks))
 
 
 def _table(incident: Incident, cause: Mapping[str, Any], grids: Mapping[tuple[str, str], Grid]) -> Block:
     """Return the alarms of an incident as a table."""
     severity = f"severity {incident.severity}, {SEVERITIES[incident.severity]}"
     return table(
-        say("Incident {}: {}", incident.number, severity),
+        "A hint" if _is_hint(incident.alarms) else say("Incident {}: {}", incident.number, severity),
         list(incident.alarms[:_MOST]),
         ("since step", "number", lambda alarm: alarm["first_step"]),
         ("where", "name", _where),

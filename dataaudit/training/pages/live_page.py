@@ -127,8 +127,9 @@ def key_figures(view: RunView, now: float) -> tuple[KeyFigure, ...]:
     silent = view.silent_seconds(now)
     loss, took = view.buckets(view.ema), tiles.line("step_time")
     tokens = sum(hour.targets for hour in tiles.hours.by_time.values())
-    behind = len(tiles.ranks) and min(step for step, _ in tiles.ranks.values())
-    lag = f"rank furthest behind: {behind:,}" if len(tiles.ranks) > 1 else plural(len(tiles.ranks), "rank")
+    ranks = tiles.present
+    behind = len(ranks) and min(step for step, _ in ranks.values())
+    lag = f"rank furthest behind: {behind:,}" if len(ranks) > 1 else plural(len(ranks), "rank")
     figures = [
         KeyFigure(label="step", value=f"{tiles.step:,}", detail=lag),
         KeyFigure(

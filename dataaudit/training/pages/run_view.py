@@ -242,13 +242,13 @@ class RunView:
     @property
     def ended(self) -> bool:
         """Whether every rank that wrote ended its log."""
-        return bool(self.tiles.ranks) and set(self.tiles.ranks) <= self.tiles.closed
+        return bool(self.tiles.present) and set(self.tiles.present) <= self.tiles.closed
 
     def silent_seconds(self, now: float | None = None) -> float | None:
         """Return for how long the rank that was heard of least lately has written no step; None where none ever did."""
-        if not self.tiles.ranks:
+        if not self.tiles.present:
             return None
-        newest = min(at for _, at in self.tiles.ranks.values())
+        newest = min(at for _, at in self.tiles.present.values())
         return max(0.0, (time.time() if now is None else now) - newest)
 
     @property

@@ -251,6 +251,19 @@ def test_a_failure_costs_itself_and_a_cool_down_holds(tmp_path):
     assert words[2:4] == ["it was done at step 5, and cools down for 20 steps", "rules had it done 1 times"]
 
 
+def test_what_was_refused_has_no_cool_down(tmp_path):
+    """No checkpoint was there for the first incident; that of the second is protected."""
+    checkpoints = Checkpoints()
+    actions = Actions(tmp_path, ProtectLastGood(checkpoints))
+    loop = Loop(tmp_path, [{**HIGH, "actions": "protect_last_good"}], actions)
+    for step in range(1, 31):
+        checkpoints.kept += [Kept(10)] if step == 10 else []
+        loop.end_step(loss=9.0 if step in {5, 25} else 3.0)
+    loop.close()
+    assert results(actions) == [("protect_last_good", "refused"), ("protect_last_good", "done")]
+    assert checkpoints.protected == {10}
+
+
 def test_a_resumed_run_does_not_do_it_twice(tmp_path):
     """What was done, cool-downs, what is left to skip and the position come from the checkpoint."""
     actions = Actions(tmp_path, Stop(), SkipBatches(5))

@@ -56,6 +56,13 @@ def saved(tmp_path_factory):
     return checkpoints, sink, own
 
 
+def test_a_test_of_ranks_that_the_checkpoint_lacks_restores_nothing_and_fails(saved):
+    checkpoints, *_ = saved
+    found = restore({"build": named(loop.build), "folder": str(checkpoints.list()[0].folder), "ranks": [7]})
+    assert not found["ok"]
+    assert found["why"] == "nothing was restored: the checkpoint has rank 0, and `test_ranks` names 7"
+
+
 def test_a_restore_with_the_same_bits_passes(saved):
     """Parameters, buffers, optimizer, scheduler, scaler, generators, and the probe's loss."""
     checkpoints, sink, _ = saved

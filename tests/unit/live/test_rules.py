@@ -4,11 +4,14 @@ import json
 from importlib import resources
 
 import jsonschema
+import numpy as np
 import pytest
 import yaml
 from live_logs import Run, at, file_of, from_another, judged, steps
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.live.feed import Feed, Numbers
+from dataaudit.live.judging import Judge
 from dataaudit.live.rules import default_text, load_alerts, parse_alerts, runbooks
 from dataaudit.schemas import render
 
@@ -299,6 +302,55 @@ def test_the_slowest_rank_is_named(tmp_path):
     incidents, _ = from_another(folder, file)
     ((_, _, alerts),) = incidents.values()
     assert (alerts[0]["rank"], alerts[0]["step"], alerts[0]["value"]) == (2, 100, pytest.approx(1.5))
+
+
+def test_a_rank_that_a_later_start_lacks_is_not_the_slowest():
+    feed = Feed({"straggler_ratio"}, ranks=4)
+
+    def slowest(rank, step, seconds):
+        row = {"step": [step], "metric": ["rank_time"], "stat": ["value"], "layer": [-1], "head": [-1]}
+        list(feed.take("values", rank, {**row, "value": np.array([seconds])}, 0.0))
+        row = {"step": [step], "time": [float(step)], "targets": [1], "scored": [1], "loss_sum": [1], "user_loss": None}
+        rows = feed.take("steps", rank, row, 0.0)
+        return [(item.rank, float(item.value[0])) for item in rows if isinstance(item, Numbers)]
+
+    for attempt, ranks in enumerate((4, 3)):
+        for rank in range(ranks):
+            list(feed.begin(rank, attempt, 0.0))
+            row = {"step": [1 + 100 * attempt], "kind": ["resumed"], "detail": [json.dumps({"ranks": ranks})]}
+            list(feed.take("events", rank, row, 0.0))
+        found = [slowest(rank, 100 * attempt + 9, 1.0 + 2.0 * (rank == 3)) for rank in range(ranks)]
+        assert found[-1] == [[(3, 3.0)], [(0, 1.0)]][attempt]
+
+
+@pytest.mark.parametrize(("over", "value"), [("any", 9.0), ("max", 9.0), ("mean", 6.0), ("min", 3.0)])
+def test_a_layer_without_a_number_hides_no_other(over, value):
+    """The largest of NaN and 9 was NaN, which is above nothing; a rule of numbers that are not finite sees it."""
+    for condition, expected in (({"threshold": {"above": 2}}, value), ({"not_finite": True}, NAN)):
+        feed = Feed({"mfu"})
+        judge = Judge(file_of({"metric": "mfu", "over": over, **condition}).rules, feed)
+        list(feed.begin(0, 0, 0.0))
+        row = {"step": [9] * 3, "metric": ["mfu"] * 3, "stat": ["value"] * 3, "head": [-1] * 3}
+        row |= {"layer": [0, 1, 2], "value": np.array([NAN, 9.0, 3.0])}
+        (alert, *_) = [alert for item in feed.take("values", 0, row, 0.0) for alert in judge.see(item)]
+        assert alert.value == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_rule_does_not_fire_for_a_rank_that_a_later_start_lacks():
+    feed = Feed({"mfu"}, ranks=2)
+    (rule,) = file_of({"metric": "mfu", "threshold": {"below": 0.2}}).rules
+    judge = Judge([rule], feed)
+    row = {"step": [9], "metric": ["mfu"], "stat": ["value"], "layer": [-1], "head": [-1]}
+    fired = []
+    for rank in range(2):
+        list(feed.begin(rank, 0, 0.0))
+        items = feed.take("values", rank, {**row, "value": np.array([0.1 if rank else 0.4])}, 0.0)
+        fired += [alert.rank for item in items for alert in judge.see(item)]
+    assert (fired, judge.firing(rule)) == ([1], True)
+    list(feed.begin(0, 1, 0.0))
+    list(feed.take("events", 0, {"step": [10], "kind": ["resumed"], "detail": [json.dumps({"ranks": 1})]}, 0.0))
+    assert not judge.firing(rule)
+    assert judge.states()[0].state == "ok"
 
 
 def test_the_shipped_rules_name_every_severity_and_have_runbooks():

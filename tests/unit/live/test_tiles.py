@@ -7,6 +7,7 @@ from live_logs import Run
 from dataaudit.live import tiles as tiles_module
 from dataaudit.live.tiles import COLUMNS, HeatTiles, Line, Tiles
 from dataaudit.runlog.reader import load_run
+from dataaudit.training.pages.run_view import RunView
 
 
 def tiles_of(folder):
@@ -199,3 +200,23 @@ def test_counts_of_old_hours_make_room(tmp_path):
     late = {"step": [1], "source": [0], "token": [1], "count": [9], "half": [0]}
     hours.add("tokens", {name: np.array(column) for name, column in late.items()})
     assert hours.late == 9
+
+
+@pytest.mark.parametrize(("starts", "here"), [((4, 3), {0, 1, 2}), ((3, 4), {0, 1, 2, 3})])
+def test_ranks_that_the_newest_start_lacks_are_not_waited_for(tmp_path, starts, here):
+    for attempt, ranks in enumerate(starts):
+        for rank in range(ranks):
+            run = Run(tmp_path / "run", rank, ranks, first=1 + 5 * attempt)
+            run.happen("resumed" if attempt else "started", ranks=ranks)
+            for _ in range(5):
+                run.end_step()
+            if attempt or rank < min(starts):
+                run.close()
+            else:
+                run.writer.close()
+    tiles = tiles_of(tmp_path / "run")
+    assert set(tiles.present) == here
+    view = RunView(tmp_path / "run")
+    view.read(60.0)
+    assert view.ended
+    assert view.silent_seconds(1e9 + 12) == 2.0

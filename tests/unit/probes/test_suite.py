@@ -2,6 +2,7 @@
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,18 @@ from probe_world import tiny  # noqa: E402
 
 from dataaudit import ConfigError  # noqa: E402
 from dataaudit.live import Alerts, ProbeBatch  # noqa: E402
-from dataaudit.probes import Frozen, HeldOutLoss, ProbeModel, ProbeSuite, Tokenizer  # noqa: E402
+from dataaudit.probes import (  # noqa: E402
+    Cloze,
+    Contamination,
+    Frozen,
+    HeldOutLoss,
+    Memorization,
+    ProbeModel,
+    ProbeSuite,
+    Tokenizer,
+)
+from dataaudit.probes.cloze import Item  # noqa: E402
+from dataaudit.probes.command import exit_code  # noqa: E402
 from dataaudit.probes.report import ProbeReport  # noqa: E402
 from dataaudit.runlog.reader import load_run  # noqa: E402
 from dataaudit.vitals.sinks import RunLogSink  # noqa: E402
@@ -244,3 +256,20 @@ def test_a_log_says_what_its_numbers_were_made_with_when_that_changes(tmp_path):
     ((key, artifacts),) = own[0][1]["artifacts"].items()
     assert artifacts["prompts"] == batch().id
     assert key == Frozen(batch=batch()).artifacts(wrapped(tiny())).digest
+
+
+def test_a_model_of_numbers_that_are_not_finite_has_no_score_at_all():
+    """NaN compares as false: it was a share of 0 with an interval, a text without a copy, and exit code 0."""
+    tokenizer, draw = Tokenizer.of_bytes(0), np.random.default_rng(0)
+    rows = [tuple(draw.integers(1, 250, 130) for _ in range(8)) for _ in range(3)]
+    broken = ProbeModel(lambda ids: torch.full((*ids.shape, 257), torch.nan), tokenizer, context=256)
+    items = tuple(Item(row[:20], (row[20:40], *(row[at : at + 20] for at in (40, 60, 80)))) for row in rows[0])
+    probes = [
+        Contamination(sets={"held_out": rows[0], "train": rows[1]}),
+        Cloze(items=items),
+        Frozen(batch=ProbeBatch.of_rows(rows[2], tokenizer.digest)),
+        Memorization(rows=rows[0], sources=["a"] * 8, drawn=np.ones(8, bool), matcher=SimpleNamespace(method="exact")),
+    ]
+    report = ProbeSuite(probes).run(broken, 1)
+    assert exit_code(report) == 4
+    assert {own.reason for own in report.numbers if own.metric != "output_kl_to_prev"} == {"not_finite"}

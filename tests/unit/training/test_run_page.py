@@ -119,6 +119,29 @@ def test_what_is_over_is_no_cause_and_a_hint_that_became_an_alarm_is_listed_once
     )
 
 
+def test_incidents_of_two_starts_have_a_number_each_and_hints_are_none(tmp_path):
+    """A start that did not go on with the state of vitals, and each rank, counts incidents from 1."""
+    writer = made(tmp_path / "run", spike=False)
+    writer.add("events", alarm(20, 0, 3, layer=0))
+    writer.add("events", alarm(40, 1, 2))
+    writer.add("events", alarm(220, 1, 1, metric="residual_rms", head=-1, stat="block", rule="fold"))
+    writer.close()
+    page = run_page(load_run(tmp_path / "run"))
+    assert [one.head for one in page.findings] == ["Severity 1", "Severity 2", "Severity 3"]
+    (section,) = [one for one in page.sections if one.id == "incidents"]
+    assert section.lead == "2 incidents, the gravest of severity 1: contain it. 1 hint."
+    titles = [spelled(block.title) for block in section.blocks]
+    assert titles == ["Incident 2: severity 1, contain it", "Incident 1: severity 2, look into it", "A hint"]
+
+
+def test_hints_alone_are_no_incident(tmp_path):
+    writer = made(tmp_path / "run", spike=False)
+    writer.add("events", alarm(20, 0, 3))
+    writer.close()
+    (section,) = [one for one in run_page(load_run(tmp_path / "run")).sections if one.id == "incidents"]
+    assert (section.lead, section.tone) == ("No incident. 1 hint.", "warn")
+
+
 def test_a_calm_run_says_so_in_a_line_with_how_much_was_looked_at(tmp_path):
     writer = made(tmp_path / "run", spike=False)
     cover = {"attn_entropy": {"judged": 24, "series": 24, "why": ""}}

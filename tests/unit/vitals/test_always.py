@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dataaudit.vitals.alarms import Alarms, Incidents
+from dataaudit.vitals.alarms import Alarms, Incidents, kind_of
 from dataaudit.vitals.always import Schedule
 from dataaudit.vitals.metric import Key
 from dataaudit.vitals.metrics.gradient_noise import SpikeScore
@@ -157,6 +157,30 @@ def test_a_drift_of_a_head_does_not_begin_an_incident_of_another_layer_nor_a_lat
     assert joined(incidents, 365, "a", 1, "drift", head=2) == [("a", 0, 3, False)]
     assert joined(incidents, 366, "a", 0, "drift", head=2) == [("a", 0, 3, False)]
     assert joined(incidents, 380, "b", 1, "drift", head=1) == [("a", 2, 2, True), ("b", 2, 2, False)]
+
+
+def test_a_drift_of_a_head_joins_an_open_incident_with_the_alarm_of_its_layer_that_follows():
+    incidents = Incidents()
+    joined(incidents, 100, "a", 3, "drift", head=2, first=80)
+    assert joined(incidents, 110, "b", 5, "jump") == [("b", 1, 2, True)]
+    assert joined(incidents, 120, "c", 3, "jump") == [("a", 1, 2, False), ("c", 1, 2, False)]
+    assert incidents.first["metric"] == "a"
+
+
+def test_a_run_that_went_back_has_no_drift_of_later_steps_and_a_new_incident():
+    incidents = Incidents()
+    joined(incidents, 990, "b", 5, "jump")
+    joined(incidents, 1100, "a", 3, "drift", head=2, first=1080)
+    incidents.go_back(500)
+    assert joined(incidents, 600, "c", 3, "jump") == [("c", 2, 2, True)]
+
+
+def test_a_drift_that_waited_is_an_alarm_beside_a_warning():
+    alarms = Alarms([Key("max_attn_logit", 1, 2, "sampled")])
+    assert joined(alarms.incidents, 100, "a", 1, "drift", head=2) == [("a", 0, 3, False)]
+    found = alarms.see(120, np.array([17_700.0]))
+    assert [(one.kind, one.detail["metric"]) for one in found] == [("alarm", "a"), ("warning", "max_attn_logit")]
+    assert kind_of(found[0].detail, "nan_inf") == "alarm"
 
 
 def test_a_hint_opens_no_incident():

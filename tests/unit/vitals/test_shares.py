@@ -146,3 +146,20 @@ def test_a_run_that_goes_on_judges_as_one_that_never_stopped():
         found[1] += halves[step > 150].see(step, row, trials=TRIALS, rate=rate[step - 1])
     assert found[0] == found[1]
     assert [one for one in found[0] if one.kind == "alarm"]
+
+
+def test_a_run_that_went_back_is_not_judged_by_the_values_that_it_left():
+    values, rate = healthy(5, 400)
+    found, alarms = raised(values, rate)
+    assert found == []
+    for step in range(401, 431):
+        alarms.see(step, np.where(np.arange(len(KEYS)) == 3, 0.7, values[step - 300]), trials=TRIALS, rate=rate[0])
+    again = [alarms.see(step, values[step - 1], trials=TRIALS, rate=rate[0]) for step in range(380, 400)]
+    assert [one.detail for own in again for one in own if one.kind == "alarm"] == []
+
+
+def test_a_run_that_went_back_by_all_that_is_known_of_a_share_learns_it_anew():
+    values, rate = healthy(5, 400)
+    _, alarms = raised(values, rate)
+    again = [alarms.see(step, values[step - 1], trials=TRIALS, rate=rate[0]) for step in range(1, 200)]
+    assert [one.detail for own in again for one in own if one.kind == "alarm"] == []

@@ -473,6 +473,20 @@ def test_a_checkpoint_goes_on_where_it_was(family):
         Vitals(model_of("multihead")).load_state_dict(state)
 
 
+def test_what_was_on_its_way_when_a_run_goes_back_does_not_follow_its_state():
+    model = model_of("multihead")
+    config, sink = VitalsConfig(adapt=False, escalate=0), MemorySink()
+    with Vitals(model, None, config, [sink]) as vitals:
+        made.go(vitals, model, range(1, 6))
+        state = vitals.state_dict()
+        made.go(vitals, model, range(6, 12))
+        vitals.load_state_dict(state)
+        made.go(vitals, model, range(6, 8))
+        known = vitals.state_dict()["alarms"]
+    assert (known["steps"], max(known["seen"])) == ([1, 7], 7)
+    assert max(row[0] for row in sink.values) == 11
+
+
 @pytest.mark.parametrize("family", ["llama", "mapped", "multihead"])
 @pytest.mark.parametrize("way", ["deepcopy", "save"])
 def test_a_copy_of_a_model_is_not_looked_at(family, way, tmp_path):
