@@ -65,7 +65,10 @@ def explain(name: str | None, *, as_json: bool) -> str:
         close = difflib.get_close_matches(wanted, known, n=_NEAREST)
         meant = f" (did you mean {' or '.join(f'`{item}`' for item in close)}?)" if close else ""
         raise ConfigError(f"nothing is explained under `{t.clean(name, 60)}`{meant}", "`dataaudit explain` lists all.")
-    matches = [section for section in matches if section.text.startswith("#")] or matches
+    matches = sorted(
+        [section for section in matches if section.text.startswith("#")] or matches,
+        key=lambda section: Path(section.page).stem != wanted,  # the page of that name comes first
+    )
     if as_json:
         sections = [{"page": section.page, "titles": list(section.titles), "text": section.text} for section in matches]
         return t.as_json({"name": wanted, "sections": sections})

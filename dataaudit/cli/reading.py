@@ -77,6 +77,7 @@ def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, 
             1: "a limit of the policy is exceeded by the last",
             2: "wrong use: fewer than two manifests, or of several datasets",
             3: "the policy could not be evaluated for the last",
+            4: "nothing was judged for the last",
         },
     ),
 )
@@ -285,7 +286,7 @@ def doctor(
 @path("--out DIR", "Write NAME, or every schema, into this folder.")
 @flag("--json", "Print the list as JSON; a schema is JSON anyway.", to="as_json")
 def schema(name: str | None, out: Path | None, *, as_json: bool) -> None:
-    """Print a JSON Schema: config, manifest, metric, or the columns of all tables; without NAME, list them."""
+    """Print the JSON Schema of a file or an answer, or the columns of all tables; without NAME, list them."""
     from dataaudit.schemas import export_schemas
 
     print_text(export_schemas(name, out, as_json=as_json))

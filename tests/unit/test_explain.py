@@ -133,6 +133,8 @@ def test_a_code_is_explained_by_its_row_and_a_metric_by_its_section():
     assert printed("remote#credentials") == printed("credentials")
     assert printed("the-event-test") == printed("event-test")
     assert printed("baseline_no_judge") == printed("no_judge")
+    pages = ("gate", "diff", "quarantine", "report")  # titles of sections of other pages, too
+    assert [name for name in pages if not printed(name).startswith("# ")] == []
 
 
 def test_links_lead_to_names_that_are_explained_or_to_the_web():

@@ -56,12 +56,12 @@ class _Side:
 def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
     """Yield every shard by how it changed; each row of either table is in exactly one of the pairs.
 
-    Shards hold the same when their decoded rows have one digest and as many records could not be decoded; two that
-    were not read, when their stored bytes have one digest. Pairs are found in this order: same content at the same
-    place, elsewhere in the split, in another split; then the same place with other content; what is left is removed, or
-    added. So two shards that exchanged their names, or were numbered anew, have moved and not changed. Shards without
-    documents are never taken for moved, as they all hold the same, nor for changed: a shard that lost all its documents
-    is removed, and an empty shard added.
+    Shards hold the same when their decoded rows have one digest, as many records could not be decoded, and a quarantine
+    list leaves out as much; two that were not read, when their stored bytes have one digest. Pairs are found in this
+    order: same content at the same place, elsewhere in the split, in another split; then the same place with other
+    content; what is left is removed, or added. So two shards that exchanged their names, or were numbered anew, have
+    moved and not changed. Shards without documents are never taken for moved, as they all hold the same, nor for
+    changed: a shard that lost all its documents is removed, and an empty shard added.
     """
     item, other = _sides(old, new)
     same = _pair(item, other, item.place, other.place, item.content, other.content)
@@ -116,12 +116,14 @@ def _sides(old: pa.Table, new: pa.Table) -> tuple[_Side, _Side]:
 def _content(table: pa.Table) -> pa.ChunkedArray:
     """Return what a shard holds: the digest of its rows, else of its stored bytes, else null.
 
-    The digest of rows knows nothing of records that could not be decoded, so their number goes with it.
+    The digest of rows knows nothing of records that could not be decoded, nor of documents that a quarantine list left
+    out of the numbers: the counts go with it.
     """
     stored = pc.if_else(
         pc.equal(table["sha256"], ""), None, pc.binary_join_element_wise("stored", table["sha256"], ":")
     )
-    rows = pc.binary_join_element_wise("rows", table["rows_digest"], table["bad_records"].cast(pa.string()), ":")
+    counts = (table[name].cast(pa.string()) for name in ("bad_records", "documents", "bytes"))
+    rows = pc.binary_join_element_wise("rows", table["rows_digest"], *counts, ":")
     return pc.coalesce(rows, stored)
 
 

@@ -33,7 +33,7 @@ class ShardChangeKind(StrEnum):
     REMOVED = "removed"
     """No shard of the new manifest has its rows."""
     CHANGED = "changed"
-    """The shard of this name holds other rows."""
+    """The shard of this name holds other rows, or a quarantine list leaves out others of them."""
     LOST = "lost"
     """It was read and is not any more: quarantined or skipped."""
     UNKNOWN = "unknown"

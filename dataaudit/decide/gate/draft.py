@@ -2,7 +2,7 @@
 
 Three kinds of rules, in this order. *Bounds* are those of the built-in policy `release-gate` that fail a release
 whatever was measured: unread bytes, leaks, secrets. *Drawn* limits are the measured numbers, rounded outward. *Changes*
-are release-gate's rules of change and of odd shards, which need a baseline. What has no number is listed at the end.
+are release-gate's rules of change, which need a baseline, and of odd shards. What has no number is listed at the end.
 
 The gate itself measures: drawn rules are judged once with a limit that nothing keeps. So the draft passes on its
 manifest, but for a bound that the manifest does not keep: that one stays as it is, and its comment says so.
@@ -119,7 +119,7 @@ def draft_of(facts: Facts) -> str:
         *(_bound(results[rule.name], facts) for rule in bounds),
         "# Drawn from what was measured: loosen what may grow, tighten what is to become better.",
         *(_texts(limits) or ["# Nothing was measured that a limit could be drawn from."]),
-        "# Changes against a baseline, and shards unlike the others, as in release-gate. Without a baseline they wait.",
+        "# As in release-gate: changes, which wait without a baseline; and shards, which are compared with each other.",
         *(_texts(compared) or ["# Nothing was measured that could change."]),
     ]
     absent = [item for item in (*limits.values(), *compared.values()) if isinstance(item, RuleResult)]

@@ -144,9 +144,8 @@ _ADVICE = {
         " with the case's fingerprint, an owner, a reason and a day on which it ends."
     ),
     ExitCode.NOT_EVALUATED: (
-        "Do not release it: a rule that is required could not be judged. See its reason, build again with what is"
-        " missing; a rule that may be left out says `required: false`, one whose number the baseline has `allow_lost`"
-        " with a reason."
+        "Do not release it: a required rule could not be judged. See its reason, and build again with what is missing."
+        " If the rule is optional, give it `required: false`; if a number of the baseline may go, `allow_lost: WHY`."
     ),
     ExitCode.NOTHING_EVALUATED: (
         "Do not release it: no rule has a number, or no document was read. See whether it is the right manifest, and"

@@ -51,7 +51,7 @@ def twin(old, new):
 
     def content(row):
         if row["rows_digest"]:
-            return row["rows_digest"], row["bad_records"]
+            return tuple(row[name] for name in ("rows_digest", "bad_records", "documents", "bytes"))
         return ("stored", row["sha256"]) if row["sha256"] else None
 
     def stored(row):

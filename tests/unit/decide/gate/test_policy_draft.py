@@ -74,6 +74,9 @@ def test_the_demo_fails_only_the_bounds_that_the_draft_says_it_fails():
     kept = {rule.name: rule for rule in loaded(text).rules}
     assert [kept[rule.name] for rule in bounds] == list(bounds), "bounds are release-gate's, word for word"
     assert all(kept[rule.name] == rule for rule in changes if rule.name in kept)
+    waiting = {name for name in kept if "Waits for a baseline." in comment_of(text, name)}
+    assert waiting == {name for name, rule in kept.items() if rule.needs_baseline}
+    assert "which wait without a baseline; and shards, which are compared with each other" in text
     assert {one.rule.name for one in judge(manifest, loaded(text), baseline=manifest, on=DAY).rules} == set(kept)
 
 

@@ -21,7 +21,7 @@ STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 PAGE = (ROOT / "docs/howto/ci.md").read_text()
 OFF = {"PACKAGE": "none", "FAILING": "", "REF": "", "REF_POLICY": "", "REF_KEY": "", "PYTHONSAFEPATH": "1"}
-GIVEN = {"MANIFEST": "m", "POLICY": "p.yaml", "BASELINE": "", "FAIL_ON": "fail"}
+GIVEN = {"MANIFEST": "m", "POLICY": "p.yaml", "BASELINE": "", "QUARANTINE_LIST": "", "FAIL_ON": "fail"}
 GIVEN |= {"PUBLIC_KEY": "", "IDENTITY": "", "ISSUER": ""} | OFF
 """Variables of the gate's step where no signature, no branch and no package is asked for."""
 SNIPPETS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -149,15 +149,15 @@ def test_every_output_comes_from_the_gate_step(stubs):
 
 
 def test_the_gate_is_called_with_what_the_inputs_say(stubs):
-    """The baseline only when there is one."""
-    for baseline in ("", "old"):
-        gate(stubs, BASELINE=baseline, FAIL_ON="warn")
+    """The baseline and the quarantine list only when there is one."""
+    for baseline, listed in (("", ""), ("old", "q.jsonl")):
+        gate(stubs, BASELINE=baseline, QUARANTINE_LIST=listed, FAIL_ON="warn")
     first, second = calls(stubs)
     assert first[:4] == ["dataaudit", "gate", "--policy=p.yaml", "--fail-on=warn"]
     assert first[-2:] == ["--", "m"]
     assert f"--summary={stubs['GITHUB_STEP_SUMMARY']}" in first
-    assert not any(one.startswith("--baseline") for one in first)
-    assert "--baseline=old" in second
+    assert not any(one.startswith(("--baseline", "--quarantine-list")) for one in first)
+    assert {"--baseline=old", "--quarantine-list=q.jsonl"} <= set(second)
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
