@@ -37,7 +37,7 @@ def ingest(folder: Path, healthy: tuple[int, int], words: str, command: str) -> 
         command: For the receipts.
 
     Raises:
-        ConfigError: The span is shorter than 400 steps, or the log does not reach its end.
+        ConfigError: The span is shorter than 400 steps, a loss in it is not finite, or the log ends before it does.
         NothingEvaluated: The log has no loss.
     """
     first, last = healthy
@@ -52,6 +52,12 @@ def ingest(folder: Path, healthy: tuple[int, int], words: str, command: str) -> 
     if steps <= onset:
         raise ConfigError(
             f"lab: {folder} ends at step {begin + steps - 1}, and the healthy span at {last}: nothing is left to judge"
+        )
+    if len(broken := np.flatnonzero(~np.isfinite(curves.loss[:onset]))):
+        at = begin + int(broken[0])
+        raise ConfigError(
+            f"lab: --healthy: the loss of step {at} is not finite, so steps {first}-{last} are not healthy",
+            "Name a span before it, or behind it.",
         )
     bands, limits = _own_limits(curves, onset, steps)
     name, family = folder.name, "own" if words else "healthy"

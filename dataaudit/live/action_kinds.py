@@ -132,6 +132,14 @@ class ProtectLastGood(Action):
         self._checkpoints.unprotect(self._step)
         return f"the checkpoint of step {self._step:,} may be deleted"
 
+    def state(self) -> dict[str, Any]:
+        """Return which step's checkpoint is protected."""
+        return {"step": self._step}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._step = state.get("step")
+
 
 def good_before(checkpoints: CheckpointStore, step: int) -> Any:
     """Return the newest good checkpoint before a step; the last good where there is none, or the step is 0."""

@@ -123,7 +123,7 @@ class Deviations(Arrays):
             "false_alarm_rate": self.baseline.rate,
         }
 
-    def go_back(self) -> None:
+    def go_back(self, _step: int) -> None:
         """Forget the newest values: the run went back."""
         self._runs.recent[:], self._calm[:], self._inside[:], self.open[:] = 0, 0, True, False
 
@@ -337,7 +337,12 @@ class Alarms:
         alarms = [*self._rates(step, rate), *self._bad_numbers(values), *self._rules(values, rate)]
         alarms += self._surprises(step, values, rate, tokens, trials)
         begins = self._beginning.see(values) and self.healthy is None
-        alarms = [{**item, "begins": True} if begins and item["rule"] in _FROM_ITS_PAST else item for item in alarms]
+        alarms = [
+            {**item, "begins": True}
+            if begins and item["rule"] in _FROM_ITS_PAST and step < (item.get("baseline") or {"from": math.inf})["from"]
+            else item
+            for item in alarms
+        ]
         passed = np.zeros(len(self.keys), bool)
         warned: list[dict[str, Any]] = []
         for watched in self._watched:
@@ -442,9 +447,7 @@ class Alarms:
         return [Finding("coverage", {"metrics": self.coverage()})]
 
     def _go_back(self, step: int) -> None:
-        for judge in (self.judge, self._always):
-            judge.go_back()
-        for own in (self.shares, self.incidents):
+        for own in (self.judge, self.shares, self._always, self.incidents):
             own.go_back(step)
         self._open[:] = False
         self._schedule = Schedule()

@@ -227,7 +227,7 @@ class Always(Arrays):
             int(item): {"rule": str(rule[item]), "low": float(low[item]), "high": float(high[item])} for item in raised
         }
 
-    def go_back(self) -> None:
+    def go_back(self, _step: int) -> None:
         """Forget what came later: the run went back."""
         self.open[:], self._row[:], self._zeros[:] = False, 0, 0
 

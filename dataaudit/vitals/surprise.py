@@ -398,7 +398,7 @@ class Surprises(Judge):
             return max(0.0, math.exp(value) - _ENTROPY)
         return math.sinh(value) if number in self._how["asinh"] else value
 
-    def go_back(self) -> None:
+    def go_back(self, _step: int) -> None:
         """Forget the newest values: the run went back."""
         self._recent[:], self._mean[:], self.open[:] = 0, 0, False
 

@@ -29,7 +29,7 @@ rules:
 """
 
 
-def write_log(folder, steps=1200, fault=900, *, seed=0):
+def write_log(folder, steps=1200, fault=900, *, seed=0, broken=0):
     """Write the log of a run whose stable rank falls from a step on, and whose loss follows 200 steps later."""
     draw = np.random.default_rng(seed)
     run = RunFile(
@@ -52,7 +52,7 @@ def write_log(folder, steps=1200, fault=900, *, seed=0):
                     "value": np.array([rank, np.exp(draw.normal(0, 0.02))]),
                 },
             )
-        loss = 3.0 + draw.normal(0, 0.05) + 0.02 * max(0, late - 200)
+        loss = np.nan if step == broken else 3.0 + draw.normal(0, 0.05) + 0.02 * max(0, late - 200)
         counts = dict.fromkeys(("micro_batches", "targets", "scored", "merged"), np.zeros(1))
         row = {"step": [step], "time": [float(step)], "loss_sum": [0.0], "user_loss": [loss]}
         writer.add("steps", {**counts, **row})
@@ -99,6 +99,14 @@ def test_the_command_writes_the_receipt_beside_the_log_and_shows_it(log):
 def test_a_span_that_cannot_be_used_is_refused(log, span, words):
     with pytest.raises(ConfigError, match=words):
         ingest(log, span, "", "test")
+
+
+def test_a_span_with_a_loss_that_is_not_finite_is_not_healthy(tmp_path):
+    """Limits of such a span were NaN, which no score is above."""
+    write_log(tmp_path / "run", 700, broken=123)
+    with pytest.raises(ConfigError, match="the loss of step 123 is not finite, so steps 1-500 are not healthy"):
+        ingest(tmp_path / "run", (1, 500), "", "test")
+    assert ingest(tmp_path / "run", (124, 600), "", "test")["runs"] == 1
 
 
 def test_a_rule_that_cites_a_receipt_needs_one_that_caught_something(log):

@@ -264,6 +264,16 @@ def test_what_was_refused_has_no_cool_down(tmp_path):
     assert checkpoints.protected == {10}
 
 
+def test_a_resumed_run_lets_go_of_the_checkpoint_that_the_start_before_protected(tmp_path):
+    checkpoints = Checkpoints([Kept(10)])
+    actions, again = (Actions(tmp_path, ProtectLastGood(checkpoints)) for _ in range(2))
+    actions.do("protect_last_good")
+    again.load_state_dict(json.loads(json.dumps(actions.state_dict())))
+    again.do("protect_last_good", undo=True)
+    assert results(again) == [("protect_last_good", "done")]
+    assert not checkpoints.protected
+
+
 def test_a_resumed_run_does_not_do_it_twice(tmp_path):
     """What was done, cool-downs, what is left to skip and the position come from the checkpoint."""
     actions = Actions(tmp_path, Stop(), SkipBatches(5))

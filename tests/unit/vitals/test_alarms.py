@@ -214,3 +214,15 @@ def test_wrong_use_is_refused():
     by_position = baseline_of(key, np.arange(1, 101), run_of(100, 1), total=100)
     with pytest.raises(ValueError, match="last step of this run"):
         Alarms(key, baseline=by_position)
+
+
+@pytest.mark.parametrize(("first", "severity"), [(1, 2), (101, 3)])
+def test_what_leaves_another_run_while_the_model_begins_is_a_hint_before_that_one_alone(first, severity):
+    """The baseline is healthy at these steps, too; before its own first step it says nothing of them."""
+    keys = [*entropies(12), Key("update_to_weight", 0, -1, "all")]
+    values = np.column_stack([run_of(WINDOW, 12), np.full(WINDOW, 1e-4) * np.exp(run_of(WINDOW, 1)[:, 0] - 3)])
+    baseline = baseline_of(keys, np.arange(first, first + WINDOW), values)
+    given = values[:40].copy()
+    given[20:, 2] = 9.0
+    found = alarms_of(watch(Alarms(keys, baseline=baseline), given))
+    assert [(step, one["head"], one["severity"]) for step, one in found] == [(23, 2, severity)]
