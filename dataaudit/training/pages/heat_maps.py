@@ -10,7 +10,8 @@ import numpy as np
 from dataaudit.base import text as t
 from dataaudit.base.render.blocks import Block, Figure, Heat, Section, table_of
 from dataaudit.base.render.line import Line
-from dataaudit.training.pages.incident_blocks import Change, Grid, Incident, changes, marks_of, where_line
+from dataaudit.training.pages.grids import Change, Grid, changes
+from dataaudit.training.pages.incident_blocks import Incident, marks_of, where_line
 from dataaudit.vitals.metrics import charts
 
 HEADS = charts(of_heads=True)

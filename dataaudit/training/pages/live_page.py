@@ -28,8 +28,9 @@ from dataaudit.base.text import clean, plural
 from dataaudit.live.incidents import FOLDER
 from dataaudit.runlog.reader import RunLog
 from dataaudit.training.pages.data_panel import data_panel, data_points
+from dataaudit.training.pages.grids import Grid
 from dataaudit.training.pages.heat_maps import HEADS, LAYERS, pictures
-from dataaudit.training.pages.incident_blocks import Grid, coverage_section, happened, incident_section, incidents_of
+from dataaudit.training.pages.incident_blocks import coverage_section, happened, incident_section, incidents_of
 from dataaudit.training.pages.panels import EFFICIENCY, ICU, QUALITY, line_table, number, panel, time_split
 from dataaudit.training.pages.run_blocks import steps_line
 from dataaudit.training.pages.run_view import DEAD_SECONDS, LiveIncident, RunView

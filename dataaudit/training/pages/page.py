@@ -35,11 +35,10 @@ from dataaudit.training.attribution.findings import Attribution
 from dataaudit.training.attribution.run_facts import run_facts
 from dataaudit.training.pages.blocks import LIMITS, answer, behind_lines
 from dataaudit.training.pages.evidence_blocks import evidence_blocks, proposed, replay_blocks
+from dataaudit.training.pages.grids import Grid, grids_of
 from dataaudit.training.pages.heat_maps import HEADS, LAYERS, pictures
 from dataaudit.training.pages.incident_blocks import (
-    Grid,
     coverage_section,
-    grids_of,
     happened,
     incident_points,
     incident_section,

@@ -15,7 +15,7 @@ from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.training.pages import page as training_page
-from dataaudit.training.pages.incident_blocks import changes, grids_of
+from dataaudit.training.pages.grids import changes, grids_of
 from dataaudit.training.pages.page import run_page
 
 pytest.importorskip("bokeh", reason="charts are drawn by dataaudit[report]")
