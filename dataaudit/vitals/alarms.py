@@ -176,7 +176,7 @@ class Incidents:
         if severity < 3:
             alone = detail.get("rule") == "drift" and detail["head"] >= 0 and detail["baseline"] is None
             seen, before = self._drifts.pop(layer, (-LINGERS - 1, {}))
-            if seen <= step <= seen + LINGERS:
+            if seen <= step <= seen + LINGERS and any(before[name] != detail.get(name) for name in Key._fields):
                 yield self._joined(step, before, 2)
             elif alone and self._opens(step, detail):
                 self._drifts[layer], severity = (step, dict(detail)), 3

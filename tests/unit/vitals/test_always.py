@@ -127,7 +127,7 @@ def test_the_rate_is_an_alarm_of_its_own():
 def joined(incidents, step, metric, layer, rule, head=-1, first=None, **more):
     """Return incident, severity and whether it opens, of all that an alarm yields."""
     detail = {"metric": metric, "layer": layer, "head": head, "rule": rule, "first_step": first or step, **more}
-    found = list(incidents.join(step, {"baseline": None, **detail}))
+    found = list(incidents.join(step, {"baseline": None, "stat": "all", **detail}))
     return [(one["metric"], one["incident"], one["severity"], opens) for one, opens in found]
 
 
@@ -144,6 +144,7 @@ def test_a_drift_of_a_head_is_a_hint_until_another_alarm_follows():
     incidents = Incidents()
     assert joined(incidents, 100, "a", 1, "drift", head=3, first=80) == [("a", 0, 3, False)]
     assert Incidents().load(incidents.state()) is None
+    assert joined(incidents, 140, "a", 1, "drift", head=3, first=120) == [("a", 0, 3, False)], "the same series again"
     assert joined(incidents, 150, "b", 1, "jump", head=3, first=148) == [("a", 1, 2, True), ("b", 1, 2, False)]
     assert incidents.first["metric"] == "a"
 
