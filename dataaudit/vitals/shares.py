@@ -36,7 +36,7 @@ from dataaudit.base.statistics import Floats, Ints, of_each
 from dataaudit.vitals.baseline import AVERAGED
 from dataaudit.vitals.metric import Key
 from dataaudit.vitals.metrics import declared
-from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Judge
+from dataaudit.vitals.surprise import JUDGED_FROM, PERSISTENCE, Judge
 
 LEAST_STEPS = 10
 """Healthy steps that a law is learnt from."""
@@ -62,6 +62,8 @@ _FEWER = 0.9
 """Share of the law's n below which a value is not judged."""
 _MATTERS = 1e-3
 """Share, or distance from 1, up to which nothing is a surprise: elements that never were, and now are a few."""
+_INDEPENDENT = 1.7
+"""Independent values that three in a row are worth, without memory."""
 _WORTH = 16.0
 """Independent values that a law's values have to be worth."""
 
@@ -270,7 +272,7 @@ class Shares(Judge):
         if len(k) < LEAST_STEPS:
             return
         memory, tail = _memory(k / n), of_each(self.rate / 3, self.family) / 2
-        times = 1 + (INDEPENDENT - 1) * (1 - memory)
+        times = 1 + (_INDEPENDENT - 1) * (1 - memory)
         sums = [values[: len(k) // AVERAGED * AVERAGED].reshape(-1, AVERAGED).sum(1) for values in (k, n)]
         ways = ((k, n, tail ** (1 / times), (1 - memory) / (1 + memory)), (*sums, tail, 1.0))
         for way, (counts, trials, alpha, worth) in enumerate(ways):
