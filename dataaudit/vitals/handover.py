@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from dataaudit.base.async_copy import AsyncCopy, sent
-from dataaudit.vitals.alarms import Alarms, kind_of
+from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import first_bad, first_bad_gradient
+from dataaudit.vitals.incidents import kind_of
 from dataaudit.vitals.measurement import Arrived, Measurement, Sources
 from dataaudit.vitals.metric import Column
 from dataaudit.vitals.sinks import Reporter

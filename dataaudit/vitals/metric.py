@@ -78,6 +78,8 @@ class Metric:
     fold: float = FOLD
     """Of the rule of that name."""
     thresholds: tuple[Threshold, ...] = ()
+    waits: bool = False
+    """Whether what leaves its own past, and nothing else of its layer does, is a hint."""
     severity: int = 3
     """Of a warning of these."""
     grave: float = float("inf")

@@ -15,7 +15,7 @@ from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.statistics import Floats
 from dataaudit.training.pages.grids import LEAST_VALUES, Grid
 from dataaudit.training.pages.run_blocks import table
-from dataaudit.vitals.alarms import LINGERS
+from dataaudit.vitals.incidents import LINGERS
 from dataaudit.vitals.metrics import declared
 
 KINDS = ("alarm", "nan_inf", "warning")
@@ -73,8 +73,8 @@ _ABOUT: dict[str, tuple[str, str]] = {
     ),
 }
 _ALONE = (
-    "A single head drifted, and nothing else of its layer did. Heads change their work while a model learns: there is"
-    " nothing to do unless more of that layer follows."
+    "A single series of its layer moved, and nothing else did. Heads change their work, and outliers come, while a"
+    " model learns: there is nothing to do unless more of that layer follows."
 )
 _SAID = {
     "frozen": "its weights are not trained any more",
@@ -110,7 +110,7 @@ class Incident:
 def _meaning(alarm: Mapping[str, Any]) -> str:
     """Return what an alarm means, and what to do."""
     rule = str(alarm.get("rule"))
-    if rule == "drift" and alarm.get("incident") == 0 and _integer(alarm.get("head")) >= 0:
+    if rule in {"drift", "jump"} and alarm.get("incident") == 0 and not alarm.get("begins"):
         return _ALONE
     return " ".join(_ABOUT.get(rule, _ABOUT["jump"]))
 

@@ -27,7 +27,7 @@ class Activations(Measurement):
             "activation_mean_abs", "log", rules={"fold": ALL}, chart=("block", "Mean absolute activation of blocks")
         ),
         Metric("residual_rms", "log", rules={"fold": ALL}, chart=("block", "Root mean square of the residual stream")),
-        Metric("activation_outlier_rate", "share", chart=("block", "Share of outliers")),
+        Metric("activation_outlier_rate", "share", waits=True, chart=("block", "Share of outliers")),
         Metric(
             "activation_kurtosis", "log", flops="5 x tokens x width", chart=("block", "Kurtosis of what blocks return")
         ),

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dataaudit.vitals.alarms import Alarms, Incidents, kind_of
+from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.always import Schedule
+from dataaudit.vitals.incidents import Incidents, kind_of
 from dataaudit.vitals.metric import Key
 from dataaudit.vitals.metrics.gradient_noise import SpikeScore
 
@@ -147,6 +148,13 @@ def test_a_drift_of_a_head_is_a_hint_until_another_alarm_follows():
     assert joined(incidents, 140, "a", 1, "drift", head=3, first=120) == [("a", 0, 3, False)], "the same series again"
     assert joined(incidents, 150, "b", 1, "jump", head=3, first=148) == [("a", 1, 2, True), ("b", 1, 2, False)]
     assert incidents.first["metric"] == "a"
+
+
+def test_a_rate_of_outliers_waits_as_a_head_does():
+    incidents, rate = Incidents(), "activation_outlier_rate"
+    assert joined(incidents, 100, rate, 1, "jump") == [(rate, 0, 3, False)]
+    assert joined(incidents, 120, "residual_rms", 1, "jump") == [(rate, 1, 2, True), ("residual_rms", 1, 2, False)]
+    assert joined(Incidents(), 100, rate, 1, "jump", baseline={}) == [(rate, 1, 2, True)]
 
 
 def test_a_drift_of_a_head_does_not_begin_an_incident_of_another_layer_nor_a_late_one():
