@@ -59,7 +59,9 @@ class Metric(Model):
     """A metric of the checklists; ``checklists.yaml`` explains the keys."""
 
     every: str
-    feeds: str
+    feeds: str = (
+        "vitals = Vitals(model, optimizer, sinks=[monitor]); of watch_run: vitals=VitalsConfig(mapping=Mapping(...))"
+    )
     by: tuple[str, ...] = ()
     scale: tuple[Grade, Grade, Grade] | None = None
     when: Literal["scaler", "ranks", "experts"] | None = None

@@ -31,7 +31,7 @@ class Incidents:
         """The alarm of the latest incident that began first."""
         self.severity = 3
         self._latest = 0
-        self._drifts: dict[int, tuple[int, dict[str, Any]]] = {}
+        self._waiting: dict[int, tuple[int, dict[str, Any]]] = {}
         """By layer, what waits for another alarm, after its step."""
 
     def join(self, step: int, detail: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
@@ -42,18 +42,17 @@ class Incidents:
         """
         severity, layer = _severity(detail), int(detail.get("layer", -1))
         if severity < 3:
-            alone = _waits(detail)
-            seen, before = self._drifts.pop(layer, (-LINGERS - 1, {}))
+            seen, before = self._waiting.pop(layer, (-LINGERS - 1, {}))
             if seen <= step <= seen + LINGERS and any(before[name] != detail.get(name) for name in Key._fields):
                 yield self._joined(step, before, 2)
-            elif alone and self._opens(step, detail):
-                self._drifts[layer], severity = (step, dict(detail)), 3
+            elif _waits(detail) and self._opens(step, detail):
+                self._waiting[layer], severity = (step, dict(detail)), 3
         yield self._joined(step, detail, severity)
 
     def go_back(self, step: int) -> None:
-        """Forget drifts that came later, and count from here what the incident takes in: the run went back."""
+        """Forget what waits since a later step, and count from here what the incident takes in: the run went back."""
         self._latest = min(self._latest, step - 1)
-        self._drifts = {layer: item for layer, item in self._drifts.items() if item[0] < step}
+        self._waiting = {layer: item for layer, item in self._waiting.items() if item[0] < step}
 
     def _opens(self, step: int, detail: Mapping[str, Any]) -> bool:
         return not self.number or int(detail.get("first_step", step)) > self._latest + LINGERS
@@ -81,14 +80,14 @@ class Incidents:
             "first": self.first,
             "severity": self.severity,
             "latest": self._latest,
-            "drifts": [list(item) for item in self._drifts.values()],
+            "waiting": [list(item) for item in self._waiting.values()],
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.number, self.severity, self._latest = (int(state[name]) for name in ("number", "severity", "latest"))
         self.first = None if state["first"] is None else dict(state["first"])
-        self._drifts = {detail["layer"]: (int(step), dict(detail)) for step, detail in state.get("drifts", ())}
+        self._waiting = {detail["layer"]: (int(step), dict(detail)) for step, detail in state["waiting"]}
 
 
 def _severity(detail: Mapping[str, Any]) -> int:
