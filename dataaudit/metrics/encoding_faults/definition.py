@@ -93,6 +93,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.encoding_faults.stage:EncodingFaults",
     stage_name="encoding_faults",
+    kernels=("fault_decoders", "fault_escapes", "fault_markup", "faults"),
     checked_with=("shards",),
     checks=tuple(_share(*names) for names in FAULTS.items()),
     looked_for=True,
