@@ -19,7 +19,7 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.annotators import FINDINGS, LANGUAGES, NAMES, TOKENS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.cross_shard.findings import findings_table
-from dataaudit.scan.cross_shard.judging import Answers, JudgeTask, Rates, judged_findings, not_evaluated, seen_table
+from dataaudit.scan.cross_shard.judge_rates import Answers, JudgeTask, Rates, judged_findings, not_evaluated, seen_table
 from dataaudit.scan.cross_shard.sampling import Question, draw, wanted_rows
 from dataaudit.scan.cross_shard.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest
 from dataaudit.scan.detectors.judges import Unavailable

@@ -20,7 +20,7 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.annotators import LANGUAGES, TOKENS, TOXICITY, WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.cross_shard.judging import (
+from dataaudit.scan.cross_shard.judge_rates import (
     Answers,
     JudgeTask,
     Rates,
