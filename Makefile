@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo demo-train test test-ci test-all dist-check gpu-check check house lint docs format lock judges clean
+.PHONY: demo demo-train test test-ci test-all dist-check gpu-check check house lint docs renew format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -135,6 +135,12 @@ house: $(VENV)/.dev
 # The site, in site/: it opens from disk, and a link that leads nowhere is an error.
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# What follows from the code: JSON Schemas, public names (torch has some), the pages of the commands and of the format.
+renew: $(VENV)/.train
+	$(BIN)/dataaudit schema --out manifests/schema
+	for made in public_names.py unit/test_cli.py "golden/make_format_page.py --update-golden"; do \
+	  PYTHONPATH=.:tests $(BIN)/python tests/$$made || exit 1; done
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -290,7 +290,7 @@ def prepare(out: Path) -> None:
 
 def rules_file(out: Path, url: str) -> Path:
     """Write the shipped rules with a webhook and a shorter blackout; return the file."""
-    rules = yaml.safe_load((ROOT / "dataaudit/live/defaults.yaml").read_text())
+    rules = yaml.safe_load((ROOT / "dataaudit/live/alerts.yaml").read_text())
     if url:
         rules["deliver"] = [{"name": "hook", "to": "webhook", "url": url}]
     for rule in rules["rules"]:

@@ -94,7 +94,7 @@ def names() -> tuple[dict[str, list[Section]], dict[str, list[Section]]]:
                 mentioned.setdefault(_plain(code.partition(": ")[0]), []).append(section)
     for rule, runbook in re.findall(
         r"- name: (\w+)\n(?:    (?!runbook).*\n)*(?:    runbook: (\w+)\n)?",
-        (_LIVE / "defaults.yaml").read_text("utf-8"),
+        (_LIVE / "alerts.yaml").read_text("utf-8"),
     ):
         known.setdefault(rule, known.get(runbook, []))
     return known, mentioned

@@ -59,11 +59,11 @@ from dataaudit.decide.gate import BUILTIN
 @REQUIRE_SIGNATURE
 @signer_options
 @choice("--fail-on", "fail warn", "Least severity that ends with code 1.", default="fail")
-@path("--out FILE", "gate.json: the whole verdict.", to="gate_file")
+@path("--out FILE", "gate.json: the whole verdict.")
 @path("--junit FILE", "JUnit XML, one test a rule.")
 @path("--sarif FILE", "SARIF 2.1.0, for code scanning.")
 @path("--summary FILE", "Markdown for a job's summary page.")
-@path("--markdown FILE", "Markdown for a comment on a pull request.", to="comment")
+@path("--markdown FILE", "Markdown for a comment on a pull request.")
 @path("--failing FILE", "JSON lines: shard and row of each document that broke a rule; empty when it passes.")
 @option(
     "--annotations/--no-annotations",

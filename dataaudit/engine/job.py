@@ -23,6 +23,7 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import ScanSettings, Services
 from dataaudit.engine.state_folder import own_folder
 from dataaudit.manifest.load import load_manifest
+from dataaudit.metrics.registry import FAMILIES
 from dataaudit.scan.annotators import (
     LANGUAGES,
     TOXICITY,
@@ -45,15 +46,6 @@ from dataaudit.scan.stages.base import Comparing, Stage
 from dataaudit.scan.stages.partial import Reference
 
 STATE_FOLDER = ".dataaudit"
-_KERNELS = {
-    "encoding_faults": ("fault_decoders", "fault_escapes", "fault_markup", "faults"),
-    "filters": ("filters",),
-    "near_dup": ("minhash", "pairing"),
-    "overlap": ("items", "markup", "ngrams", "overlap"),
-    "repeats": ("winnow",),
-    "toxicity": ("toxic",),
-}
-"""Modules of kernels that are called for one stage alone; all others are called in every build."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +222,7 @@ def unused_kernels(config: AuditConfig, stages: Sequence[Stage]) -> frozenset[st
     used = {stage.name for stage in stages}
     if not config.protected and not any(split.held_out for split in config.splits.values()):
         used.discard("overlap")
-    return frozenset(module for name, modules in _KERNELS.items() if name not in used for module in modules)
+    return frozenset(module for family in FAMILIES if family.stage_name not in used for module in family.kernels)
 
 
 def finish_kernels(work: Compiling, progress: Progress) -> None:

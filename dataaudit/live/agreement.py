@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from dataaudit.base.background_jobs import Jobs
 from dataaudit.base.errors import CatchErrors, ConfigError
-from dataaudit.base.jobs import Jobs
 
 _LOOK_SECONDS, _LONGEST_LOOK = 0.005, 0.1
 

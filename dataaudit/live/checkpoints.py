@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 import orjson
 
+from dataaudit.base.background_jobs import Jobs
 from dataaudit.base.errors import CatchErrors, CheckpointDamaged, ConfigError
 from dataaudit.base.files import sync_folder, write_synced, write_whole
-from dataaudit.base.jobs import Jobs
 from dataaudit.base.text import size, utc_now
 from dataaudit.live.checkpoint_files import (
     DATA,

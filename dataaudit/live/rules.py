@@ -22,7 +22,7 @@ from dataaudit.base.redact import has_secrets
 from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, read_named
 from dataaudit.manifest.core import Model
 
-DEFAULTS = "defaults.yaml"
+DEFAULTS = "alerts.yaml"
 _REFERENCE = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"
 SOURCE_PATTERN = r"^(own|definition|literature|receipt( [0-9a-f]{8,64})?)$"
 _OF_ENVIRONMENT: dict[str, Any] = {"anyOf": [{"type": "string", "pattern": _REFERENCE}, {"type": "null"}]}

@@ -238,6 +238,8 @@ class Family:
     """Path of the link step, for what meets across shards."""
     stage_name: str = ""
     """Name of the stage, when it is the family's own or that of a sibling."""
+    kernels: tuple[str, ...] = ()
+    """Modules of ``scan/kernels`` that its stage alone calls: a build without it does not compile them."""
     by_shard: tuple[str, ...] = ()
     """Tables of its partials of which link steps see the rows of each shard: the driver holds them."""
     by_split: tuple[str, ...] = ()

@@ -25,18 +25,6 @@ from dataaudit.manifest.tables import HELD_BACK
 COUNTS = ("documents", "bytes", "tokens")
 LOST = ("quarantined", "skipped")
 PAIRED = ("left_shard", "left_row", "right_shard", "right_row")
-FAULTS = {
-    "markup_lines": "text_lines",
-    "markup_documents": "documents",
-    "encoded_documents": "documents",
-    "wordless_documents": "documents",
-    **{
-        f"{kind}_{unit}": unit
-        for kind in ("mojibake", "replacement", "control", "invisible", "escapes", "entities", "tags", "base64")
-        for unit in ("documents", "bytes")
-    },
-}
-"""Statistics of encoding faults, which are columns of ``shards``, and the column that each is a share of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Two layers judge the values of every step.
 
 - *Always on*, from the first step: rules without a baseline, thresholds of the literature, and a learning rate that
-  leaves its schedule (always.py).
+  leaves its schedule (fixed_rules.py).
 - *Calibrated*, once enough is known: each series against its own past and what the loop knows (surprise.py), or
   against the baseline of another run (:class:`Deviations`), shares and counts against their own law (shares.py); all
   together at a stated rate of false alarms.
@@ -26,8 +26,8 @@ from typing import Any, Self
 import numpy as np
 
 from dataaudit.base.statistics import Floats, Ints
-from dataaudit.vitals.always import Always, Finding, Schedule, Watched, few, finite
 from dataaudit.vitals.baseline import FARTHEST_OF_MEAN, RATE, Arrays, Baseline, Runs, logarithm
+from dataaudit.vitals.fixed_rules import Finding, FixedRules, Schedule, Watched, few, finite
 from dataaudit.vitals.incidents import FROM_ITS_PAST, Incidents, kind_of
 from dataaudit.vitals.metric import Key
 from dataaudit.vitals.metrics import ESTIMATES, METRICS, declared, how_judged
@@ -206,7 +206,7 @@ class Alarms:
         farthest = sorted(thresholds, key=lambda item: -item[1].value if item[1].above else item[1].value)
         watched = [Watched(metric, threshold, self.keys) for metric, threshold in farthest]
         self._watched = [item for item in watched if len(item.series)]
-        self._always, self._schedule = Always(self.keys, units or {}), Schedule()
+        self._fixed, self._schedule = FixedRules(self.keys, units or {}), Schedule()
         self._beginning, self.incidents = Beginning(self.keys), Incidents()
         self._open = np.zeros(number, bool)
         """Series of numbers that are not finite."""
@@ -268,7 +268,7 @@ class Alarms:
             "keys": [list(key) for key in self.keys],
             "judge": self.judge.state(),
             "shares": self.shares.state(),
-            "always": self._always.state(),
+            "always": self._fixed.state(),
             "schedule": self._schedule.state(),
             "beginning": self._beginning.state(),
             "incidents": self.incidents.state(),
@@ -287,7 +287,7 @@ class Alarms:
                 raise ValueError("the state is of other series")
             self.judge.load(state["judge"])
             self.shares.load(state["shares"])
-            self._always.load(state["always"])
+            self._fixed.load(state["always"])
             self._schedule.load(state["schedule"])
             self._beginning.load(state["beginning"])
             self.incidents.load(state["incidents"])
@@ -352,7 +352,7 @@ class Alarms:
         return [Finding("coverage", {"metrics": self.coverage()})]
 
     def _go_back(self, step: int) -> None:
-        for own in (self.judge, self.shares, self._always, self.incidents):
+        for own in (self.judge, self.shares, self._fixed, self.incidents):
             own.go_back(step)
         self._open[:] = False
         self._schedule = Schedule()
@@ -372,7 +372,7 @@ class Alarms:
         return self._details(raised, values, lambda _: {"rule": "not_finite", "low": 0.0, "high": 0.0})
 
     def _rules(self, values: Floats, rate: float) -> list[dict[str, Any]]:
-        bounds = self._always.see(values, rate)
+        bounds = self._fixed.see(values, rate)
         return self._details(np.array(list(bounds), np.int64), values, bounds.__getitem__)
 
     def _surprises(

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from dataaudit.base.async_copy import AsyncCopy
+from dataaudit.base.background_jobs import Jobs
 from dataaudit.base.errors import CatchErrors
-from dataaudit.base.jobs import Jobs
 
 _DONE = 5.0
 """Seconds that closing waits for work that has begun."""

@@ -17,7 +17,22 @@ from dataaudit.vitals.metrics import declared
 
 LINGERS = 64
 """Steps after its latest alarm in which an incident takes in others."""
-_SEVERITY = {"not_finite": 0, "state": 0, "rate": 1, "tying": 1, "dead": 1, "collapse": 1, "frozen": 1, "fold": 1}
+OTHER = 2, "is off"
+RULES = {
+    "not_finite": (0, "is not finite"),
+    "state": (0, "is not finite in the optimizer's state"),
+    "rate": (1, "left its schedule"),
+    "tying": (1, OTHER[1]),
+    "dead": (1, "counts half its units or more as silent"),
+    "unused": (2, "was sent no token in a window"),
+    "collapse": (1, "has next to no entropy left"),
+    "frozen": (1, "says that the layer does not train any more"),
+    "fold": (1, "is far from its recent median"),
+    "jump": (2, "jumped out of what is expected"),
+    "drift": (2, "drifts out of what is expected"),
+    "limit": (2, "passed a threshold of the literature"),
+}
+"""How grave an alarm of each rule is, and how a sentence says what it found."""
 FROM_ITS_PAST = frozenset({"fold", "jump", "drift"})
 
 
@@ -97,7 +112,7 @@ def _severity(detail: Mapping[str, Any]) -> int:
     if rule == "limit":
         metric = declared(detail["metric"])
         return 1 if detail["value"] >= metric.grave else metric.severity
-    return _SEVERITY.get(str(rule), 2)
+    return RULES.get(str(rule), OTHER)[0]
 
 
 def kind_of(detail: Mapping[str, Any], kind: Any) -> Any:

@@ -74,7 +74,7 @@ class Metric:
     estimates: frozenset[str] = ALL
     """Statistics with a bound, or that report one: fixed thresholds hold for them, and no deviation is alarmed of."""
     rules: Mapping[Rule, frozenset[str]] = field(default_factory=dict)
-    """Rules of always.py, and the statistics that they hold for."""
+    """Rules of fixed_rules.py, and the statistics that they hold for."""
     fold: float = FOLD
     """Of the rule of that name."""
     thresholds: tuple[Threshold, ...] = ()

@@ -9,6 +9,7 @@ from torch import nn
 
 from dataaudit.vitals.attention_pass import source_of
 from dataaudit.vitals.config import FAMILIES, VitalsConfig
+from dataaudit.vitals.incidents import OTHER, RULES
 from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metrics import declared
 
@@ -97,26 +98,11 @@ def in_a_line(detail: Mapping[str, Any]) -> str:
     parts = (("layer", "layer"), ("head", declared(str(detail.get("metric"))).part))
     named = [f"{word} {detail[what]}" for what, word in parts if detail.get(what, -1) >= 0]
     where = ", ".join(named) or "whole model"
-    words = detail.get("what") or f"{detail['metric']} of {where} {_WORDS.get(str(detail.get('rule')), 'is off')}"
+    words = detail.get("what") or f"{detail['metric']} of {where} {RULES.get(str(detail.get('rule')), OTHER)[1]}"
     value = f" ({detail['value']:.4g})" if isinstance(detail.get("value"), float) and "what" not in detail else ""
     batch = f", micro-batch {detail['micro_batch']}" if "micro_batch" in detail else ""
     since = f", since step {detail['first_step']:,}"
     return f"incident {detail['incident']} (severity {detail['severity']}): {words}{value}{batch}{since}"
-
-
-_WORDS = {
-    "not_finite": "is not finite",
-    "state": "is not finite in the optimizer's state",
-    "rate": "left its schedule",
-    "dead": "counts half its units or more as silent",
-    "unused": "was sent no token in a window",
-    "collapse": "has next to no entropy left",
-    "frozen": "says that the layer does not train any more",
-    "fold": "is far from its recent median",
-    "jump": "jumped out of what is expected",
-    "drift": "drifts out of what is expected",
-    "limit": "passed a threshold of the literature",
-}
 
 
 def in_words(summary: dict[str, Any]) -> str:

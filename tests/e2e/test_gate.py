@@ -9,6 +9,8 @@ import pytest
 from corpus import CONFIG, words, write_jsonl
 from running import build, run
 
+from dataaudit.decide.gate.writers.writing import Outputs
+
 POLICY = Path(__file__).parents[2] / "pipelines" / "release-gate.yaml"
 
 
@@ -48,11 +50,7 @@ def change(release, tmp_path):
 
 def gate(folder, *more, expect):
     """Judge the manifest `next` with every output; return gate.json, the table and the comment."""
-    outputs = [
-        part
-        for name in ("out", "junit", "sarif", "summary", "markdown")
-        for part in (f"--{name}", folder / f"{name}.txt")
-    ]
+    outputs = [part for option in Outputs().files for part in (option, folder / f"{option[2:]}.txt")]
     out, _ = run("gate", folder / "next", "--policy", POLICY, *outputs, *more, expect=expect)
     return json.loads((folder / "out.txt").read_text()), out, (folder / "markdown.txt").read_text()
 

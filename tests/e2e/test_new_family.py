@@ -28,12 +28,12 @@ def program(tmp_path_factory):
     metrics.mkdir(parents=True)
     for source, target in ((PACKAGE, metrics.parent), (PACKAGE / "metrics", metrics)):
         for entry in source.iterdir():
-            if entry.name not in {"metrics", "kernels", "registry.py", "__pycache__"}:
+            if entry.name not in {"metrics", "scan", "registry.py", "__pycache__"}:
                 (target / entry.name).symlink_to(entry)
     # Machine code is kept by where its source lies: with the path of every other test's, nothing is compiled anew.
-    kernels = metrics.parent / "kernels"
-    kernels.mkdir()
-    (kernels / "__init__.py").write_text(f"__path__ = [{str(PACKAGE / 'kernels')!r}]\n", "utf-8")
+    scan = metrics.parent / "scan"
+    scan.mkdir()
+    (scan / "__init__.py").write_text(f"__path__ = [{str((PACKAGE / 'scan').resolve(strict=True))!r}]\n", "utf-8")
     (metrics / "questions").symlink_to(FOLDER)
     text = (PACKAGE / "metrics" / "registry.py").read_text("utf-8")
     head, names, rest = text.partition("_NAMES = (\n")

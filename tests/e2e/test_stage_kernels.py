@@ -4,10 +4,11 @@ import pytest
 from corpus import write_corpus
 from running import build
 
-from dataaudit.engine import job
+from dataaudit.metrics.registry import FAMILIES
 from dataaudit.scan.kernels import jit
 
 pytestmark = pytest.mark.builds
+KERNELS = {family.stage_name: family.kernels for family in FAMILIES if family.kernels}
 CONFIG = """
 splits:
   train: {{paths: ["data/train/*"], text: text, source: {{column: source}}}}
@@ -37,13 +38,12 @@ def loaded(monkeypatch):
     return names
 
 
-@pytest.mark.parametrize("stage", [None, "held out", *job._KERNELS])
+@pytest.mark.parametrize("stage", [None, "held out", *KERNELS])
 def test_a_module_is_called_where_its_stage_runs_and_nowhere_else(data, loaded, tmp_path, stage):
     """Without held-out splits and evaluation sets nothing is searched for."""
     config = data / f"{stage}.yaml"
-    off = f"{stage}: false" if stage in job._KERNELS else ""
+    off = f"{stage}: false" if stage in KERNELS else ""
     config.write_text(CONFIG.format(off=off, held_out=str(stage != "held out").lower()))
     build(config, "--state", tmp_path / "state", manifest=tmp_path / "m")
-    left_out = job._KERNELS.get("overlap" if stage == "held out" else stage, ())
-    assert loaded.isdisjoint(left_out)
-    assert all(loaded.intersection(modules) for modules in job._KERNELS.values() if modules is not left_out)
+    assert loaded.isdisjoint(left_out := KERNELS.get("overlap" if stage == "held out" else stage, ()))
+    assert all(loaded.intersection(modules) for modules in KERNELS.values() if modules is not left_out)

@@ -23,6 +23,7 @@ from dataaudit.base.divergence import (
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, Status, rounded
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.drift.definition import METRIC
 from dataaudit.scan.annotators import TOKENS, num_tokens
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.corpus.tokens import TokenizerFile
@@ -45,7 +46,6 @@ from dataaudit.scan.stages.partial import (
     whole,
 )
 
-METRIC = "token_kl_drift"
 STATS = ("kl", "js", "kl_bias", "kl_excess")
 _EMPTY = "empty_denominator"
 TOP_TOKENS = 20

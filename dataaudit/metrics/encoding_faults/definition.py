@@ -15,11 +15,30 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import SOURCES, Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import shards_with
-from dataaudit.metrics.recomputed import FAULTS, Condition, Follows, Number, given
+from dataaudit.metrics.recomputed import Condition, Follows, Number, given
 from dataaudit.metrics.shown import Part, ShardValues, Shown, floats
 
 METRIC = "encoding_faults"
 NO_WORDS = "no_words"
+TITLES = {
+    "mojibake": "mojibake",
+    "replacement": "replacement characters",
+    "control": "control characters",
+    "invisible": "invisible characters",
+    "escapes": "escapes left in",
+    "entities": "entities left in",
+    "tags": "tags left in",
+    "base64": "base64",
+}
+"""Kinds in words."""
+FAULTS = {
+    "markup_lines": "text_lines",
+    "markup_documents": "documents",
+    "encoded_documents": "documents",
+    "wordless_documents": "documents",
+    **{f"{kind}_{unit}": unit for kind in TITLES for unit in ("documents", "bytes")},
+}
+"""Statistics of encoding faults, which are columns of ``shards``, and the column that each is a share of."""
 COMPARED = {
     "mojibake_documents": "documents with mojibake",
     "replacement_documents": "documents with replacement characters",
@@ -74,22 +93,12 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.encoding_faults.stage:EncodingFaults",
     stage_name="encoding_faults",
+    kernels=("fault_decoders", "fault_escapes", "fault_markup", "faults"),
     checked_with=("shards",),
     checks=tuple(_share(*names) for names in FAULTS.items()),
     looked_for=True,
 )
 
-TITLES = {
-    "mojibake": "mojibake",
-    "replacement": "replacement characters",
-    "control": "control characters",
-    "invisible": "invisible characters",
-    "escapes": "escapes left in",
-    "entities": "entities left in",
-    "tags": "tags left in",
-    "base64": "base64",
-}
-"""Kinds in words."""
 _ALWAYS_FAULTS = ("mojibake", "replacement", "control", "invisible")
 """Kinds that belong to no source."""
 _LEAST_SD, _NAMED = 0.02, 3

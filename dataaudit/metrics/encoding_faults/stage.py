@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.metrics.recomputed import FAULTS
+from dataaudit.metrics.encoding_faults.definition import FAULTS, METRIC
 from dataaudit.scan.annotators import WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.corpus.segments import text_buffers
@@ -19,7 +19,6 @@ from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group
 
-METRIC = "encoding_faults"
 _COLUMNS = (
     "text_lines",
     "markup_lines",

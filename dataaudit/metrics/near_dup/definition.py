@@ -145,6 +145,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.near_dup.stage:NearDup",
     stage_name="near_dup",
+    kernels=("minhash", "pairing"),
     link="dataaudit.metrics.near_dup.link:near_duplicates",
     by_shard=("near_dup",),
     by_split=("near_dup",),

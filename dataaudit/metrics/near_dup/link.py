@@ -42,7 +42,7 @@ from dataaudit.metrics.near_dup.candidates import (
     sketch_matrix,
 )
 from dataaudit.metrics.near_dup.clusters import EARLIER, NEAR_COUNTS, Corpus, NearClusters, cluster, filled_table
-from dataaudit.metrics.near_dup.reference import BestMatches, collect_signatures, count_matches, match_reference
+from dataaudit.metrics.near_dup.reference_corpus import BestMatches, collect_signatures, count_matches, match_reference
 from dataaudit.metrics.near_dup.stage import METRIC, TABLE, NearDup
 from dataaudit.metrics.near_dup.verification import (
     CHECKS,

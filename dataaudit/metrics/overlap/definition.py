@@ -155,6 +155,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.overlap.stage:Overlap",
     stage_name="overlap",
+    kernels=("items", "markup", "ngrams", "overlap"),
     link="dataaudit.metrics.overlap.link:leaks",
     by_shard=("documents",),
     by_split=("documents", "sets"),

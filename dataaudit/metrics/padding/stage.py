@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.metric import Metric, Scope, ratio, rounded
 from dataaudit.manifest.metric_rows import MetricRows
+from dataaudit.metrics.padding.definition import METRIC
 from dataaudit.scan.annotators import TOKENS, num_tokens
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.kernels.lengths import batched_positions, packed_bins
@@ -19,7 +20,6 @@ from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group
 
-_METRIC = "pad_fraction"
 _SHAPES = {
     "pieces": TableShape(keys={"context": pa.int64(), "length": pa.int64()}, sums=("pieces",)),
     "totals": TableShape(keys={"source": pa.string(), "context": pa.int64()}, sums=("documents", "tokens", "pieces")),
@@ -95,8 +95,8 @@ class Padding(StageDefaults):
             filled = np.where(tokens > 0, tokens + self.separator * documents, 0)
             joined = -(-filled // length) * length
             metrics += [
-                groups.ratios(_METRIC, f"padded_{length}", pieces * length - tokens, pieces * length),
-                groups.ratios(_METRIC, f"concatenated_{length}", joined - filled, joined),
+                groups.ratios(METRIC, f"padded_{length}", pieces * length - tokens, pieces * length),
+                groups.ratios(METRIC, f"concatenated_{length}", joined - filled, joined),
                 self._together(partial["pieces"], int(tokens[0]), int(pieces[0]), length, context.scope),
             ]
         return MetricRows.joined(metrics)
@@ -112,7 +112,7 @@ class Padding(StageDefaults):
             return [packed, self._fraction(stat, 0, 0, scope)]
         positions = batched_positions(lengths, counts, self.batch)
         padded = Metric(
-            metric=_METRIC,
+            metric=METRIC,
             stat=stat,
             scope=scope,
             unit="ratio",
@@ -124,7 +124,7 @@ class Padding(StageDefaults):
         return [packed, padded]
 
     def _fraction(self, stat: str, padding: int, positions: int, scope: Scope) -> Metric:
-        return ratio(_METRIC, stat, padding, positions, scope=scope, unit="ratio", version=self.version)
+        return ratio(METRIC, stat, padding, positions, scope=scope, unit="ratio", version=self.version)
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
         """Nothing: a shard is no training set."""

@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.pii.cells import METRIC
 from dataaudit.scan.annotators import FINDINGS, LANGUAGES, NAMES, TOKENS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.cross_shard.findings import findings_table
-from dataaudit.scan.cross_shard.judging import Answers, JudgeTask, Rates, judged_findings, not_evaluated, seen_table
+from dataaudit.scan.cross_shard.judge_rates import Answers, JudgeTask, Rates, judged_findings, not_evaluated, seen_table
 from dataaudit.scan.cross_shard.sampling import Question, draw, wanted_rows
 from dataaudit.scan.cross_shard.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest
 from dataaudit.scan.detectors.judges import Unavailable
@@ -32,7 +33,6 @@ from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import MEMBER_ROWS, MEMBERS, STRATA, Groups, count_strata, member_rows
 from dataaudit.scan.stages.partial import Partial, TableShape, group
 
-METRIC = "pii_hit_rate"
 NAMES_EDGES = (1, 3, 10)
 """Fewest capitalised words within sentences, for the second, third and fourth class of documents."""
 NAME_CLASSES = len(NAMES_EDGES) + 1

@@ -61,6 +61,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",
+    kernels=("filters",),
     checked_with=("shards",),
     checks=(
         Follows(METRIC, "rate", _REJECTED, _SEEN),

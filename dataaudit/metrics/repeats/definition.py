@@ -66,6 +66,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.repeats.stage:Repeats",
     stage_name="repeats",
+    kernels=("winnow",),
     link="dataaudit.metrics.repeats.link:repeated_spans",
     by_split=("repeats",),
     harmless=frozenset({"index", "max_memory_bytes"}),

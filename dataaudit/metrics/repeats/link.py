@@ -23,6 +23,7 @@ from dataaudit.base.files import write_whole
 from dataaudit.manifest.locate import is_new, rows_of
 from dataaudit.manifest.metric import Scope, count
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.repeats.definition import METRIC
 from dataaudit.metrics.repeats.hotspots import Round, find_hotspots, first_windows
 from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, link_index, write_index
 from dataaudit.metrics.repeats.matching import (
@@ -45,7 +46,7 @@ from dataaudit.metrics.repeats.runs import (
     link_runs,
     merged,
 )
-from dataaudit.metrics.repeats.stage import FINGERPRINTS, METRIC, Repeats
+from dataaudit.metrics.repeats.stage import FINGERPRINTS, Repeats
 from dataaudit.metrics.repeats.windows import (
     FREQUENT_ROWS,
     OCCURRENCE_ROWS,

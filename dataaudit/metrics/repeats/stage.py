@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.metric_rows import MetricRows
+from dataaudit.metrics.repeats.definition import METRIC
 from dataaudit.scan.annotators import TOKENS, WORDS, num_tokens
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.kernels.winnow import winnow
@@ -32,7 +33,6 @@ FINGERPRINT_ROWS = pa.schema(
 )
 """Keyed rows of fingerprints: ``windows`` windows, from word ``position`` on, selected it; it begins ``offset`` words
 after the first of them."""
-METRIC = "doc_repeat_hotspots"
 _SHAPES = {
     "repeats": TableShape(
         keys={"source": pa.string()}, sums=("documents", "tokens", "repeated_documents", "repeated_tokens")

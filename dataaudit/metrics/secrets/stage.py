@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from dataaudit.manifest.metric_rows import MetricRows
+from dataaudit.metrics.secrets.definition import METRIC
 from dataaudit.scan.annotators import FINDINGS, TOKENS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.cross_shard.findings import findings_table
@@ -17,8 +18,6 @@ from dataaudit.scan.stages import findings
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape
-
-METRIC = "secret_hit_rate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.toxicity.stage:Toxicity",
     stage_name="toxicity",
+    kernels=("toxic",),
     link="dataaudit.metrics.toxicity.stage:toxic_documents",
     by_split=("strata", "scores"),
     config="toxicity",

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 from dataaudit.manifest.metric import SCREEN_ALONE
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.toxicity.definition import METRIC
 from dataaudit.scan.annotators import LANGUAGES, TOKENS, TOXICITY, WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.cross_shard.judging import (
+from dataaudit.scan.cross_shard.judge_rates import (
     Answers,
     JudgeTask,
     Rates,
@@ -39,7 +40,6 @@ from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import MEMBER_ROWS, MEMBERS, STRATA, Groups, count_strata, member_rows
 from dataaudit.scan.stages.partial import Partial, TableShape, group
 
-METRIC = "data_toxicity_rate"
 EDGES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Lowest probabilities of levels 1, 2, ...; level 0 is below them."""
 UNSCREENED = -1

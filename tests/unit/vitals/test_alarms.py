@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.always import MOST_AT_ONCE, Finding
 from dataaudit.vitals.baseline import baseline_of
+from dataaudit.vitals.fixed_rules import MOST_AT_ONCE, Finding
 from dataaudit.vitals.metric import Key
 
 HEADS = 96

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from dataaudit.base.extras import require
@@ -29,15 +29,15 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """The files to write beside the terminal's table."""
+    """The files to write beside the terminal's table, each named as its option."""
 
-    gate_file: Path | None = None
+    out: Path | None = None
     """``gate.json``."""
     junit: Path | None = None
     sarif: Path | None = None
     summary: Path | None = None
     """Markdown; added to the end where it is the runner's own file of the step, a new file elsewhere."""
-    comment: Path | None = None
+    markdown: Path | None = None
     """Markdown for a comment on a pull request."""
     failing: Path | None = None
     """JSON lines of :mod:`dataaudit.decide.gate.evidence`, which the caller writes."""
@@ -53,14 +53,7 @@ class Outputs:
     @property
     def files(self) -> dict[str, Path | None]:
         """The files by option."""
-        return {
-            "--out": self.gate_file,
-            "--junit": self.junit,
-            "--sarif": self.sarif,
-            "--summary": self.summary,
-            "--markdown": self.comment,
-            "--failing": self.failing,
-        }
+        return {f"--{item.name}": getattr(self, item.name) for item in fields(self) if item.default is None}
 
 
 def on_runner(environ: Mapping[str, str]) -> bool:
@@ -82,8 +75,8 @@ def check_outputs(outputs: Outputs, given: Mapping[str, Path | None], manifests:
 def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
     """Write the files and return the lines to print for a runner."""
     marked = _policy_file(policy, outputs)
-    if outputs.gate_file is not None:
-        write_file(outputs.gate_file, gate_json(verdict))
+    if outputs.out is not None:
+        write_file(outputs.out, gate_json(verdict))
     if outputs.junit is not None:
         from dataaudit.decide.gate.writers.junit import junit_xml
 
@@ -92,8 +85,8 @@ def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
         from dataaudit.decide.gate.writers.sarif import sarif_json
 
         write_file(outputs.sarif, sarif_json(verdict, marked))
-    if outputs.comment is not None:
-        write_file(outputs.comment, comment(verdict).encode("utf-8"))
+    if outputs.markdown is not None:
+        write_file(outputs.markdown, comment(verdict).encode("utf-8"))
     if outputs.summary is not None:
         if outputs.is_runners(outputs.summary):
             page = step_summary(verdict, used=size_of(outputs.summary))

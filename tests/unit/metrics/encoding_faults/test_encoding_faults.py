@@ -11,10 +11,9 @@ from strategies import make_batch
 
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.encoding_faults.definition import COMPARED, FAMILY
+from dataaudit.metrics.encoding_faults.definition import COMPARED, FAMILY, FAULTS
 from dataaudit.metrics.encoding_faults.stage import EncodingFaults
 from dataaudit.metrics.peers import Peers
-from dataaudit.metrics.recomputed import FAULTS
 from dataaudit.scan.kernels.faults import KINDS
 from dataaudit.scan.stages.base import Context, merge
 

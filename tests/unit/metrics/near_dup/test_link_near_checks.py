@@ -22,7 +22,7 @@ from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.metrics.near_dup.candidates import CLASS_MEMBERS
 from dataaudit.metrics.near_dup.definition import near_facts, section
 from dataaudit.metrics.near_dup.link import NearCounts, near_metrics, size_classes
-from dataaudit.metrics.near_dup.reference import EXACTLY, count_matches, decide, equal_values
+from dataaudit.metrics.near_dup.reference_corpus import EXACTLY, count_matches, decide, equal_values
 from dataaudit.metrics.near_dup.stage import NearDup
 from dataaudit.metrics.near_dup.verification import CHECKS, MOST_BYTES, NearChecks, Recall, count_right, sample_pairs
 from dataaudit.present.report.show import show_manifest

@@ -11,7 +11,7 @@ from made_build import config
 from dataaudit.manifest.locate import places_of
 from dataaudit.metrics.toxicity import stage as toxicity
 from dataaudit.metrics.toxicity.stage import SCORES, Toxicity
-from dataaudit.scan.cross_shard.judging import SEEN
+from dataaudit.scan.cross_shard.judge_rates import SEEN
 from dataaudit.scan.cross_shard.sampling import Frame, Sampled
 from dataaudit.scan.cross_shard.step import SecondPassPart, SecondPassResult, Survey
 from dataaudit.scan.detectors.toxicity.judge_model import JudgeModel

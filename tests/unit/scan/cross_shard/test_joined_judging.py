@@ -11,7 +11,7 @@ from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.pii.stage import OPINIONS
-from dataaudit.scan.cross_shard.judging import SEEN, Answers, Rates, Verdicts, not_evaluated
+from dataaudit.scan.cross_shard.judge_rates import SEEN, Answers, Rates, Verdicts, not_evaluated
 from dataaudit.scan.cross_shard.sampling import OTHER, Frame, Question, Sampled
 from dataaudit.scan.cross_shard.step import SecondPassPart, SecondPassResult
 from dataaudit.scan.kernels.two_phase import Allocation

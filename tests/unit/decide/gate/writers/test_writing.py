@@ -23,7 +23,7 @@ def place(tmp_path, monkeypatch):
 
 def test_every_file_is_written(place):
     """Each with its format; nothing else is left in the folder."""
-    outputs = Outputs(junit=Path("j.xml"), sarif=Path("s.sarif"), summary=Path("s.md"), comment=Path("c.md"))
+    outputs = Outputs(junit=Path("j.xml"), sarif=Path("s.sarif"), summary=Path("s.md"), markdown=Path("c.md"))
     assert write_outputs(mixed(), outputs, place) == ""
     assert sorted(os.listdir()) == ["c.md", "j.xml", "policy.yaml", "s.md", "s.sarif"]
     assert Path("j.xml").read_text().startswith("<?xml")
@@ -35,7 +35,7 @@ def test_a_link_is_replaced_and_not_followed(place):
     """Who can plant a link in the folder does not choose what is written over."""
     Path("real.md").write_text("older")
     Path("c.md").symlink_to("real.md")
-    write_outputs(mixed(), Outputs(comment=Path("c.md")), place)
+    write_outputs(mixed(), Outputs(markdown=Path("c.md")), place)
     assert not Path("c.md").is_symlink()
     assert Path("c.md").read_text().startswith("<!-- dataaudit-gate")
     assert Path("real.md").read_text() == "older"
@@ -86,7 +86,7 @@ def test_a_policy_that_is_gone_costs_the_lines_alone(place):
     [
         (Outputs(junit=Path("no/j.xml")), "--junit: the folder no does not exist\n  Make it first: mkdir -p no"),
         (Outputs(sarif=Path()), "--sarif: . is a folder"),
-        (Outputs(summary=Path("a"), comment=Path("./a")), "--markdown and --summary name the same file"),
+        (Outputs(summary=Path("a"), markdown=Path("./a")), "--markdown and --summary name the same file"),
         (Outputs(sarif=Path("policy.yaml")), "--sarif and --policy name the same file"),
     ],
 )
@@ -104,7 +104,7 @@ def test_no_file_of_a_manifest_is_written(place):
     for folders in ((Path("m"), None), (Path("other"), Path("m"))):
         with pytest.raises(ConfigError, match=r"--sarif: m/manifest\.json is a part of a manifest"):
             check_outputs(Outputs(sarif=Path("m/manifest.json")), {}, folders)
-    check_outputs(Outputs(gate_file=Path("m/gate.json"), sarif=Path("beside")), {}, (Path("m"), None))
+    check_outputs(Outputs(out=Path("m/gate.json"), sarif=Path("beside")), {}, (Path("m"), None))
 
 
 def test_two_outputs_may_go_to_the_same_pipe(place):

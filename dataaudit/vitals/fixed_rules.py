@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -49,9 +49,6 @@ COLLAPSED = 0.05
 DEAD_SHARE = 0.5
 TURNS = 2
 """Turns of a layer, one after the other, in which its weights were not moved."""
-
-
-_RULES: tuple[Rule, ...] = ("fold", "collapse", "rise", "dead", "frozen", "state", "skipped", "unused")
 
 
 class Schedule:
@@ -175,7 +172,7 @@ def finite(value: float) -> float:
     return max(-sys.float_info.max, min(value, sys.float_info.max))
 
 
-class Always(Arrays):
+class FixedRules(Arrays):
     """Rules without a baseline.
 
     Attributes:
@@ -187,12 +184,13 @@ class Always(Arrays):
     def __init__(self, keys: Sequence[Key], units: Mapping[int, int]) -> None:
         number = len(keys)
         self.open = np.zeros(number, bool)
-        self._fold, self._entropy, self._logits, self._dead, self._frozen, self._finite, self._skipped, self._unused = (
-            np.array([declared(key.metric).follows(rule, key.stat) for key in keys], bool) for rule in _RULES
-        )
+        self._of: dict[str, npt.NDArray[np.bool_]] = {
+            rule: np.array([declared(key.metric).follows(rule, key.stat) for key in keys], bool)
+            for rule in get_args(Rule)
+        }
         self._units = np.array([units.get(key.layer, 0) for key in keys], np.float64)
-        self._layer = np.array([key.layer for key in keys], np.int64)
-        self._amounts = np.flatnonzero(self._fold | self._entropy | self._logits)
+        self._of["frozen"] &= np.array([key.layer >= 0 for key in keys], bool)
+        self._amounts = np.flatnonzero(self._of["fold"] | self._of["collapse"] | self._of["rise"])
         self._reach = np.log([declared(keys[at].metric).fold for at in self._amounts.tolist()])
         self._recent = np.full((WINDOW, len(self._amounts)), np.nan)
         """The newest value first, of what is compared with its own past: logarithms."""
@@ -203,24 +201,24 @@ class Always(Arrays):
     def see(self, values: Floats, rate: float) -> dict[int, dict[str, Any]]:
         """Take the values of a step; return by series the rule that was broken, and what it allows."""
         low, high = np.full((2, len(values)), np.nan)
-        moves = rate > 0 and not (values[self._skipped] > 0).any()
+        moves = rate > 0 and not (values[self._of["skipped"]] > 0).any()
         rule = np.full(len(values), "", object)
         half = DEAD_SHARE * self._units
         wrong, fine = self._folds(values, rate, low, high, rule)
         with np.errstate(invalid="ignore"):
-            for chosen, beyond, name, least, most in (
-                (self._dead, values >= np.maximum(half, 1.0), "dead", 0.0, half),
-                (self._frozen & (self._layer >= 0), (values == 0) & moves, "frozen", 0.0, math.inf),
-                (self._finite, values < 1, "state", 1.0, 1.0),
-                (self._unused, values == 0, "unused", 0.0, math.inf),
+            for name, beyond, least, most in (
+                ("dead", values >= np.maximum(half, 1.0), 0.0, half),
+                ("frozen", (values == 0) & moves, 0.0, math.inf),
+                ("state", values < 1, 1.0, 1.0),
+                ("unused", values == 0, 0.0, math.inf),
             ):
-                own = chosen & beyond
+                own = self._of[name] & beyond
                 if name == "frozen":
                     self._zeros = np.where(own, self._zeros + 1, np.where(np.isnan(values), self._zeros, 0))
                     own &= self._zeros >= TURNS
                 wrong |= own
                 low[own], high[own], rule[own] = least, np.broadcast_to(most, len(values))[own], name
-                fine |= chosen & ~np.isnan(values) & ~beyond
+                fine |= self._of[name] & ~np.isnan(values) & ~beyond
         raised = np.flatnonzero(wrong & ~self.open)
         self.open = (self.open | wrong) & ~fine
         return {
@@ -241,7 +239,7 @@ class Always(Arrays):
             return wrong, fine
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.where(new, np.log(np.maximum(values, 1e-30)), np.nan)
-            logs = np.where(self._logits[chosen], np.arcsinh(values), logs)
+            logs = np.where(self._of["rise"][chosen], np.arcsinh(values), logs)
             now = math.log(rate) if rate > 0 else math.nan
         known = np.count_nonzero(~np.isnan(self._recent), axis=0) >= LEAST
         look = np.flatnonzero(new & known)
@@ -257,16 +255,16 @@ class Always(Arrays):
             off = logs[look] - middle
             own = chosen[look]
             side = np.where(off > reach, 1, np.where(off < -reach, -1, 0))
-            entropies = self._entropy[own]
+            entropies = self._of["collapse"][own]
             side = np.where(entropies & ((side > 0) | (every[own] > COLLAPSED)), 0, side)
-            side = np.where(self._logits[own] & (side < 0), 0, side)
+            side = np.where(self._of["rise"][own] & (side < 0), 0, side)
             row = self._row[own]
             self._row[own] = np.where(side == 0, 0, np.where(np.sign(row) == side, row + side, side))
             beyond = np.abs(self._row[own]) >= IN_A_ROW
             wrong[own] = beyond
             for bound, edge in ((low, middle - reach), (high, middle + reach)):
                 own_edge = np.clip(edge, -700, 700)
-                bound[own] = np.where(self._logits[own], np.sinh(own_edge), np.exp(own_edge))
+                bound[own] = np.where(self._of["rise"][own], np.sinh(own_edge), np.exp(own_edge))
             rule[own] = np.where(entropies, "collapse", "fold")
             fine[own] = np.abs(off) < reach / 2
         keep = np.flatnonzero(new & (self._row[chosen] == 0))  # what is beyond is no measure of what is usual

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.always import Schedule
+from dataaudit.vitals.fixed_rules import Schedule
 from dataaudit.vitals.incidents import Incidents, kind_of
 from dataaudit.vitals.metric import Key
 from dataaudit.vitals.metrics.gradient_noise import SpikeScore
