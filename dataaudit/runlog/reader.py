@@ -28,6 +28,7 @@ from dataaudit.runlog.format import (
 )
 from dataaudit.runlog.parts import (
     attempts_of,
+    end_of,
     part_numbers,
     part_path,
     rank_folder,
@@ -114,8 +115,8 @@ class RunLog:
                 continue
             torn += part.torn_bytes
             table = part.table
-            if later := [first for attempt, first in self._starts[rank] if attempt > part.header.attempt]:
-                table = table.filter(pc.less(table["window" if name == "sums" else "step"], min(later)))
+            if (end := end_of(part.header.attempt, self._starts[rank])) is not None:
+                table = table.filter(pc.less(table["window" if name == "sums" else "step"], end))
             thinned = read_header(part_path(folder, "stretches", number)) if name == "sums" else None
             if name != "sums" or (thinned is not None and thinned.thinned):
                 tables.append(table)

@@ -20,8 +20,9 @@ from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.text import plural, utc_now
 from dataaudit.base.yamlfile import nearest
 from dataaudit.runlog.format import RUN_FILE, RunFile
+from dataaudit.runlog.parts import part_numbers, part_path, rank_folder, read_part
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import create_run, supersede_ranks
+from dataaudit.runlog.writer import create_run, holds_already, supersede_ranks
 from dataaudit.training.attribution.step_detector import StepDetector
 from dataaudit.training.corpus import Corpus
 
@@ -130,7 +131,17 @@ def begin_run(
             order=order,
         )
         create_run(folder, run, corpus.table)
+    elif (folder / RUN_FILE).exists() and _has_steps(rank_folder(folder, rank)):
+        raise holds_already(folder)  # as the first rank does; what this rank would write hid its steps for good
     return block_rows, 0
+
+
+def _has_steps(folder: Path) -> bool:
+    """Return whether a rank wrote steps, or what cannot be read."""
+    with CatchErrors() as call:
+        parts = [read_part(part_path(folder, "steps", number), "steps") for number in part_numbers(folder, "steps")]
+        return any(part is not None and part.table.num_rows for part in parts)
+    return call.error is not None
 
 
 def _hidden_steps(folder: Path, rank: int) -> int:

@@ -22,6 +22,7 @@ from dataaudit.training.optimizer_watch import OptimizerWatch
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.pages.blocks import headline, render_text
 from dataaudit.training.pages.page import run_page
+from dataaudit.training.timing import GpuUse, device_number
 
 torch = pytest.importorskip("torch", reason="the numbers are torch's")
 pytestmark = pytest.mark.torch
@@ -240,3 +241,53 @@ def test_a_log_that_has_no_end_says_so_in_words_record_and_exit_code(made, corpu
     found = attribute(load_data(tmp_path / "run", made.folder / "m"))
     assert (found.exit_code, found.reason, found.open_ranks) == (0, "", 0)
     assert "end of the log" not in repr(run_page(load_run(tmp_path / "run")))
+
+
+def test_rows_of_others_that_do_not_fit_cost_themselves(corpus, tags, tmp_path):
+    """Values without a column, of a name that is no UTF-8, or without any column: the steps of their batch stay."""
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        monitor.batch(tags)
+        monitor.step(1.0)
+        monitor.validation(2.0, "\ud800")
+        monitor.add_values({"step": np.array([1]), "metric": ["x"]})
+        monitor.add_values({})
+        monitor.validation(3.0, "web")
+    assert monitor.lost_steps == 0
+    assert steps_of(tmp_path / "run") == [1]
+    assert "val_loss.web" in load_run(tmp_path / "run").table("values")["metric"].to_pylist()
+
+
+def test_a_rank_that_may_not_begin_hides_nothing(corpus, tags, tmp_path):
+    """Every rank of a start refuses the log of another run, and not the first alone."""
+
+    def train(rank, **how):
+        with TrainingMonitor(tmp_path / "run", corpus, rank=rank, ranks=2, **how) as monitor:
+            for _ in range(2):
+                monitor.batch(tags)
+                monitor.step(1.0)
+            return monitor.state_dict()
+
+    states = [train(rank) for rank in (0, 1)]
+    for rank in (1, 0):
+        with pytest.raises(ConfigError, match="holds a run log already"):
+            train(rank)
+    for rank, state in enumerate(states):
+        train(rank, state=state)
+    assert steps_of(tmp_path / "run") == [1, 2, 3, 4] * 2
+
+
+def test_numbers_of_a_resumed_run_are_of_its_steps(corpus, tags, tmp_path, monkeypatch):
+    """A GPU is sampled before the first step ends."""
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        monitor.batch(tags)
+        monitor.step(1.0)
+        state = monitor.state_dict()
+    monkeypatch.setattr(GpuUse, "sample", lambda gpu: {"gpu_util": 0.5})
+    TrainingMonitor(tmp_path / "run", corpus, state=state).close()
+    assert set(load_run(tmp_path / "run").table("values")["step"].to_pylist()) == {1}
+
+
+def test_a_torch_that_is_being_imported_has_no_gpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    gpu = GpuUse()
+    assert (gpu.sample(), gpu.missing, device_number()) == ({}, "", 0)
