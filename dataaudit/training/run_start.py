@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Order = Literal["", "documents", "rows"]
 _LOG = logging.getLogger("dataaudit")
-_STATE = {"step", "corpus", "digests", "detector", "rates"}
+_STATE, _RATES = {"step", "corpus", "digests", "detector", "rates"}, {"rates", "factor", "schedule"}
 
 
 def check_arguments(planned_tokens: int | None, profile_every: int, block_rows: int, order: str) -> None:
@@ -70,7 +70,8 @@ def detector_of(state: Any, corpus: Corpus, digests: Mapping[str, str], allow: t
     """Return the detector of a checkpoint whose run may go on here; without a checkpoint, a new detector."""
     if state is None:
         return StepDetector(len(corpus.sources))
-    whole = isinstance(state, Mapping) and set(state) >= _STATE
+    whole = isinstance(state, Mapping) and set(state) >= _STATE and isinstance(state["digests"], Mapping)
+    whole = whole and isinstance(state["rates"], Mapping) and set(state["rates"]) >= _RATES
     if not whole or not isinstance(state["step"], int) or state["step"] < 0:
         raise ConfigError("state: expected what `state_dict()` returned, found something else")
     own, before = set(corpus.state()), state["digests"]

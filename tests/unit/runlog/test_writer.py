@@ -18,8 +18,8 @@ from dataaudit.base.errors import ConfigError, RunLogError
 from dataaudit.runlog import writer as thinning
 from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.parts import part_path, rank_folder, write_part
-from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.runlog.reader import load_run, ranks_at
+from dataaudit.runlog.writer import RankWriter, create_run, event, supersede_ranks
 
 RUN = RunFile(
     manifest="sha256:" + "0" * 64,
@@ -126,6 +126,19 @@ def sums_by_block(tables: list[pa.Table]) -> Counter[tuple[int, int, int]]:
             block = row["block"] if "block" in row else (-1 if row["row"] < 0 else row["row"] // 4)
             found[window, row["shard"], block] += row["targets"]
     return found
+
+
+def test_of_two_starts_at_a_step_the_last_says_how_many_ranks_there_are(tmp_path: Path) -> None:
+    """Four ranks go on from step 10 and die; two go on from there, and what the others wrote last is their start."""
+    create_run(tmp_path, RUN, SHARDS)
+    for ranks, first in ((4, 1), (4, 11), (2, 11), (3, 21)):
+        supersede_ranks(tmp_path, ranks, first, 4)
+        for rank in range(ranks):
+            log = RankWriter(tmp_path, rank, first, 4)
+            log.add("events", event(first - 1, "resumed" if first > 1 else "started", {"ranks": ranks}))
+            log.close()
+    events = load_run(tmp_path).table("events")
+    assert ranks_at(np.array([1, 10, 11, 20, 21, 99]), events, 4).tolist() == [4, 4, 2, 2, 3, 3]
 
 
 def test_sums_leave_out_what_a_resumed_run_does_again(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dataaudit.training.attribution.attribute import attribute
 from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.logthread import LogThread
 from dataaudit.training.monitor import TrainingMonitor
-from dataaudit.training.optimizer_watch import OptimizerWatch
+from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.pages.blocks import headline, render_text
 from dataaudit.training.pages.page import run_page
@@ -291,3 +291,30 @@ def test_a_torch_that_is_being_imported_has_no_gpu(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
     gpu = GpuUse()
     assert (gpu.sample(), gpu.missing, device_number()) == ({}, "", 0)
+
+
+def test_the_state_of_every_optimizer_is_checked():
+    """The second has NaN in its moments; by whichever it is, the number is below 1."""
+    weights = [torch.nn.Parameter(torch.ones(4, 4)) for _ in range(2)]
+    optimizers = [torch.optim.AdamW([weight]) for weight in weights]
+    watch = OptimizerWatch(optimizers)
+    for weight, optimizer in zip(weights, optimizers, strict=True):
+        weight.grad = torch.full((4, 4), 1.0 if weight is weights[0] else float("nan"))
+        optimizer.step()
+    numbers, _ = watch.end_step(16, {})
+    assert read(numbers["opt_state_finite"].numpy()) == 0.5
+
+
+def test_a_single_rate_before_a_checkpoint_shows_no_jump():
+    """A schedule that warms up changes it in each step, and by how much nobody knows; a schedule that is known does."""
+    state = {"rates": [1e-5], "schedule": 1, "factor": 1.0}
+    assert RateWatch(state).see(2e-5) is None
+    assert RateWatch(state, schedule=0).see(2e-5)["schedule_now"] == 0
+
+
+@pytest.mark.parametrize("other", [{"digests": None}, {"rates": {"rates": []}}, {"rates": []}])
+def test_a_state_of_another_version_is_refused_by_name(corpus, tmp_path, other):
+    monitor = TrainingMonitor(tmp_path / "run", corpus)
+    monitor.close()
+    with pytest.raises(ConfigError, match="expected what `state_dict"):
+        TrainingMonitor(tmp_path / "run", corpus, state={**monitor.state_dict(), **other})
