@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from dataaudit.base.errors import RunLogError
+from dataaudit.base.errors import CatchErrors, ConfigError, RunLogError
 from dataaudit.base.files import read_safely, write_whole
 from dataaudit.base.statistics import spread
 from dataaudit.live.action_kinds import CheckpointStore, good_before
@@ -55,6 +55,19 @@ def _checkpoint(checkpoints: CheckpointStore, asked: Asked) -> tuple[dict[str, A
     return {"step": int(chosen.step), "path": str(chosen.path)}, good is not None
 
 
+def _command(name: str, command: str, **known: Any) -> str:
+    """Return a command whose fields are known; others would be found out at the incident."""
+    with CatchErrors() as call:
+        command.format(**known)
+    if call.error is not None:
+        fields = ", ".join(f"{{{field}}}" for field in known)
+        raise ConfigError(
+            f"actions: {name}: command: expected no field but {fields}, found {command}",
+            "Other braces are written twice: `${{HOME}}`.",
+        )
+    return command
+
+
 class PrepareRollback(Action):
     """Writes how to go back to the last good checkpoint; nobody goes back by it.
 
@@ -67,13 +80,15 @@ class PrepareRollback(Action):
         self, checkpoints: CheckpointStore, command: str = "", name: str = "prepare_rollback", **more: Any
     ) -> None:
         super().__init__(name, **more)
-        self._checkpoints, self._command = checkpoints, command
+        self._checkpoints, self._command = checkpoints, _command(name, command, path="", step=0)
 
     def perform(self, due: Due, actions: Actions) -> str:
         """Write it."""
         target, good = _checkpoint(self._checkpoints, due.asked)
         first = due.asked.first_step
         notes = [] if good else ["no checkpoint is known to be good: this is the latest"]
+        if target["step"] > actions.step:
+            notes.append(f"the checkpoint is newer than step {actions.step:,}: a run that went back left it")
         if first and target["step"] >= first:
             notes.append(f"the checkpoint is not older than step {first:,}, from which on the rule's condition is met")
         lines = [
@@ -85,7 +100,7 @@ class PrepareRollback(Action):
         facts = {
             "checkpoint": target,
             "known_good": good,
-            "undoes_steps": actions.step - target["step"],
+            "undoes_steps": max(0, actions.step - target["step"]),
             "first_step": first or None,
             "batches_read_now": actions.batches_read,
             "rate_factor_now": actions.rate_factor,
@@ -116,7 +131,8 @@ class ProposeCanary(Action):
         **more: Any,
     ) -> None:
         super().__init__(name, **more)
-        self._checkpoints, self._steps, self._command = checkpoints, steps, command
+        self._checkpoints, self._steps = checkpoints, steps
+        self._command = _command(name, command, path="", step=0, steps=0)
 
     def perform(self, due: Due, actions: Actions) -> str:
         """Write it."""

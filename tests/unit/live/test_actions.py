@@ -371,9 +371,20 @@ def test_proposals_are_files(tmp_path):
     checkpoints.kept = [Kept(40, good=False)]
     actions.do("prepare_rollback")
     assert "no checkpoint is known to be good" in actions.records[-1]["words"]
+    assert "newer than step 25: a run that went back left it" in actions.records[-1]["words"]
+    assert json.loads((tmp_path / "actions/rollback-step00000025.json").read_text())["undoes_steps"] == 0
     checkpoints.kept = []
     actions.do("prepare_rollback")
     assert actions.records[-1]["result"] == "refused"
+
+
+@pytest.mark.parametrize("command", ["${HOME}/train --from {path}", "train {steps", "{}", "{path.name}"])
+def test_a_command_with_other_fields_is_refused_before_the_run(command):
+    """And not at the incident, where nothing would be proposed."""
+    for propose in (PrepareRollback, ProposeCanary):
+        with pytest.raises(ConfigError, match=r"expected no field but \{path\}, \{step\}"):
+            propose(Checkpoints([]), command=command)
+    assert PrepareRollback(Checkpoints([]), "${{HOME}}/train --from {path}").name == "prepare_rollback"
 
 
 def test_where_no_test_has_ended_the_newest_from_before_is_protected(tmp_path):
