@@ -200,8 +200,6 @@ class RankWriter:
     ) -> None:
         self.folder = rank_folder(folder, rank)
         self.lost = Losses()
-        self.flagged: set[int] = set()
-        """Steps around which all stretches are kept."""
         self.observers: list[Callable[[str, Columns], None]] = []
         """Take the rows of each table as the log does, on its thread; they must not wait, nor change them."""
         self.unobserved = 0
@@ -209,6 +207,8 @@ class RankWriter:
         self._block_rows, self._kept_steps, self._part_steps = block_rows, kept_steps, part_steps
         with writable(folder):
             before = attempts_of(self.folder)
+            self.flagged = _flagged(self.folder)
+        """Steps around which all stretches are kept; a resumed run thins what it wrote before, too."""
         self.attempt = 1 + max((attempt for attempt, _ in before), default=-1)
         """Which start of the run this is, from 0."""
         self._starts = [*before, (self.attempt, first_step)]
@@ -328,6 +328,18 @@ class RankWriter:
             ):
                 break
             self._thinned.add(item)
+
+
+def _flagged(folder: Path) -> set[int]:
+    """Return the steps that a rank flagged so far."""
+    steps: set[int] = set()
+    for number in part_numbers(folder, "events"):
+        with CatchErrors():  # one that is damaged, which reading the log reports
+            part = read_part(part_path(folder, "events", number), "events")
+            rows = [] if part is None else part.table.filter(pc.equal(part.table["kind"], "flagged")).to_pylist()
+            for row in rows:
+                steps.update(range(int(orjson.loads(row["detail"])["first_step"]), row["step"] + 1))
+    return steps
 
 
 def supersede_ranks(folder: Path, ranks: int, first_step: int, block_rows: int) -> None:

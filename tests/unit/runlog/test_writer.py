@@ -179,6 +179,18 @@ def test_thinning_keeps_samples_flagged_stretches_and_exact_sums(
     assert np.nansum(kept_sum) + sum(sums["loss_sum"].to_pylist()) == pytest.approx(lost, rel=1e-6)
 
 
+def test_a_resumed_run_keeps_what_was_flagged_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part around the flagged step is thinned by the second attempt."""
+    monkeypatch.setattr(thinning, "AROUND_STEPS", 10)
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4, kept_steps=200, part_steps=100)
+    log.add("events", event(152, "flagged", {"kind": "loss_spike", "first_step": 150}))
+    write(log, range(1, 301))
+    write(RankWriter(tmp_path, 0, 301, 4, kept_steps=200, part_steps=100), range(301, 701))
+    steps = set(load_run(tmp_path).table("stretches")["step"].to_pylist())
+    assert steps & set(range(100, 200)) == set(range(140, 163)) | {112, 128, 176, 192}
+
+
 def test_a_kill_between_sums_and_thinned_part_counts_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
