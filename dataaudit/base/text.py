@@ -16,7 +16,7 @@ from typing import Any
 
 from dataaudit.base.redact import without_secrets
 
-NOTHING = "-"
+NOTHING, NOT_FINITE = "-", "not finite"
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _RUNNER = (("##", "#\\x23"),)
@@ -66,8 +66,8 @@ def size(num_bytes: int) -> str:
 
 def ratio(value: float | None) -> str:
     """Return ``0.1355``; a small one keeps two digits, ``0.00080``, and a tiny one is ``2.1e-06``."""
-    if value is None:
-        return NOTHING
+    if value is None or not math.isfinite(value):
+        return NOTHING if value is None else NOT_FINITE
     if value == 0:
         return "0"
     if abs(value) < 1e-5:
@@ -77,8 +77,8 @@ def ratio(value: float | None) -> str:
 
 def decimal(value: float | None) -> str:
     """Return ``1,151`` for a whole number and ``3.830`` for another."""
-    if value is None:
-        return NOTHING
+    if value is None or not math.isfinite(value):
+        return NOTHING if value is None else NOT_FINITE
     return f"{int(value):,}" if value == int(value) else f"{value:,.3f}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,10 +25,13 @@ _HEAD = re.compile(r"^\[?[EWIF]\d{4} [\d:.]+ (?:\d+ )?\S+:\d+\] |\[/\S{1,200}\.c
 """Where in the launcher or in gloo a message comes from."""
 _SHAPE = re.compile(r"\d+|0x[0-9a-f]+|\[[^\]]*\]:?\d*")
 _NAMES_RANK = re.compile(r"\b[Rr]ank[ =:]\s?(\d{1,6})\b(?: (?:of|/) ?(\d{1,5})\b)?")
-_WAITED = re.compile(r"imed out (?:waiting|after) (\d+) ?ms|ran for (\d+) milliseconds|wait timeout after (\d+)ms")
-_WORK = re.compile(r"last enqueued (?:NCCL )?work: (\d+)|SeqNum=(\d+)")
-_ABSENT = re.compile(r"Rank (\d+) failed to pass monitoredBarrier")
-_WORK_RANK = re.compile(r"Rank (\d+)\]")
+_WAITED = re.compile(
+    r"imed out (?:waiting|after) (\d{1,12}) ?ms|ran for (\d{1,12}) milliseconds|wait timeout after (\d{1,12})ms"
+)
+_WORK = re.compile(r"last enqueued (?:NCCL )?work: (\d{1,18})\b|SeqNum=(\d{1,18})\b")
+_ABSENT = re.compile(r"Rank (\d{1,6}) failed to pass monitoredBarrier")
+_WORK_RANK = re.compile(r"(?:PG GUID ([^\s(]+).{0,80}?)?Rank (\d{1,6})\]")
+"""Which group of ranks, and the rank in it: that of the run in the group of all alone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +83,32 @@ class LogEvent:
 
 
 @dataclass(slots=True)
+class Waits:
+    """What the lines of an attempt report of ranks that wait, and that are waited for."""
+
+    nodes: dict[int, str] = field(default_factory=dict)
+    """Node by rank."""
+    silent: set[int] = field(default_factory=set)
+    """Ranks that the launcher ended and that reported nothing."""
+    work: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Newest collective of a group of ranks that a rank reports as begun: each group counts its own."""
+    seconds: float = 0.0
+    """Longest time that a rank waited for others."""
+
+    def began(self, group: str, rank: int, number: int) -> None:
+        """Take that a rank began a collective."""
+        self.work[group, rank] = max(self.work.get((group, rank), 0), number)
+
+    def merge(self, other: Waits) -> None:
+        """Take what another log reports of the attempt."""
+        self.nodes |= {rank: node for rank, node in other.nodes.items() if node}
+        self.silent |= other.silent
+        for (group, rank), number in other.work.items():
+            self.began(group, rank, number)
+        self.seconds = max(self.seconds, other.seconds)
+
+
+@dataclass(slots=True)
 class Log:
     """What one log holds, or several of one run."""
 
@@ -88,42 +118,41 @@ class Log:
     last: float | None = None
     events: list[LogEvent] = field(default_factory=list)
     dropped: int = 0
-    nodes: dict[int, str] = field(default_factory=dict)
-    """Node by rank."""
     ranks: set[int] = field(default_factory=set)
     """Ranks that some line names."""
-    silent: set[int] = field(default_factory=set)
-    """Ranks that the launcher ended and that reported nothing."""
-    work: dict[int, int] = field(default_factory=dict)
-    """Newest collective that a rank reports as begun."""
-    waited: float = 0.0
-    """Longest time that a rank waited for others, seconds."""
+    waits: defaultdict[int, Waits] = field(default_factory=lambda: defaultdict(Waits))
+    """By attempt: a start may have other nodes, and counts its collectives anew."""
     progress: int = 0
     """Lines that name a step and a loss."""
     attempts: int = 1
     _index: dict[tuple[object, ...], LogEvent] = field(default_factory=dict)
 
-    def note(self, text: str, rank: int | None) -> None:
-        """Take what a line says of ranks, of waiting and of collectives."""
+    def note(self, text: str, rank: int | None, attempt: int) -> None:
+        """Take what a line of a rank, where that is known, reports of ranks, of waiting and of collectives."""
+        waits = self.waits[attempt]
         if "ank" in text:
             for match in _NAMES_RANK.finditer(text[:512]):
                 self.ranks.add(int(match[1]))
                 self.ranks.update(range(int(match[2] or 0)))
         if absent := _ABSENT.search(text):
-            self.silent.add(int(absent[1]))
+            waits.silent.add(int(absent[1]))
         if waited := _WAITED.search(text):
-            self.waited = max(self.waited, int(waited[1] or waited[2] or waited[3]) / 1000)
+            waits.seconds = max(waits.seconds, int(waited[1] or waited[2] or waited[3]) / 1000)
         if work := _WORK.search(text):
             own = _WORK_RANK.search(text)
-            rank = int(own[1]) if own else rank
+            rank = int(own[2]) if own and rank is None else rank
             if rank is not None:
                 self.ranks.add(rank)
-                self.work[rank] = max(self.work.get(rank, 0), int(work[1] or work[2]))
+                waits.began((own and own[1]) or "", rank, int(work[1] or work[2]))
+
+    def node_of(self, event: LogEvent) -> str:
+        """Return the node of an event's rank in its attempt; empty where that is not known."""
+        return "" if event.rank is None else self.waits[event.attempt].nodes.get(event.rank, "")
 
     def add(self, event: LogEvent) -> None:
         """Add an event, or count it as a repetition."""
         if event.rank is not None and event.node:
-            self.nodes[event.rank] = event.node
+            self.waits[event.attempt].nodes[event.rank] = event.node
         if (known := self._index.get(event.key)) is not None:
             known.count += 1
         elif len(self.events) >= MOST_EVENTS:

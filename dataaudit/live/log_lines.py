@@ -152,6 +152,8 @@ def _clock(parts: dict[str, str | None]) -> Clock | None:
         else:
             month = int(parts.get("month") or 1 + _MONTHS.index(parts.get("name") or ""))
             date = dt.date(int(parts.get("year") or _YEARLESS), month, int(parts["dom"] or 0))
+        if not dt.MINYEAR < date.year < dt.MAXYEAR:  # a zone may lead out of what a time can be
+            return None
         moment = dt.datetime.combine(date, dt.time.fromisoformat(parts["clock"] or ""), dt.UTC)
     except ValueError:
         return None

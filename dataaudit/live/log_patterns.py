@@ -75,6 +75,7 @@ def _forms() -> dict[str, Any]:
 def _rule(level: str, error: str, words: str, pattern: str, stage: str | None = None) -> Rule:
     for name, part in _FORMS["parts"].items():
         pattern = pattern.replace(f"<{name}>", part)
+    pattern = pattern.replace(r"<rank>\d+", r"<rank>\d{1,6}").replace(r"<pid>\d+", r"<pid>\d{1,9}")
     listed = tuple(word.encode() for word in words.split("|"))
     return Rule(Level[level.upper()], ErrorClass(error), listed, re.compile(pattern), Stage(stage) if stage else None)
 

@@ -29,14 +29,14 @@ _SUMMARIES = -1
 _SUMMARY = re.compile(r"^  (time|host|rank|exitcode|error_file|traceback)\s*: (.*)")
 _ROOT, _OTHERS = "Root Cause (first observed failure):", "Failures:"
 _RESTART = re.compile(r"[Ww]orker group FAILED.*will restart|Restarting worker group")
-_BEHIND = re.compile(r"\[rank(\d+)\]: Traceback ")
+_BEHIND = re.compile(r"\[rank(\d{1,6})\]: Traceback ")
 """Behind a progress bar."""
-_RANK_FILE = re.compile(r"rank[_-]?(\d+)|attempt_\d+/(\d+)/\w+\.(?:log|json)$")
-_ATTEMPT_FILE = re.compile(r"attempt_(\d+)/")
+_RANK_FILE = re.compile(r"rank[_-]?(\d{1,6})|attempt_\d+/(\d{1,6})/\w+\.(?:log|json)$")
+_ATTEMPT_FILE = re.compile(r"attempt_(\d{1,6})/")
 _SIGNAL = re.compile(r"Signal (\d+) \(\w+\) received")
 _SIGTERM = "15"
 _MOST_PREFIXES = 1_024
-_NODE, _PID = re.compile(r"([\w.-]+): $"), re.compile(r"pid=(\d+)")
+_NODE, _PID = re.compile(r"([\w.-]+): $"), re.compile(r"pid=(\d{1,9})")
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class _Reader:
             extra = json.loads(read_safely(self._path))["message"]["extraInfo"]
             self._tick(Clock(float(extra["timestamp"]), zoned=True))
             return str(extra["py_callstack"]).splitlines()
-        except (ValueError, KeyError, TypeError, OSError):
+        except (ValueError, KeyError, TypeError, OSError, OverflowError, RecursionError):
             return None
 
     def _stream(self) -> None:
@@ -180,7 +180,7 @@ class _Reader:
             self._flush()
             self._failed, self._attempt = False, self._attempt + 1
         self._set_stage(line.text)
-        self.log.note(line.text, rank)
+        self.log.note(line.text, rank, self._attempt)
         if (what := p.WHAT.match(line.text)) and (judged := p.judge(what[1])) is not None:
             self.log.add(self._event(line, judged, what[1], rank=rank))
             return
@@ -210,7 +210,8 @@ class _Reader:
         if rule.level in {Level.LAUNCHER, Level.DEATH}:  # what went before it is complete
             self._flush()
         self._failed |= "failed (exitcode" in line.text
-        rank = int(parts["rank"] or "") if parts.get("rank") else rank
+        if parts.get("rank") and (rank is None or rule.level is not Level.FOLLOWS):  # else the rank in its group
+            rank = int(parts["rank"] or "")
         pid, node = parts.get("pid"), parts.get("node") or ""
         about: dict[str, Any] = {"rank": rank, "node": node, "pid": int(pid) if pid else None}
         own = self._event(line, (rule.error, rule.level), line.text, **about)
@@ -308,7 +309,7 @@ class _Reader:
             self._sum_up(trace.line, trace.entry, own, text, p.stage_of(frames))
             return
         if own[0] is ErrorClass.COMMUNICATION:
-            self.log.note(text, trace.rank)
+            self.log.note(text, trace.rank, self._attempt)
         stage = Stage.UNKNOWN if trace.shared else p.stage_of(frames)
         node, pid = _NODE.match(trace.prefix), _PID.search(trace.prefix)
         more = {"node": node[1] if node else "", "pid": int(pid[1]) if pid else None}
@@ -338,15 +339,20 @@ class _Reader:
         self, line: Line, entry: dict[str, str], own: tuple[ErrorClass, Level] | None, text: str, stage: Stage | None
     ) -> None:
         """Take an entry of the summary."""
-        number, pid = re.match(r"\d+", entry.get("rank", "")), re.search(r"pid: (\d+)", entry.get("exitcode", ""))
+        number, pid = (
+            re.match(r"\d{1,6}\b", entry.get("rank", "")),
+            re.search(r"pid: (\d{1,9})", entry.get("exitcode", "")),
+        )
         if number is None:
             return
         rank, node = int(number[0]), entry.get("host", "")
+        named = _ATTEMPT_FILE.search(entry.get("error_file", ""))
+        attempt = int(named[1]) if named else self._attempt
         self.log.ranks.add(rank)
-        self.log.nodes[rank] = node
+        self.log.waits[attempt].nodes[rank] = node
         if signal := _SIGNAL.search(text):
             if signal[1] == _SIGTERM:
-                self.log.silent.add(rank)
+                self.log.waits[attempt].silent.add(rank)
                 return
             own = ErrorClass.KILLED, Level.DEATH
         elif own is None:
@@ -356,8 +362,7 @@ class _Reader:
         clock, process = time_of(entry.get("time", "")), int(pid[1]) if pid else None
         event = self._event(line, own, text, rank=rank, node=node, pid=process, stage=stage, clock=clock)
         event.named = entry["section"] == _ROOT
-        attempt = _ATTEMPT_FILE.search(entry.get("error_file", ""))
-        self.log.add_summary(event, int(attempt[1]) if attempt else self._attempt)
+        self.log.add_summary(event, attempt)
 
     def _finish(self) -> None:
         """Settle what only the whole log says: zones, nodes, what was survived."""
@@ -365,7 +370,7 @@ class _Reader:
         log.attempts = 1 + max([self._attempt, *(event.attempt for event in log.events)])
         for event in log.events:
             event.time = None if event.time is None else event.time - (0 if event.zoned else zone)
-            event.node = event.node or log.nodes.get(-1 if event.rank is None else event.rank, "")
+            event.node = event.node or log.node_of(event)
             went_on = log.progress - event.order >= SURVIVED_LINES and event.attempt == self._attempt
             event.survived = went_on and not event.named
         if self._first is not None and self._clock is not None:

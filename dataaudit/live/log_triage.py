@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.text import clean, count, decimal, plural
-from dataaudit.live.log_events import Log, LogEvent
+from dataaudit.live.log_events import Log, LogEvent, Waits
 from dataaudit.live.log_patterns import ErrorClass, Level, Stage
 from dataaudit.live.log_reader import read_log
 
@@ -101,10 +101,11 @@ def triage(paths: Sequence[Path], *, zone_seconds: float = 0.0) -> Triage:
     roots, suspects = [], []
     for attempt in sorted({event.attempt for event in run.events}):
         own = [event for event in run.events if event.attempt == attempt and not event.survived]
-        suspects = _suspects(own, run)
+        behind = _behind(run.waits[attempt])
+        suspects = _suspects(own, run, behind)
         root = _root(own)
         if root is not None and root.level is Level.FOLLOWS and suspects:
-            root = _hang(root, suspects, run)
+            root = _hang(root, suspects, behind, run.waits[attempt])
             run.events.insert(run.events.index(own[0]), root)
         if root is not None:
             roots.append((root, own))
@@ -131,9 +132,9 @@ def _merged(logs: Sequence[Log]) -> Log:
     run, placed = Log(), []
     progress = any(log.progress for log in logs)
     for number, log in enumerate(logs):
-        run.ranks, run.silent, run.work = run.ranks | log.ranks, run.silent | log.silent, run.work | log.work
-        run.nodes |= {rank: node for rank, node in log.nodes.items() if node}
-        run.waited = max(run.waited, log.waited)
+        run.ranks |= log.ranks
+        for attempt, waits in log.waits.items():
+            run.waits[attempt].merge(waits)
         newest = float("-inf")
         for event in sorted(log.events, key=lambda event: event.line):
             newest = max(newest, newest if event.time is None or event.named else event.time)
@@ -147,7 +148,7 @@ def _merged(logs: Sequence[Log]) -> Log:
             other.merge(event)
             continue
         run.events.append(event)
-        event.node = event.node or run.nodes.get(-1 if event.rank is None else event.rank, "")
+        event.node = event.node or run.node_of(event)
     return run
 
 
@@ -170,31 +171,46 @@ def _root(events: Sequence[LogEvent]) -> LogEvent | None:
     return root
 
 
-def _suspects(events: Sequence[LogEvent], run: Log) -> list[int]:
+def _behind(waits: Waits) -> dict[int, int]:
+    """Return the ranks that began fewer collectives than others of a group, and how many they began."""
+    groups: dict[str, dict[int, int]] = {}
+    for (group, rank), number in waits.work.items():
+        groups.setdefault(group, {})[rank] = number
+    if len(groups) > 1:  # lines that name no group may be of any
+        groups.pop("", None)
+    return {
+        rank: number
+        for own in groups.values()
+        for rank, number in own.items()
+        if number == min(own.values()) < max(own.values())
+    }
+
+
+def _suspects(events: Sequence[LogEvent], run: Log, behind: Mapping[int, int]) -> list[int]:
     """Return the ranks that the others waited for: they began fewer collectives, or reported nothing."""
     reported = {event.rank for event in events if event.level is Level.FOLLOWS}
     if not reported or any(event.level <= Level.DEATH for event in events):
         return []
-    if len(set(run.work.values())) > 1:
-        return sorted(rank for rank, work in run.work.items() if work == min(run.work.values()))
-    quiet = sorted(run.silent - reported) or sorted(run.ranks - reported)
+    if behind:
+        return sorted(behind)
+    quiet = sorted(run.waits[events[0].attempt].silent - reported) or sorted(run.ranks - reported)
     return quiet if len(quiet) < max(2, len(run.ranks)) else []
 
 
-def _hang(first: LogEvent, suspects: Sequence[int], run: Log) -> LogEvent:
+def _hang(first: LogEvent, suspects: Sequence[int], behind: Mapping[int, int], waits: Waits) -> LogEvent:
     """Return an event of the rank that the others waited for."""
     rank = suspects[0]
-    why = f"began only {run.work[rank]:,} collectives" if rank in run.work else "reported nothing"
+    why = f"began only {behind[rank]:,} collectives" if behind else "reported nothing"
     names = f"rank {', '.join(map(str, suspects[:8]))}"
     own = {name: getattr(first, name) for name in ("file", "line", "stage", "attempt")}
     return LogEvent(
         **own,
         error=ErrorClass.COMMUNICATION,
         level=Level.CAUSE,
-        what=f"{names} {why} while others waited {decimal(run.waited)} s: it hung, or was slower than they wait",
+        what=f"{names} {why} while others waited {decimal(waits.seconds)} s: it hung, or was slower than they wait",
         rank=rank,
-        node=run.nodes.get(rank, ""),
-        time=None if first.time is None else first.time - run.waited,
+        node=waits.nodes.get(rank, ""),
+        time=None if first.time is None else first.time - waits.seconds,
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from dataaudit.base.errors import RunLogError
+from dataaudit.base.errors import CatchErrors, ConfigError, RunLogError
 from dataaudit.base.files import read_safely, write_whole
 from dataaudit.base.statistics import spread
 from dataaudit.live.action_kinds import CheckpointStore, good_before
@@ -55,6 +55,19 @@ def _checkpoint(checkpoints: CheckpointStore, asked: Asked) -> tuple[dict[str, A
     return {"step": int(chosen.step), "path": str(chosen.path)}, good is not None
 
 
+def _command(name: str, command: str, **known: Any) -> str:
+    """Return a command whose fields are known; others would be found out at the incident."""
+    with CatchErrors() as call:
+        command.format(**known)
+    if call.error is not None:
+        fields = ", ".join(f"{{{field}}}" for field in known)
+        raise ConfigError(
+            f"actions: {name}: command: expected no field but {fields}, found {command}",
+            "Other braces are written twice: `${{HOME}}`.",
+        )
+    return command
+
+
 class PrepareRollback(Action):
     """Writes how to go back to the last good checkpoint; nobody goes back by it.
 
@@ -67,13 +80,15 @@ class PrepareRollback(Action):
         self, checkpoints: CheckpointStore, command: str = "", name: str = "prepare_rollback", **more: Any
     ) -> None:
         super().__init__(name, **more)
-        self._checkpoints, self._command = checkpoints, command
+        self._checkpoints, self._command = checkpoints, _command(name, command, path="", step=0)
 
     def perform(self, due: Due, actions: Actions) -> str:
         """Write it."""
         target, good = _checkpoint(self._checkpoints, due.asked)
         first = due.asked.first_step
         notes = [] if good else ["no checkpoint is known to be good: this is the latest"]
+        if target["step"] > actions.step:
+            notes.append(f"the checkpoint is newer than step {actions.step:,}: a run that went back left it")
         if first and target["step"] >= first:
             notes.append(f"the checkpoint is not older than step {first:,}, from which on the rule's condition is met")
         lines = [
@@ -85,7 +100,7 @@ class PrepareRollback(Action):
         facts = {
             "checkpoint": target,
             "known_good": good,
-            "undoes_steps": actions.step - target["step"],
+            "undoes_steps": max(0, actions.step - target["step"]),
             "first_step": first or None,
             "batches_read_now": actions.batches_read,
             "rate_factor_now": actions.rate_factor,
@@ -116,7 +131,8 @@ class ProposeCanary(Action):
         **more: Any,
     ) -> None:
         super().__init__(name, **more)
-        self._checkpoints, self._steps, self._command = checkpoints, steps, command
+        self._checkpoints, self._steps = checkpoints, steps
+        self._command = _command(name, command, path="", step=0, steps=0)
 
     def perform(self, due: Due, actions: Actions) -> str:
         """Write it."""
@@ -153,16 +169,16 @@ class ProposeQuarantine(Action):
             ]
         except RunLogError:
             raise Refused("the run names no shards: it opened no manifest, or its log cannot be read") from None
-        far, limit = _outliers(_batches(due.asked))
+        far = _outliers(_batches(due.asked))
         surer = f"dataaudit attribute {actions.folder} --manifest MANIFEST"
         if (actions.folder / ATTRIBUTION_FILE).is_file():
             surer += f"; dataaudit quarantine propose quarantine.jsonl --run {actions.folder} --manifest MANIFEST"
-        far = [own for own in far if 0 <= int(own["shard"]) < len(shards)][: self._most]
+        far = [(own, limit) for own, limit in far if 0 <= int(own["shard"]) < len(shards)][: self._most]
         if not far:
             _write(actions, "quarantine", due.asked, {"documents": [], "surer": surer})
             return f"no document of the incident's batches stands out; `{surer}` compares more of them"
         requests = []
-        for own in far:
+        for own, limit in far:
             evidence = Evidence(
                 metric="loss",
                 unit="nats/token",
@@ -180,10 +196,10 @@ class ProposeQuarantine(Action):
         path.parent.mkdir(parents=True, exist_ok=True)
         note = f"of the incident {due.asked.incident}" if due.asked.incident else "the loop asked for it"
         change = propose(path, requests, Author(who="dataaudit alerts", now=dt.datetime.now(dt.UTC), note=note))
-        named = [f"{own['shard_name']}:{own['row']}" for own in far]
+        named = [f"{own['shard_name']}:{own['row']}" for own, _ in far]
         accept = f"dataaudit quarantine accept {path} ID"
-        facts = {"documents": named, "limit": limit, "entries": [own.id for own in change.added], "accept": accept}
-        _write(actions, "quarantine", due.asked, {**facts, "surer": surer})
+        facts = {"documents": named, "limit": min(limit for _, limit in far), "accept": accept, "surer": surer}
+        _write(actions, "quarantine", due.asked, {**facts, "entries": [own.id for own in change.added]})
         return f"{len(change.added)} proposed, {len(change.known)} known: {', '.join(named[:3])}; {path}"
 
 
@@ -196,18 +212,21 @@ def _batches(asked: Asked) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def _outliers(rows: list[dict[str, str]]) -> tuple[list[dict[str, str]], float]:
-    """Return the documents far above the median loss, the farthest first, and the limit in nats/token."""
-    losses: dict[tuple[str, str], dict[str, str]] = {}
-    for own in rows:
-        loss = float(own["loss"] or "nan")
-        key = own["shard"], own["row"]
-        if int(own["row"]) >= 0 and math.isfinite(loss) and (key not in losses or loss > float(losses[key]["loss"])):
-            losses[key] = own
-    values = np.array([float(own["loss"]) for own in losses.values()])
-    if len(values) < _LEAST:
-        return [], math.nan
+def _outliers(rows: list[dict[str, str]]) -> list[tuple[dict[str, str], float]]:
+    """Return the documents far above the median loss with their limits in nats/token, the farthest first.
+
+    The mean of few tokens varies more: of such a document the limit is as much farther.
+    """
+    scored = [own for own in rows if int(own["row"]) >= 0 and math.isfinite(float(own["loss"] or "nan"))]
+    if len({(own["shard"], own["row"]) for own in scored}) < _LEAST:
+        return []
+    values = np.array([float(own["loss"]) for own in scored])
+    roots = np.sqrt([max(1, int(own["targets"])) for own in scored])
     middle = float(np.median(values))
-    limit = middle + _FAR * max(spread(values, middle), 1e-6)
-    far = [own for own in losses.values() if float(own["loss"]) > limit]
-    return sorted(far, key=lambda own: -float(own["loss"])), limit
+    width = np.maximum(max(spread(values, middle), 1e-6), spread((values - middle) * roots, 0.0) / roots)
+    limits = middle + _FAR * width
+    far: dict[tuple[str, str], tuple[dict[str, str], float]] = {}
+    for at in np.argsort(limits - values, kind="stable").tolist():
+        if values[at] > limits[at]:
+            far.setdefault((scored[at]["shard"], scored[at]["row"]), (scored[at], float(limits[at])))
+    return list(far.values())

@@ -7,10 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from dataaudit.base.errors import RunLogError
 from dataaudit.live.heartbeats import HeartbeatReport
 from dataaudit.runlog.parts import part_numbers, part_path, rank_folder, read_header, read_part
-from dataaudit.runlog.reader import load_run
+from dataaudit.runlog.reader import load_run, ranks_at
 from dataaudit.runlog.writer import Columns, whole_values
 
 WINDOW_HOURS = 24.0
@@ -18,7 +20,7 @@ WINDOW_HOURS = 24.0
 
 
 def metrics_ingest_lag(runlog: str | os.PathLike[str], now: float | None = None) -> dict[int, float | None]:
-    """Return the age of the newest row of every rank of a run log, seconds; None: the rank has written nothing.
+    """Return the age of the newest row of every rank of a run's newest start, seconds; None: it has written nothing.
 
     Of a log without steps, whose other rows have no time, it is the age of the newest file.
 
@@ -31,7 +33,8 @@ def metrics_ingest_lag(runlog: str | os.PathLike[str], now: float | None = None)
     """
     log = load_run(Path(runlog))
     now = time.time() if now is None else now
-    newest = {rank: _newest(rank_folder(log.folder, rank)) for rank in range(log.run.ranks)}
+    (ranks,) = ranks_at(np.array([np.iinfo(np.int64).max]), log.table("events"), log.run.ranks).tolist()
+    newest = {rank: _newest(rank_folder(log.folder, rank)) for rank in range(ranks)}
     return {rank: None if moment is None else max(0.0, now - moment) for rank, moment in newest.items()}
 
 

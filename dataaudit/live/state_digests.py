@@ -46,7 +46,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     np.random.set_state(state["numpy"])  # noqa: NPY002 - the user's loop may draw from it
     torch.set_rng_state(state["torch"])
     if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])  # it may go on with fewer
 
 
 def save_state(path: Path, parts: Mapping[str, Any]) -> None:
@@ -55,9 +55,14 @@ def save_state(path: Path, parts: Mapping[str, Any]) -> None:
     Args:
         path: The folder, as ``Checkpoints.save`` hands it to its function.
         parts: Model, optimizer, scheduler, scaler, ... by name.
+
+    Raises:
+        ConfigError: A part has the name of the random states.
     """
     import torch
 
+    if RNG in parts:
+        raise ConfigError(f"save_state: `{RNG}` is the name of the random states", "Give that part another name.")
     state = random_state()
     name, keys, *rest = state["numpy"]
     state["numpy"] = (name, keys.tolist(), *rest)

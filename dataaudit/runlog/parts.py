@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -90,6 +91,11 @@ def part_numbers(folder: Path, table: str) -> list[int]:
     return sorted(int(number) for number in numbered if number.isdecimal())
 
 
+def end_of(attempt: int, starts: Iterable[tuple[int, int]]) -> int | None:
+    """Return from which step on later attempts, of (attempt, first step), supersede an attempt; None: there is none."""
+    return min((first for other, first in starts if other > attempt), default=None)
+
+
 def attempts_of(folder: Path) -> list[tuple[int, int]]:
     """Return (attempt, first step) of every part in the folder of a rank, sorted."""
     paths = [part_path(folder, table, number) for table in TABLES for number in part_numbers(folder, table)]
@@ -106,7 +112,12 @@ class PartWriter:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._size = 0
         self._encoder = _Encoder(self.schema, table)
-        self._append(self._encoder.encode(_empty(self.schema)))
+        try:
+            self._append(self._encoder.encode(_empty(self.schema)))
+        except OSError:  # whoever tries again begins another file
+            os.close(self._descriptor)
+            path.unlink(missing_ok=True)
+            raise
 
     def append(self, batch: pa.RecordBatch) -> int:
         """Append a batch of the table's columns; return its stored bytes."""
@@ -117,7 +128,10 @@ class PartWriter:
     @property
     def gone(self) -> bool:
         """Whether the file has no name any more."""
-        return os.fstat(self._descriptor).st_nlink == 0
+        try:
+            return os.fstat(self._descriptor).st_nlink == 0
+        except OSError:  # of a network's file system
+            return True
 
     def close(self) -> None:
         """Write the stream's end, where that is possible, and close the file."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +30,7 @@ from dataaudit.runlog.format import (
 )
 from dataaudit.runlog.parts import (
     attempts_of,
+    end_of,
     part_numbers,
     part_path,
     rank_folder,
@@ -37,6 +40,9 @@ from dataaudit.runlog.parts import (
 )
 
 _T = TypeVar("_T")
+STARTS = frozenset({"started", "resumed"})
+"""Kinds of events by which an attempt begins."""
+_OF_STARTS = ("rank", "kind", "step", "detail")
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,8 @@ class RunLog:
                 continue
             torn += part.torn_bytes
             table = part.table
-            if later := [first for attempt, first in self._starts[rank] if attempt > part.header.attempt]:
-                table = table.filter(pc.less(table["window" if name == "sums" else "step"], min(later)))
+            if (end := end_of(part.header.attempt, self._starts[rank])) is not None:
+                table = table.filter(pc.less(table["window" if name == "sums" else "step"], end))
             thinned = read_header(part_path(folder, "stretches", number)) if name == "sums" else None
             if name != "sums" or (thinned is not None and thinned.thinned):
                 tables.append(table)
@@ -126,6 +132,22 @@ class RunLog:
         """By rank: (attempt, first step) of every part."""
         folders = {rank: rank_folder(self.folder, rank) for rank in self.ranks}
         return {rank: _opened(folder, attempts_of, folder) for rank, folder in folders.items()}
+
+
+def ranks_at(step: np.ndarray, events: pa.Table, ranks: int) -> np.ndarray:
+    """Return of how many ranks the run was at some steps: each start of it reports them, and may have others.
+
+    Of several starts at a step the last counts, which the first rank always writes: ranks that are gone since only know
+    of the starts before.
+    """
+    starts = [(0, 0, ranks)]
+    for rank, kind, at, detail in zip(*(events[name].to_pylist() for name in _OF_STARTS), strict=True):
+        if kind in STARTS:
+            with suppress(ValueError, AttributeError, KeyError, TypeError):
+                starts.append((int(at) + 1, -rank, int(orjson.loads(detail)["ranks"])))
+    firsts, _, numbers = np.array(sorted(starts, key=lambda start: start[:2])).T
+    at_steps: np.ndarray = numbers[np.searchsorted(firsts, step, "right") - 1]
+    return at_steps
 
 
 def _opened(path: Path, read: Callable[..., _T], *args: Any) -> _T:

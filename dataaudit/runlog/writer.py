@@ -29,6 +29,7 @@ from dataaudit.runlog.parts import (
     PartHeader,
     PartWriter,
     attempts_of,
+    end_of,
     numbers,
     part_numbers,
     part_path,
@@ -54,9 +55,18 @@ Columns = Mapping[str, np.ndarray | list[Any] | None]
 """Values of a table's columns, of equal length; null is what a masked array masks, and all of a column that is None."""
 
 
-def thin_part(folder: Path, number: int, *, block_rows: int, before: int, flagged: Collection[int]) -> bool:
+def thin_part(
+    folder: Path,
+    number: int,
+    *,
+    block_rows: int,
+    before: int,
+    flagged: Collection[int],
+    starts: Collection[tuple[int, int]] = (),
+) -> bool:
     """Replace a part of stretches by those that stay, and a part of sums; nothing changes when it is not old enough.
 
+    What later attempts, of ``starts``, supersede goes: sums of a window could not be told apart afterwards.
     The sums are written first and count only once the part says that it is thinned, so a kill in between does no harm.
     """
     path = part_path(folder, "stretches", number)
@@ -66,14 +76,17 @@ def thin_part(folder: Path, number: int, *, block_rows: int, before: int, flagge
         return True
     if part is None or part.header.thinned:
         return True
-    steps = part.table["step"].to_numpy()
+    rows = part.table
+    if (end := end_of(part.header.attempt, starts)) is not None:
+        rows = rows.filter(pc.less(rows["step"], end))
+    steps = rows["step"].to_numpy()
     if len(steps) and int(steps.max()) >= before:
         return False
     stays = _staying(steps, flagged)
     header = PartHeader(attempt=part.header.attempt, first_step=part.header.first_step, thinned=True)
     sums = part_path(folder, "sums", number)
-    write_part(sums, "sums", header, summed(part.table.filter(pa.array(~stays)), block_rows))
-    write_part(path, "stretches", header, part.table.filter(pa.array(stays)))
+    write_part(sums, "sums", header, summed(rows.filter(pa.array(~stays)), block_rows))
+    write_part(path, "stretches", header, rows.filter(pa.array(stays)))
     return True
 
 
@@ -138,11 +151,7 @@ class Losses:
 def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
     """Write what a run is, and its table of shards; its folder must hold no run yet."""
     if (folder / RUN_FILE).exists():
-        raise ConfigError(
-            f"{folder} holds a run log already",
-            "Name another folder, or go on from a checkpoint of the run. `resume=True` begins it again from step 1:"
-            " what it holds is not shown any more.",
-        )
+        raise holds_already(folder)
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         stored = None
@@ -152,6 +161,15 @@ def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
             stored = sink.getvalue().to_pybytes()
             write_whole(folder / SHARDS_FILE, stored)
         write_whole(folder / RUN_FILE, run.sealed(stored).to_json() + b"\n")
+
+
+def holds_already(folder: Path) -> ConfigError:
+    """Return the error of a run that would begin in the log of another."""
+    return ConfigError(
+        f"{folder} holds a run log already",
+        "Name another folder, or go on from a checkpoint of the run. `resume=True` begins it again from step 1:"
+        " what it holds is not shown any more.",
+    )
 
 
 @contextmanager
@@ -182,20 +200,23 @@ class RankWriter:
     ) -> None:
         self.folder = rank_folder(folder, rank)
         self.lost = Losses()
-        self.flagged: set[int] = set()
-        """Steps around which all stretches are kept."""
         self.observers: list[Callable[[str, Columns], None]] = []
         """Take the rows of each table as the log does, on its thread; they must not wait, nor change them."""
         self.unobserved = 0
         """Times that an observer failed; its own loss."""
         self._block_rows, self._kept_steps, self._part_steps = block_rows, kept_steps, part_steps
         with writable(folder):
-            self.attempt = 1 + max((attempt for attempt, _ in attempts_of(self.folder)), default=-1)
+            before = attempts_of(self.folder)
+            self.flagged = _flagged(self.folder)
+        """Steps around which all stretches are kept; a resumed run thins what it wrote before, too."""
+        self.attempt = 1 + max((attempt for attempt, _ in before), default=-1)
         """Which start of the run this is, from 0."""
+        self._starts = [*before, (self.attempt, first_step)]
         self._waiting: dict[str, list[Columns]] = {name: [] for name in _ORDER}
         self._parts: dict[str, tuple[int, PartWriter]] = {}
         self._reported = False
-        self._step = first_step - 1
+        self.step = first_step - 1
+        """The newest step that was taken."""
         self._thinned: set[int] = set()
         with writable(folder):
             for name in reversed(_ORDER):
@@ -213,7 +234,7 @@ class RankWriter:
     def add_step(self, step: int, columns: Columns) -> None:
         """Take the row of a step, after all else that belongs to it."""
         self.add("steps", columns)
-        self._step = step
+        self.step = step
 
     @property
     def waiting_steps(self) -> int:
@@ -225,18 +246,19 @@ class RankWriter:
         steps = self.waiting_steps
         with CatchErrors() as call:
             for name, waiting in self._waiting.items():
-                if any(map(_rows, waiting)):
-                    self._append(name, _joined(name, waiting))
+                if any(map(_rows, waiting)) and (batch := self._batch(name, waiting)) is not None:
+                    self._append(name, batch)
+            steps = 0  # all are written, whatever becomes of older parts
             self._roll()
         self._waiting = {name: [] for name in _ORDER}
         if call.error is not None:
-            self.lose(steps, getattr(call.error, "strerror", None) or call.origin)
+            self.lose(steps, _why(call))
             for name in [name for name, (_, part) in self._parts.items() if part.gone]:  # new ones are begun
-                self._parts.pop(name)[1].close()
+                self._end(name)
             return False
         if self._reported:
             self._reported = False
-            self.add("events", event(self._step, "lost", {"steps": self.lost.steps, "why": self.lost.last}))
+            self.add("events", event(self.step, "lost", {"steps": self.lost.steps, "why": self.lost.last}))
             _LOG.warning(f"the run log {self.folder} is written again; lost so far: {self.lost.steps:,} steps")
         return True
 
@@ -254,9 +276,23 @@ class RankWriter:
         self.flush()
         if self._waiting["events"]:  # that writing works again, and what was lost
             self.flush()
-        for _, part in self._parts.values():
-            part.close()
-        self._parts.clear()
+        for name in list(self._parts):
+            self._end(name)
+
+    def _end(self, table: str) -> None:
+        """Close the part of a table; a network's file system may report no sooner that it did not write."""
+        with CatchErrors() as call:
+            self._parts.pop(table)[1].close()
+        if call.error is not None:
+            self.lose(0, _why(call))
+
+    def _batch(self, table: str, waiting: list[Columns]) -> pa.RecordBatch | None:
+        """Return all rows that a table can hold: others cost themselves, and no rows of the loop."""
+        with CatchErrors() as call:
+            return _joined(table, waiting)
+        self.lose(0, f"rows of {table} do not fit ({call.origin})")
+        fitting = [columns for columns in waiting if _fits(table, columns)]
+        return _joined(table, fitting) if fitting else None
 
     def _append(self, table: str, batch: pa.RecordBatch) -> None:
         if table not in self._parts:
@@ -274,18 +310,36 @@ class RankWriter:
         if "stretches" not in self._parts:
             return
         number, part = self._parts["stretches"]
-        if self._step - part.header.first_step + 1 < self._part_steps:
+        if self.step - part.header.first_step + 1 < self._part_steps:
             return
-        part.close()
         del self._parts["stretches"]
-        self._open("stretches", self._step + 1)
+        part.close()
+        self._open("stretches", self.step + 1)
         for item in part_numbers(self.folder, "stretches"):
             if item > number or item in self._thinned:
                 continue
-            before = self._step - self._kept_steps
-            if not thin_part(self.folder, item, block_rows=self._block_rows, before=before, flagged=self.flagged):
+            if not thin_part(
+                self.folder,
+                item,
+                block_rows=self._block_rows,
+                before=self.step - self._kept_steps,
+                flagged=self.flagged,
+                starts=self._starts,
+            ):
                 break
             self._thinned.add(item)
+
+
+def _flagged(folder: Path) -> set[int]:
+    """Return the steps that a rank flagged so far."""
+    steps: set[int] = set()
+    for number in part_numbers(folder, "events"):
+        with CatchErrors():  # one that is damaged, which reading the log reports
+            part = read_part(part_path(folder, "events", number), "events")
+            rows = [] if part is None else part.table.filter(pc.equal(part.table["kind"], "flagged")).to_pylist()
+            for row in rows:
+                steps.update(range(int(orjson.loads(row["detail"])["first_step"]), row["step"] + 1))
+    return steps
 
 
 def supersede_ranks(folder: Path, ranks: int, first_step: int, block_rows: int) -> None:
@@ -293,6 +347,10 @@ def supersede_ranks(folder: Path, ranks: int, first_step: int, block_rows: int) 
     for rank in ranks_of(folder):
         if rank >= ranks:
             RankWriter(folder, rank, first_step, block_rows).close()
+
+
+def _why(call: CatchErrors) -> str:
+    return getattr(call.error, "strerror", None) or call.origin
 
 
 def event(step: int, kind: str, detail: Mapping[str, Any]) -> Columns:
@@ -315,7 +373,13 @@ def whole_values(step: int, rows: Sequence[tuple[str, str, float]]) -> Columns:
 
 
 def _rows(columns: Columns) -> int:
-    return next(len(column) for column in columns.values() if column is not None)
+    return next((len(column) for column in columns.values() if column is not None), 0)
+
+
+def _fits(table: str, columns: Columns) -> bool:
+    with CatchErrors() as call:
+        _joined(table, [columns])
+    return call.error is None
 
 
 def _joined(table: str, pieces: Sequence[Columns]) -> pa.RecordBatch:

@@ -125,7 +125,7 @@ class LogThread:
         self._writer, self._hold_steps = writer, hold_steps
         self._corpus = corpus
         self._shards, self._sources = corpus.table.num_rows, len(corpus.sources)
-        self._step = 0
+        self._step = writer.step
         self._waiting: deque[Step] = deque()
         self._queue: queue.Queue[Step | Scores | Numbers | Rows | Window | threading.Event | None] = queue.Queue(
             _WAITING_ITEMS

@@ -141,14 +141,15 @@ class OptimizerWatch:
         from dataaudit.vitals.finite import state_finite
 
         with CatchErrors() as call:
+            shares = []
             for optimizer in self.optimizers:
                 own = [item for group in optimizer.param_groups for item in group["params"] if not _sharded(item)]
-                finite = state_finite(optimizer, own, step // STATE_EVERY)
-                if finite is not None:
-                    return AsyncCopy(finite)
-        if call.error is not None:
-            self.checks_state = False
-            self._not_seen("opt_state_finite", f"{call.kind} where it was read")
+                if (finite := state_finite(optimizer, own, step // STATE_EVERY)) is not None:
+                    shares.append((finite, len(own)))
+            number = sum(own for _, own in shares)
+            return AsyncCopy(sum(finite * own for finite, own in shares) / number) if shares else None
+        self.checks_state = False
+        self._not_seen("opt_state_finite", f"{call.kind} where it was read")
         return None
 
 
@@ -227,6 +228,8 @@ class RateWatch:
         before = self._before[-1] * times
         usual = float(np.abs(np.diff(self._before)).max(initial=0.0))
         known = self._schedule is not None and self._now is not None
+        if not known and len(self._before) < 2:  # no two neighbours show what the schedule does in a step
+            return None
         smooth = abs(rate - before) <= _TIMES * usual + _SAME * max(abs(before), abs(rate))
         if smooth or (known and self._schedule == self._now):
             return None

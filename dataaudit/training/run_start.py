@@ -20,8 +20,9 @@ from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.text import plural, utc_now
 from dataaudit.base.yamlfile import nearest
 from dataaudit.runlog.format import RUN_FILE, RunFile
+from dataaudit.runlog.parts import part_numbers, part_path, rank_folder, read_part
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import create_run, supersede_ranks
+from dataaudit.runlog.writer import create_run, holds_already, supersede_ranks
 from dataaudit.training.attribution.step_detector import StepDetector
 from dataaudit.training.corpus import Corpus
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 Order = Literal["", "documents", "rows"]
 _LOG = logging.getLogger("dataaudit")
-_STATE = {"step", "corpus", "digests", "detector", "rates"}
+_STATE, _RATES = {"step", "corpus", "digests", "detector", "rates"}, {"rates", "factor", "schedule"}
 
 
 def check_arguments(planned_tokens: int | None, profile_every: int, block_rows: int, order: str) -> None:
@@ -69,7 +70,8 @@ def detector_of(state: Any, corpus: Corpus, digests: Mapping[str, str], allow: t
     """Return the detector of a checkpoint whose run may go on here; without a checkpoint, a new detector."""
     if state is None:
         return StepDetector(len(corpus.sources))
-    whole = isinstance(state, Mapping) and set(state) >= _STATE
+    whole = isinstance(state, Mapping) and set(state) >= _STATE and isinstance(state["digests"], Mapping)
+    whole = whole and isinstance(state["rates"], Mapping) and set(state["rates"]) >= _RATES
     if not whole or not isinstance(state["step"], int) or state["step"] < 0:
         raise ConfigError("state: expected what `state_dict()` returned, found something else")
     own, before = set(corpus.state()), state["digests"]
@@ -130,7 +132,17 @@ def begin_run(
             order=order,
         )
         create_run(folder, run, corpus.table)
+    elif (folder / RUN_FILE).exists() and _has_steps(rank_folder(folder, rank)):
+        raise holds_already(folder)  # as the first rank does; what this rank would write hid its steps for good
     return block_rows, 0
+
+
+def _has_steps(folder: Path) -> bool:
+    """Return whether a rank wrote steps, or what cannot be read."""
+    with CatchErrors() as call:
+        parts = [read_part(part_path(folder, "steps", number), "steps") for number in part_numbers(folder, "steps")]
+        return any(part is not None and part.table.num_rows for part in parts)
+    return call.error is not None
 
 
 def _hidden_steps(folder: Path, rank: int) -> int:

@@ -106,8 +106,7 @@ class GpuUse:
     def sample(self) -> dict[str, float]:
         """Return ``gpu_util`` (share of the last sampling period) and ``gpu_mem_used`` (bytes) if it is time."""
         now = time.monotonic()
-        torch = sys.modules.get("torch")
-        if self.missing or now < self._next or torch is None or not torch.cuda.is_initialized():
+        if self.missing or now < self._next or (torch := _torch_on_gpu()) is None:
             return {}
         self._next = now + SECONDS
         with CatchErrors() as call:
@@ -225,5 +224,13 @@ def _length(intervals: Intervals) -> int:
 
 def device_number() -> int:
     """Return the number of the GPU that this thread uses; 0 where there is none."""
+    torch = _torch_on_gpu()
+    return 0 if torch is None else torch.cuda.current_device()
+
+
+def _torch_on_gpu() -> Any:
+    """Return torch where it uses a GPU; None: it does not, or another thread is about to import it."""
     torch = sys.modules.get("torch")
-    return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
+    with CatchErrors():
+        return torch if torch is not None and torch.cuda.is_initialized() else None
+    return None

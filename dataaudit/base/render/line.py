@@ -7,6 +7,7 @@ a text is in a terminal, and how it is broken, folded and shortened.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -263,6 +264,8 @@ def spell(line: Line, style: Style = PLAIN) -> str:
 
 
 def _number(value: float | None, unit: Unit, style: Style, *, signed: bool) -> str:
+    if value is not None and not math.isfinite(value):
+        return t.NOT_FINITE
     match unit:
         case "share":
             return style.share(value, signed=signed)

@@ -19,6 +19,7 @@ from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.peers import COLUMNS, Peers, robust
 from dataaudit.runlog.format import ATTRIBUTION_FILE
+from dataaudit.runlog.reader import ranks_at
 from dataaudit.training.attribution import step_detector
 from dataaudit.training.attribution.curve import (
     GRADIENT,
@@ -27,7 +28,6 @@ from dataaudit.training.attribution.curve import (
     judge,
     missing_of,
     open_ranks,
-    ranks_at,
     series_of,
 )
 from dataaudit.training.attribution.event_permutation import event_test_of

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base.statistics import AlarmRate, Floats, Ints, Mask
-from dataaudit.runlog.reader import RunLog
+from dataaudit.runlog.reader import STARTS, RunLog, ranks_at
 from dataaudit.training.attribution.spikes import GAP, SpikeDetector, Verdict
 from dataaudit.training.attribution.step_detector import Segments, StepDetector, ratio
 
@@ -91,7 +91,7 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
     if common and last - common <= LAG:
         last = common
     last = max([last, *(at for _, at, kind, _ in reports if kind in _LOST)])
-    first = 1 + min((at for _, at, kind, _ in reports if kind in _STARTS), default=0)
+    first = 1 + min((at for _, at, kind, _ in reports if kind in STARTS), default=0)
     first = min(first, int(step.min(initial=first)))
     among = max(0, last - first + 1)
     whole = whole[(whole >= first) & (whole <= last)]
@@ -115,25 +115,11 @@ def open_ranks(events: pa.Table, ranks: int) -> int:
     state = {
         rank: kind
         for rank, kind in zip(events["rank"].to_pylist(), events["kind"].to_pylist(), strict=True)
-        if kind in _STARTS or kind == "closed"
+        if kind in STARTS or kind == "closed"
     }
-    return sum(kind in _STARTS for rank, kind in state.items() if rank < now)
+    return sum(kind in STARTS for rank, kind in state.items() if rank < now)
 
 
-def ranks_at(step: Ints, events: pa.Table, ranks: int) -> Ints:
-    """Return of how many ranks the run was at some steps: each start of it reports them, and may have others."""
-    firsts, numbers = [0], [ranks]
-    for kind, at, detail in zip(*(events[name].to_pylist() for name in ("kind", "step", "detail")), strict=True):
-        if kind in _STARTS:
-            with contextlib.suppress(ValueError, AttributeError, KeyError, TypeError):
-                numbers.append(int(orjson.loads(detail)["ranks"]))
-                firsts.append(int(at) + 1)
-    order = np.argsort(firsts, kind="stable")
-    at_steps: Ints = np.array(numbers)[order][np.searchsorted(np.array(firsts)[order], step, "right") - 1]
-    return at_steps
-
-
-_STARTS = frozenset({"started", "resumed"})
 _LOST = {"lost": "steps", "closed": "lost_steps"}
 
 
@@ -146,7 +132,7 @@ def _lost(events: list[tuple[int, int, str, str]]) -> dict[int, int]:
         if kind in _LOST:
             with contextlib.suppress(ValueError, AttributeError):
                 reported = int(orjson.loads(detail).get(_LOST[kind], 0))
-        if kind in _STARTS:
+        if kind in STARTS:
             since[rank] = 0
         more = max(0, reported - since[rank])
         since[rank] += more

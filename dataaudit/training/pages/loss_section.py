@@ -124,8 +124,9 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
         return None, tuple(figures), []
     judged = judge_run(log, curve)
     finite = curve.value[np.isfinite(curve.value)]
-    last = f"{finite[-1]:.4g}" if len(finite) else "none"
-    figures.insert(1, KeyFigure(label="last loss", value=last, detail="nats/token"))
+    ended = bool(np.isfinite(curve.value[-1]))
+    last = f"{finite[-1]:.4g}" if ended else t.NOT_FINITE
+    figures.insert(1, KeyFigure(label="last loss", value=last, detail="nats/token", tone="" if ended else "warn"))
     spikes = [_spike(curve, judged, flagged) for flagged in judged.spikes]
     points = [
         Point(text=f"{kind.capitalize()} at steps {low:,} to {high:,}.", tone="warn", section="loss")
@@ -172,16 +173,15 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     return Section(id="loss", title="Loss", lead=lead, tone=tone, blocks=blocks), tuple(figures), points
 
 
-def _spike(curve: Curve, judged: Judged, flagged: Flagged) -> tuple[int, int, str, float, float, float]:
+def _spike(curve: Curve, judged: Judged, flagged: Flagged) -> tuple[Any, ...]:
     """Return first and last step of an episode, its kind, and means: loss, what it should be, and the band around."""
-    loss, expected, limit = (float(of[flagged.places].mean()) for of in (curve.value, judged.expected, judged.limit))
+    known = (of[flagged.places] for of in (judged.expected, judged.limit))
     return (
         int(curve.step[flagged.first]),
         int(curve.step[flagged.last]),
         flagged.kind.replace("_", " "),
-        loss,
-        expected,
-        limit,
+        float(curve.value[flagged.places].mean()),
+        *(None if np.isnan(of).all() else float(np.nanmean(of)) for of in known),
     )
 
 

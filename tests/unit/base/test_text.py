@@ -66,6 +66,8 @@ def test_json_is_ascii_and_refuses_what_is_not_a_number():
         (t.ratio(1.0), "1.0000"),
         (t.ratio(0.0), "0"),
         (t.ratio(None), "-"),
+        (t.ratio(float("nan")), "not finite"),
+        (t.decimal(float("-inf")), "not finite"),
         (t.ratio(0.000798), "0.00080"),
         (t.ratio(0.0000123), "0.000012"),
         (t.ratio(2.06e-6), "2.1e-06"),

@@ -35,23 +35,24 @@ LOADER = (f"{SITE}/torch/utils/data/dataloader.py", 733, "__next__", "data = sel
 WORKER = (f"{SITE}/torch/utils/data/_utils/worker.py", 349, "_worker_loop", "data = fetcher.fetch(index)")
 
 
-def watchdog(rank, sequence, completed, second=14):
-    """Return what NCCL's watchdog writes of a rank that waits."""
+def watchdog(rank, sequence, completed, second=14, group="0(default_pg)", own=None):
+    """Return what NCCL's watchdog writes of a rank that waits; in a group it has a number of its own."""
+    own = rank if own is None else own
     head = f"[rank{rank}]:[E314 09:30:{second}.123456789"
     head = head.replace("E314", "E0314")
     return (
-        f"{head} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL("
+        f"{head} ProcessGroupNCCL.cpp:632] [Rank {own}] Watchdog caught collective operation timeout: WorkNCCL("
         f"SeqNum={sequence}, OpType=ALLREDUCE, NumelIn=4194304, NumelOut=4194304, Timeout(ms)=600000) ran for 600041"
         " milliseconds before timing out.\n"
-        f"{head} ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] failure detected by watchdog at"
+        f"{head} ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID {group} Rank {own}] failure detected by watchdog at"
         f" work sequence id: {sequence} PG status: last enqueued work: {sequence}, last completed work: {completed}\n"
         f"{head} ProcessGroupNCCL.cpp:681] Stack trace of the failed collective not found, potentially because"
         " FlightRecorder is disabled. You can enable it by setting TORCH_NCCL_TRACE_BUFFER_SIZE to a non-zero value.\n"
-        f"{head} ProcessGroupNCCL.cpp:695] [Rank {rank}] Some NCCL operations have failed or timed out. Due to the"
+        f"{head} ProcessGroupNCCL.cpp:695] [Rank {own}] Some NCCL operations have failed or timed out. Due to the"
         " asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.\n"
         f"[rank{rank}]: terminate called after throwing an instance of 'c10::DistBackendError'\n"
-        f"[rank{rank}]:   what():  [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Process group watchdog thread terminated"
-        f" with exception: [Rank {rank}] Watchdog caught collective operation timeout\n"
+        f"[rank{rank}]:   what():  [PG ID 0 PG GUID {group} Rank {own}] Process group watchdog thread terminated"
+        f" with exception: [Rank {own}] Watchdog caught collective operation timeout\n"
     )
 
 

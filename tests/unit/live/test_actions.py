@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from live_logs import Run, file_of
@@ -30,6 +31,7 @@ from dataaudit.live import (
     StopRun,
 )
 from dataaudit.live.agreement import Due
+from dataaudit.live.proposals import _outliers
 from dataaudit.live.watch import Watch
 
 
@@ -371,9 +373,38 @@ def test_proposals_are_files(tmp_path):
     checkpoints.kept = [Kept(40, good=False)]
     actions.do("prepare_rollback")
     assert "no checkpoint is known to be good" in actions.records[-1]["words"]
+    assert "newer than step 25: a run that went back left it" in actions.records[-1]["words"]
+    assert json.loads((tmp_path / "actions/rollback-step00000025.json").read_text())["undoes_steps"] == 0
     checkpoints.kept = []
     actions.do("prepare_rollback")
     assert actions.records[-1]["result"] == "refused"
+
+
+@pytest.mark.parametrize("command", ["${HOME}/train --from {path}", "train {steps", "{}", "{path.name}"])
+def test_a_command_with_other_fields_is_refused_before_the_run(command):
+    """And not at the incident, where nothing would be proposed."""
+    for propose in (PrepareRollback, ProposeCanary):
+        with pytest.raises(ConfigError, match=r"expected no field but \{path\}, \{step\}"):
+            propose(Checkpoints([]), command=command)
+    assert PrepareRollback(Checkpoints([]), "${{HOME}}/train --from {path}").name == "prepare_rollback"
+
+
+def test_a_short_document_is_not_proposed_for_what_few_tokens_vary_by():
+    """Losses of tokens are exponential: the mean of three is often twice the median document's."""
+    draw = np.random.default_rng(0)
+    innocent = bad = 0
+    for _ in range(40):
+        sizes = np.clip(np.exp(draw.normal(4.6, 1.3, 128)), 1, 1024).astype(int)
+        losses = [draw.exponential(2.5, size).mean() + 0.2 * draw.normal() for size in sizes]
+        sizes[0], losses[0] = 200, 6.0
+        rows = [
+            {"shard": "1", "row": str(row), "loss": f"{loss}", "targets": f"{size}"}
+            for row, (loss, size) in enumerate(zip(losses, sizes, strict=True))
+        ]
+        named = [own["row"] for own, _ in _outliers(rows)]
+        bad += "0" in named
+        innocent += len(set(named) - {"0"})
+    assert (bad, innocent) == (40, 0)
 
 
 def test_where_no_test_has_ended_the_newest_from_before_is_protected(tmp_path):

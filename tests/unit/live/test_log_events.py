@@ -122,11 +122,48 @@ def test_who_is_waited_for_is_not_guessed_from_too_little(tmp_path):
     assert read(tmp_path, watchdog(0, 118, 117) + watchdog(1, 117, 117) + watchdog(2, 117, 117)).suspects == (1, 2)
 
 
+def test_collectives_of_groups_are_not_compared(tmp_path):
+    """Rank 2 hangs: rank 0 waits for it in one group, as its first, and rank 3 in another, as its second."""
+    waits = [(0, 118, "7(dp)", 0), (3, 5000, "6(tp)", 1), (1, 5100, "5(tp)", 1)]
+    dogs = (watchdog(rank, number, number - 1, group=group, own=own) for rank, number, group, own in waits)
+    result = read(tmp_path, "Rank 3 of 4\n" + progress(1, 5) + "".join(dogs))
+    assert result.suspects == (2,)
+    assert {event.rank for event in result.events if event.consequence} == {0, 1, 3}
+    behind = watchdog(2, 4990, 4989, group="6(tp)", own=0) + watchdog(3, 5000, 4999, group="6(tp)", own=1)
+    assert read(tmp_path, behind + watchdog(0, 118, 117, group="7(dp)", own=0)).suspects == (2,)
+
+
+RESTART = (
+    "E0314 09:30:20.101000 4100 torch/distributed/elastic/agent/server/api.py:946] [default] Worker group FAILED. 2/3"
+    " attempts left; will restart worker group\n"
+)
+
+
+def test_who_is_waited_for_does_not_follow_from_an_attempt_before(tmp_path):
+    """Rank 1 failed in the first, at fewer collectives; in the second rank 2 is silent."""
+    one = ranked(1, *traceback("AssertionError: x", MAIN, STEP))
+    one += "".join(watchdog(rank, 4990 if rank == 1 else 5000, 4989) for rank in range(4))
+    two = "".join(watchdog(rank, 118, 117, second=50) for rank in (0, 1, 3))
+    result = read(tmp_path, "Rank 3 of 4\n" + progress(1, 5) + one + RESTART + progress(5, 9, minute=40) + two)
+    assert result.suspects == (2,)
+    assert [result.events[place].rank for place in result.roots] == [1, 2]
+
+
+def test_a_node_that_came_later_did_not_fail_before(tmp_path):
+    """The launcher's summary names the node of the second attempt; where rank 2 was before nobody says."""
+    first = ranked(2, *traceback("AssertionError: expected 9 columns, found 7", MAIN, STEP))
+    last = (LIVE_LOGS / "assertion/launcher.log").read_text().replace("attempt_0/", "attempt_1/")
+    result = read(tmp_path, progress(1, 5) + first + RESTART + progress(5, 9, minute=40) + last)
+    nodes = [(event.attempt, event.node) for event in result.events if event.rank == 2 and not event.consequence]
+    assert nodes == [(0, ""), (1, "node01")]
+
+
 def test_a_log_is_read_by_itself(tmp_path):
     """With its ranks and their nodes, lines of progress, and the longest wait."""
     log = read_log(LIVE_LOGS / "hang/launcher.log")
-    assert (log.ranks, log.silent, log.waited, log.progress) == ({0, 1, 2}, {2}, 8.0, 3)
-    assert set(log.nodes.values()) == {"node01"}
+    (waits,) = log.waits.values()
+    assert (log.ranks, waits.silent, waits.seconds, log.progress) == ({0, 1, 2}, {2}, 8.0, 3)
+    assert set(waits.nodes.values()) == {"node01"}
     assert log.last - log.first == pytest.approx(10.7, abs=0.1)
 
 
@@ -196,6 +233,34 @@ def test_memory_does_not_depend_on_the_size_of_a_log(tmp_path):
     tracemalloc.stop()
     assert facts(result.root) == EXPECTED["cuda-oom"]
     assert peak < 12e6
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "9999-12-31 23:59:59-10:00 begin",
+        "0001-01-01 00:00:00+10:00 begin",
+        f"[rank0]: last enqueued NCCL work: {'9' * 5_000}",
+        f"Timed out after {'9' * 5_000} ms",
+        f"100 % [rank{'9' * 5_000}]: Traceback (most recent call last):",
+        f"worker pid={'9' * 5_000}: Traceback (most recent call last):",
+        f"Root Cause (first observed failure):\n  rank : {'9' * 5_000}\n  traceback : Signal 9 (SIGKILL) received",
+    ],
+)
+def test_numbers_without_end_are_none(line, tmp_path):
+    """Times that no calendar has, and more digits than a number may have."""
+    result = read(tmp_path, f"{line}\n=====\n" + progress(1, 3) + ranked(0, *traceback("KeyError: 'a'", MAIN, STEP)))
+    assert (result.root.rank, result.root.error.value) == (0, "code")
+    assert "KeyError" in triage_text(result)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"message": {"extraInfo": {"timestamp": "inf", "py_callstack": ""}}}']
+)
+def test_an_error_file_of_another_kind_is_a_log(text, tmp_path):
+    """Nested without end, or of a time that is none."""
+    (tmp_path / "error.json").write_text(text)
+    assert triage([tmp_path]).exit_code == 0
 
 
 def test_events_are_bounded_and_counted(tmp_path):

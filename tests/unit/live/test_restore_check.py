@@ -17,7 +17,7 @@ from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.live import Checkpoints, Probe, load_state, save_state  # noqa: E402
 from dataaudit.live.named_functions import find, named  # noqa: E402
 from dataaudit.live.restore_check import RestoreCheck, not_finite, restore  # noqa: E402
-from dataaudit.live.state_digests import STATE_FILE, digests, leaves  # noqa: E402
+from dataaudit.live.state_digests import STATE_FILE, digests, leaves, random_state, set_random_state  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -240,6 +240,24 @@ def test_a_wrong_set_of_parts_is_an_error(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own
+def test_no_part_takes_the_name_of_the_random_states(tmp_path):
+    """They would be lost, and the file could not be loaded."""
+    with pytest.raises(ConfigError, match="`rng` is the name of the random states"):
+        save_state(tmp_path, {"rng": loop.parts()["model"]})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_goes_on_with_fewer_gpus_than_it_was_saved_with(monkeypatch):
+    """Each GPU that is there gets its generator's state; the others' are not set."""
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", taken.extend)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", list)
+    set_random_state({**random_state(), "cuda": ["a", "b", "c", "d"]})
+    assert taken == ["a", "b"]
+
+
 def test_wrapped_models_have_the_names_of_what_they_wrap():
     """A compiled model is saved, and its source is restored."""
     model = torch.nn.Linear(2, 2)

@@ -47,6 +47,17 @@ def test_the_lag_is_the_age_of_a_ranks_newest_row(runlog):
     assert metrics_ingest_lag(runlog, now=900.0) == {0: 0.0, 1: 0.0, 2: None}
 
 
+def test_ranks_that_left_do_not_lag_and_those_that_joined_do(runlog):
+    """A run of three ranks goes on with one, then with four."""
+    for ranks, moment in ((3, 1000.0), (1, 2000.0), (4, 3000.0)):
+        for rank in range(ranks):
+            log = RankWriter(runlog, rank, 1, 1)
+            log.add("events", event(0, "started", {"ranks": ranks}))
+            log.close()
+            write(runlog, rank, 1, [moment])
+        assert metrics_ingest_lag(runlog, now=moment + 5) == dict.fromkeys(range(ranks), 5.0)
+
+
 def test_a_log_without_steps_is_as_old_as_its_files(runlog):
     """Rows of values have no time."""
     log = RankWriter(runlog, 0, 1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -17,8 +18,8 @@ from dataaudit.base.errors import ConfigError, RunLogError
 from dataaudit.runlog import writer as thinning
 from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.parts import part_path, rank_folder, write_part
-from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.runlog.reader import load_run, ranks_at
+from dataaudit.runlog.writer import RankWriter, create_run, event, supersede_ranks
 
 RUN = RunFile(
     manifest="sha256:" + "0" * 64,
@@ -127,6 +128,31 @@ def sums_by_block(tables: list[pa.Table]) -> Counter[tuple[int, int, int]]:
     return found
 
 
+def test_of_two_starts_at_a_step_the_last_says_how_many_ranks_there_are(tmp_path: Path) -> None:
+    """Four ranks go on from step 10 and die; two go on from there, and what the others wrote last is their start."""
+    create_run(tmp_path, RUN, SHARDS)
+    for ranks, first in ((4, 1), (4, 11), (2, 11), (3, 21)):
+        supersede_ranks(tmp_path, ranks, first, 4)
+        for rank in range(ranks):
+            log = RankWriter(tmp_path, rank, first, 4)
+            log.add("events", event(first - 1, "resumed" if first > 1 else "started", {"ranks": ranks}))
+            log.close()
+    events = load_run(tmp_path).table("events")
+    assert ranks_at(np.array([1, 10, 11, 20, 21, 99]), events, 4).tolist() == [4, 4, 2, 2, 3, 3]
+
+
+def test_sums_leave_out_what_a_resumed_run_does_again(tmp_path: Path) -> None:
+    """It goes on in the midst of a window, whose older part is thinned only then."""
+    create_run(tmp_path, RUN, SHARDS)
+    write(RankWriter(tmp_path, 0, 1, 4, kept_steps=0, part_steps=100), range(1, 351))
+    write(RankWriter(tmp_path, 0, 301, 4, kept_steps=0, part_steps=100), range(301, 901), seed=1)
+    run = load_run(tmp_path)
+    assert run.table("sums").num_rows
+    seeds = [0] * 300 + [1] * 600
+    whole = [stretch_rows(step, seed=seed)["targets"].sum() for step, seed in enumerate(seeds, 1)]
+    assert sums_by_block([run.table("stretches"), run.table("sums")]).total() == sum(whole)
+
+
 def test_thinning_keeps_samples_flagged_stretches_and_exact_sums(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +177,18 @@ def test_thinning_keeps_samples_flagged_stretches_and_exact_sums(
     lost = sum(float((rows["loss"].astype(np.float32) * rows["targets"]).sum()) for rows in whole)
     kept_sum = stretches["loss"].to_numpy(zero_copy_only=False).astype(float) * stretches["targets"].to_numpy()
     assert np.nansum(kept_sum) + sum(sums["loss_sum"].to_pylist()) == pytest.approx(lost, rel=1e-6)
+
+
+def test_a_resumed_run_keeps_what_was_flagged_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part around the flagged step is thinned by the second attempt."""
+    monkeypatch.setattr(thinning, "AROUND_STEPS", 10)
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4, kept_steps=200, part_steps=100)
+    log.add("events", event(152, "flagged", {"kind": "loss_spike", "first_step": 150}))
+    write(log, range(1, 301))
+    write(RankWriter(tmp_path, 0, 301, 4, kept_steps=200, part_steps=100), range(301, 701))
+    steps = set(load_run(tmp_path).table("stretches")["step"].to_pylist())
+    assert steps & set(range(100, 200)) == set(range(140, 163)) | {112, 128, 176, 192}
 
 
 def test_a_kill_between_sums_and_thinned_part_counts_nothing_twice(
@@ -218,6 +256,66 @@ def test_a_log_whose_folder_is_deleted_is_begun_again(tmp_path: Path) -> None:
     log.close()
     assert (log.lost.steps, log.lost.last) == (1, "the file was deleted while it was written")
     assert load_run(tmp_path).table("steps")["step"].to_pylist() == [3]
+
+
+def test_old_parts_that_cannot_be_thinned_lose_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+
+    def full(*_: object, **__: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(thinning, "thin_part", full)
+    log = RankWriter(tmp_path, 0, 1, 4, kept_steps=0, part_steps=10)
+    for step in range(1, 16):
+        log.add("stretches", stretch_rows(step))
+        log.add_step(step, step_row(step))
+        log.flush()
+    log.close()
+    assert (log.lost.steps, log.lost.errors) == (0, 1)
+    assert load_run(tmp_path).table("steps")["step"].to_pylist() == list(range(1, 16))
+
+
+def test_parts_that_cannot_be_begun_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk takes a name, and no bytes: the loop's own files must not run out for it."""
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4)
+    before, files = len(os.listdir("/proc/self/fd")), set(log.folder.iterdir())
+    (log.folder / "steps-00000.arrows").unlink()
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dataaudit.runlog.parts.os.write", full)
+    for step in range(1, 9):
+        log.add_step(step, step_row(step))
+        assert not log.flush()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert set(log.folder.iterdir()) < files
+
+
+@pytest.mark.parametrize("call", ["fstat", "close"])
+def test_a_network_that_no_longer_knows_a_file_raises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4, part_steps=2)
+    close = os.close
+
+    def stale(descriptor: int) -> None:
+        if call == "close":
+            close(descriptor)
+        raise OSError(116, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"dataaudit.runlog.parts.os.{call}", stale)
+        for step in range(1, 4):
+            log.add("stretches", stretch_rows(step))
+            log.add_step(step, step_row(step))
+            log.flush()
+    assert log.lost.last == ("Stale file handle" if call == "close" else "the file was deleted while it was written")
+    log.add_step(4, step_row(4))
+    log.close()
+    assert load_run(tmp_path).table("steps")["step"].to_pylist()[-1] == 4
 
 
 def test_a_folder_with_a_log_is_not_written_over(tmp_path: Path) -> None:

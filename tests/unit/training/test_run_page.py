@@ -56,6 +56,22 @@ def report(folder, out, *more):
     return CliRunner().invoke(main, ["report", "--run", str(folder), "--out", str(out), *more])
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("since", [1, 121])
+def test_a_loss_that_is_not_finite_is_on_the_page(tmp_path, value, since):
+    """Up to the end, with a line before it or without any."""
+    writer = made(tmp_path / "run", since - 1, spike=False, values=False)
+    for step in range(since, 131):
+        row = {"micro_batches": [1], "targets": [64], "scored": [64], "loss_sum": [value], "user_loss": None}
+        writer.add_step(step, {"step": [step], "time": [float(step)], "merged": [0], **row})
+    writer.close()
+    done = report(tmp_path / "run", tmp_path / "page.html")
+    assert done.exit_code == 0
+    assert "Not finite at steps" in (tmp_path / "page.html").read_text()
+    figures = {figure.label: figure.value for figure in run_page(load_run(tmp_path / "run")).figures}
+    assert figures["last loss"] == "not finite"
+
+
 def test_what_changed_without_an_alarm_is_drawn_and_no_layer_is_said_to_diverge(tmp_path):
     made(tmp_path / "run", broken=120).close()
     done = report(tmp_path / "run", tmp_path / "page.html", "--json")

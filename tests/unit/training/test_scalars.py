@@ -18,10 +18,11 @@ from dataaudit.training.attribution.attribute import attribute
 from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.logthread import LogThread
 from dataaudit.training.monitor import TrainingMonitor
-from dataaudit.training.optimizer_watch import OptimizerWatch
+from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.pages.blocks import headline, render_text
 from dataaudit.training.pages.page import run_page
+from dataaudit.training.timing import GpuUse, device_number
 
 torch = pytest.importorskip("torch", reason="the numbers are torch's")
 pytestmark = pytest.mark.torch
@@ -240,3 +241,80 @@ def test_a_log_that_has_no_end_says_so_in_words_record_and_exit_code(made, corpu
     found = attribute(load_data(tmp_path / "run", made.folder / "m"))
     assert (found.exit_code, found.reason, found.open_ranks) == (0, "", 0)
     assert "end of the log" not in repr(run_page(load_run(tmp_path / "run")))
+
+
+def test_rows_of_others_that_do_not_fit_cost_themselves(corpus, tags, tmp_path):
+    """Values without a column, of a name that is no UTF-8, or without any column: the steps of their batch stay."""
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        monitor.batch(tags)
+        monitor.step(1.0)
+        monitor.validation(2.0, "\ud800")
+        monitor.add_values({"step": np.array([1]), "metric": ["x"]})
+        monitor.add_values({})
+        monitor.validation(3.0, "web")
+    assert monitor.lost_steps == 0
+    assert steps_of(tmp_path / "run") == [1]
+    assert "val_loss.web" in load_run(tmp_path / "run").table("values")["metric"].to_pylist()
+
+
+def test_a_rank_that_may_not_begin_hides_nothing(corpus, tags, tmp_path):
+    """Every rank of a start refuses the log of another run, and not the first alone."""
+
+    def train(rank, **how):
+        with TrainingMonitor(tmp_path / "run", corpus, rank=rank, ranks=2, **how) as monitor:
+            for _ in range(2):
+                monitor.batch(tags)
+                monitor.step(1.0)
+            return monitor.state_dict()
+
+    states = [train(rank) for rank in (0, 1)]
+    for rank in (1, 0):
+        with pytest.raises(ConfigError, match="holds a run log already"):
+            train(rank)
+    for rank, state in enumerate(states):
+        train(rank, state=state)
+    assert steps_of(tmp_path / "run") == [1, 2, 3, 4] * 2
+
+
+def test_numbers_of_a_resumed_run_are_of_its_steps(corpus, tags, tmp_path, monkeypatch):
+    """A GPU is sampled before the first step ends."""
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        monitor.batch(tags)
+        monitor.step(1.0)
+        state = monitor.state_dict()
+    monkeypatch.setattr(GpuUse, "sample", lambda gpu: {"gpu_util": 0.5})
+    TrainingMonitor(tmp_path / "run", corpus, state=state).close()
+    assert set(load_run(tmp_path / "run").table("values")["step"].to_pylist()) == {1}
+
+
+def test_a_torch_that_is_being_imported_has_no_gpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    gpu = GpuUse()
+    assert (gpu.sample(), gpu.missing, device_number()) == ({}, "", 0)
+
+
+def test_the_state_of_every_optimizer_is_checked():
+    """The second has NaN in its moments; by whichever it is, the number is below 1."""
+    weights = [torch.nn.Parameter(torch.ones(4, 4)) for _ in range(2)]
+    optimizers = [torch.optim.AdamW([weight]) for weight in weights]
+    watch = OptimizerWatch(optimizers)
+    for weight, optimizer in zip(weights, optimizers, strict=True):
+        weight.grad = torch.full((4, 4), 1.0 if weight is weights[0] else float("nan"))
+        optimizer.step()
+    numbers, _ = watch.end_step(16, {})
+    assert read(numbers["opt_state_finite"].numpy()) == 0.5
+
+
+def test_a_single_rate_before_a_checkpoint_shows_no_jump():
+    """A schedule that warms up changes it in each step, and by how much nobody knows; a schedule that is known does."""
+    state = {"rates": [1e-5], "schedule": 1, "factor": 1.0}
+    assert RateWatch(state).see(2e-5) is None
+    assert RateWatch(state, schedule=0).see(2e-5)["schedule_now"] == 0
+
+
+@pytest.mark.parametrize("other", [{"digests": None}, {"rates": {"rates": []}}, {"rates": []}])
+def test_a_state_of_another_version_is_refused_by_name(corpus, tmp_path, other):
+    monitor = TrainingMonitor(tmp_path / "run", corpus)
+    monitor.close()
+    with pytest.raises(ConfigError, match="expected what `state_dict"):
+        TrainingMonitor(tmp_path / "run", corpus, state={**monitor.state_dict(), **other})

@@ -18,9 +18,9 @@ from reading import bits, events, kinds, logged_rows, tiny_gpt2, untagged, value
 from together import run_together
 
 from dataaudit.base.errors import ConfigError, TagsError
-from dataaudit.runlog.reader import load_run
+from dataaudit.runlog.reader import load_run, ranks_at
 from dataaudit.training.attribution.attribute import attribute
-from dataaudit.training.attribution.curve import missing_of, ranks_at
+from dataaudit.training.attribution.curve import missing_of
 from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.attribution.run_facts import run_facts
 from dataaudit.training.documents import Documents, byte_encoder
