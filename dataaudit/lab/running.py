@@ -72,6 +72,7 @@ class Workshop:
         curves = Curves(np.array(run.losses), np.array(run.norms), points)
         facts = {
             "plan": self.digest,
+            "text": self.text.digest,
             "scenario": scenario.name,
             "seed": run.seed,
             "onset": onset,
@@ -100,7 +101,7 @@ class Workshop:
                     write_run(path, curves, facts)
                     ended = f"diverged at step {facts['diverged']}" if facts["diverged"] else "did not diverge"
                     report(f"seed {seed}, {scenario.name}: {ended}, {facts['steps']} steps, {facts['seconds']:.1f} s")
-                yield scenario, *read_run(path, self.digest)
+                yield scenario, *read_run(path, self.digest, self.text.digest)
         for run in begun.values():
             run.vitals.close()
 
@@ -211,7 +212,7 @@ def _lifted(
             run.vitals.close()
         write_run(path, curves, facts)
         report(f"seed {seed}, {scenario.name}, withdrawn after step {alarm}: {facts['steps']} steps")
-    curves, facts = read_run(path, plan.digest)
+    curves, facts = read_run(path, plan.digest, shop.text.digest)
     scores = {
         name: round(float(own[-8:].max()), 3) for name, own in plan.scores(curves, scenario.model, shop.onset).items()
     }
@@ -239,17 +240,17 @@ def exit_code(made: Mapping[str, Any]) -> int:
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds of a text such as ``0-29`` or ``0,3,5``.
+    """Return the seeds of a text such as ``0-29`` or ``0,3,5``, each once.
 
     Raises:
         ConfigError: It is no such text.
     """
-    made: list[int] = []
+    made: dict[int, None] = {}
     for part in filter(None, (item.strip() for item in text.split(","))):
         first, _, last = part.partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()):
             raise ConfigError(f"lab: --seeds: expected numbers such as 0-29 or 0,3,5, found {part}")
-        made += range(int(first), int(last or first) + 1)
+        made |= dict.fromkeys(range(int(first), int(last or first) + 1))
     if not made:
         raise ConfigError("lab: --seeds: expected numbers such as 0-29 or 0,3,5, found nothing")
-    return made
+    return list(made)

@@ -132,6 +132,17 @@ def test_a_span_in_which_the_run_diverged_is_not_healthy(tmp_path):
         ingest(tmp_path / "run", (1, 880), "ranks fall", "test")
 
 
+def test_the_page_of_a_run_that_has_no_aim_claims_none(log, tmp_path):
+    """It said that every aim is met, whatever monitors missed."""
+    made, page = tmp_path / "own.json", tmp_path / "page.html"
+    given = ["--healthy", "1-880", "--fault", "x", "--out", str(made)]
+    done = CliRunner().invoke(main, ["lab", "ingest", str(log), *given])
+    assert done.exit_code == 0, done.output
+    assert CliRunner().invoke(main, ["lab", "show", str(made), "--page", str(page)]).exit_code == 0
+    assert "No fault here has an aim" in page.read_text()
+    assert "Every aim is met" not in page.read_text()
+
+
 def test_a_run_in_the_current_folder_has_a_name(log, monkeypatch):
     monkeypatch.chdir(log)
     made = CliRunner().invoke(main, ["lab", "ingest", ".", "--healthy", "1-880", "--fault", "ranks fall"])
