@@ -28,6 +28,7 @@ from dataaudit.lab.scoring import Verdict, judge
 from dataaudit.lab.store import read_run, run_path, write_run
 from dataaudit.lab.text import Text
 from dataaudit.lab.training import Run
+from dataaudit.manifest.outfiles import check_folder
 
 TAIL = 40
 """Steps that a run goes on after it diverged."""
@@ -146,6 +147,7 @@ def run_lab(
     Raises:
         ConfigError: A seed is one that bands come from, or the plan lacks a scenario.
     """
+    check_folder("--out", folder)
     used = {*plan.content["seeds"]["band"], *plan.content["seeds"]["pilot"]}
     if shared := sorted(used & set(seeds)):
         raise ConfigError(f"lab: seed {shared[0]} is a seed of the plan's bands or pilots", "Score other seeds.")

@@ -94,6 +94,13 @@ def test_runs_of_another_text_are_refused(made, tmp_path):
         tiny_plan(made, Text.load(tmp_path / "text.txt"))
 
 
+def test_a_folder_that_cannot_be_written_is_found_before_anything_is_trained(made):
+    refused = lab_run(made, "plan.json/x")
+    assert refused.exit_code == 2
+    assert "--out: " in refused.stderr
+    assert "seed 0" not in refused.stderr
+
+
 def test_a_seed_that_is_named_twice_is_scored_once():
     """Each further naming counted the same run again, and the bound of a share rose."""
     assert seeds_of("3,0-2,1,3") == [3, 0, 1, 2]
