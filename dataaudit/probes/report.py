@@ -58,6 +58,17 @@ class Number:
         scope = ",".join(f"{name}={value}" for name, value in sorted(self.scope.items()))
         return f"{self.metric}.{self.stat}[{scope}]"
 
+    @property
+    def task(self) -> str | None:
+        """The task of a score; empty of a number of everything, None of a slice or another part."""
+        return self.scope.get("task", "") if self.scope.keys() <= {"task"} else None
+
+    @property
+    def name(self) -> str:
+        """Metric, and statistic and task where it has these, as people read them."""
+        name = self.metric if self.stat == "value" else f"{self.metric}.{self.stat}"
+        return f"{name} {self.task}" if self.task else name
+
 
 @dataclass(slots=True)
 class Outcome:
