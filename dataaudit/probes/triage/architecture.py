@@ -168,8 +168,12 @@ def _held_out(run: Side, baseline: Side) -> Check:
         if mine.val_loss is not None and theirs.val_loss is not None and mine.step == theirs.step:
             return _loss(name, "newest validation", mine.val_loss, mine.val_loss - theirs.val_loss, (None, None))
     why = "no reports of the same step and artifacts, and no validation of the same step, are in both"
-    feed = f"dataaudit probe CHECKPOINT --manifest DIR --step N --out {run.vital.log.folder}/probes"
-    return absent(name, why, feed)
+    step, folder = "N", f"{run.vital.log.folder}/probes"
+    pair = [None if side.probed is None else side.probed.report for side in (run, baseline)]
+    if pair[0] is not None and pair[1] is not None and pair[0].step != pair[1].step and baseline.probed is not None:
+        why = f"the run's newest report is of step {pair[0].step:,}, and the baseline has none of that step"
+        step, folder = str(pair[0].step), str(baseline.probed.folder)
+    return absent(name, why, f"dataaudit probe CHECKPOINT --manifest DIR --step {step} --out {folder}")
 
 
 def _loss(name: str, what: str, value: float, change: float, bounds: tuple[float | None, float | None]) -> Check:
