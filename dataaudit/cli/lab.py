@@ -163,7 +163,7 @@ def ingest(runlog: Path, healthy: str, fault: str, out: Path | None, *, as_json:
     if match is None:
         raise click.UsageError("--healthy: expected a first and a last step, such as 2000-9000.")
     target = out or runlog / FILE
-    check_files({"--out": target})
+    check_files({"--out": out})
     command = "dataaudit " + " ".join(sys.argv[1:])
     made = own.ingest(runlog, (int(match[1]), int(match[2])), t.clean(fault, 200), command)
     write_file(target, t.as_json(made).encode())

@@ -88,6 +88,8 @@ def probe(
     chosen = ProbeOptions(checkpoint=checkpoint, manifest=manifest, probes=tuple(names), **options)
     if changes and cross is None:
         raise click.UsageError("--new names the new harness of --cross; name the newer checkpoint, too.")
+    if cross is not None and (chosen.runlog or chosen.alert or chosen.baseline):
+        raise click.UsageError("--cross compares its own four reports: leave out --run, --alert and --baseline.")
     if cross is not None:
         from dataaudit.probes.cross import cross_product, cross_text, parse_changes
 

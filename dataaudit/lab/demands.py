@@ -42,7 +42,7 @@ def check_rules(alerts: AlertsFile, files: Sequence[Mapping[str, Any]], *, every
 
 def _receipt_of(rule: Rule, files: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Return which receipt a rule's metric has, in words; else why none."""
-    cited = rule.source.removeprefix(RECEIPT).strip()
+    cited = rule.source.removeprefix(RECEIPT).strip() if rule.source.startswith(RECEIPT) else ""
     why = "no receipts were given: --receipts FILE" if not files else f"no receipt is of {rule.metric}"
     for made in files:
         digest = str(made["verdicts_digest"])

@@ -37,18 +37,18 @@ def ingest(folder: Path, healthy: tuple[int, int], words: str, command: str) -> 
         command: For the receipts.
 
     Raises:
-        ConfigError: The span is shorter than 400 steps, a loss in it is not finite, or the log ends before it does.
+        ConfigError: The log has fewer than 400 steps of the span, or none behind it; or the run diverged in it.
         NothingEvaluated: The log has no loss.
     """
     first, last = healthy
-    if last - first + 1 < LEAST_SPAN:
-        raise ConfigError(
-            f"lab: --healthy: {first}-{last} are {max(0, last - first + 1)} steps, and limits need {LEAST_SPAN}",
-            "Name a longer span, such as --healthy 200-1200.",
-        )
     log = load_run(folder)
     curves, begin = curves_of(log, first)
     onset, steps = last - begin + 1, len(curves.loss)
+    if onset < LEAST_SPAN:
+        raise ConfigError(
+            f"lab: --healthy: the log has {max(0, onset)} of the steps {first}-{last}, and limits need {LEAST_SPAN}",
+            f"Name a longer span, such as --healthy {begin}-{begin + 999}.",
+        )
     if steps <= onset:
         raise ConfigError(
             f"lab: {folder} ends at step {begin + steps - 1}, and the healthy span at {last}: nothing is left to judge"
@@ -59,27 +59,32 @@ def ingest(folder: Path, healthy: tuple[int, int], words: str, command: str) -> 
             f"lab: --healthy: the loss of step {at} is not finite, so steps {first}-{last} are not healthy",
             "Name a span before it, or behind it.",
         )
+    diverged = divergence(curves.loss)
+    if diverged is not None and diverged <= onset:
+        raise ConfigError(
+            f"lab: --healthy: the run diverged at step {begin + diverged - 1}, so steps {first}-{last} are not healthy",
+            "Name a span before it, or behind it.",
+        )
     bands, limits = _own_limits(curves, onset, steps)
-    name, family = folder.name, "own" if words else "healthy"
+    name, family = folder.resolve().name, "own" if words else "healthy"
     scenario = Scenario(name=name, family=family, model=_MODEL, words=words or "no fault")
     plan = sealed(
         {
             "onset": onset,
             "steps": steps,
             "text": {"name": log.run.dataset, "digest": log.run.manifest or ""},
-            "seeds": {"band": [first, last]},
+            "seeds": {"band": [begin, last]},
             "scenarios": {name: {"words": scenario.words}},
             "bands": {_MODEL: bands},
             "limits": {_MODEL: {"later": limits}},
         }
     )
-    diverged = divergence(curves.loss)
     facts = {"onset": onset, "seed": 0, "steps": steps, "diverged": diverged, "alarms": _alarms(log, begin)}
     verdict = judge(plan, scenario, curves, facts)
     made = receipts(plan, [verdict], [], command=command, device="as the run log has it", text=plan.content["text"])
     made["first_step"] = begin
     for own in made["receipts"].values():
-        own["healthy_baseline"] = f"steps {first} to {last} of the run itself: a line, and the deviations from it"
+        own["healthy_baseline"] = f"steps {begin} to {last} of the run itself: a line, and the deviations from it"
         own["injection"] = dict.fromkeys(own["injection"], f"not injected: what happened after step {last} of a run")
         own["limits"] = [
             f"A single run: numbers of steps count from step {begin}, and a share of 1 run has no bound worth having.",

@@ -16,6 +16,7 @@ from dataaudit.lab.plan import Plan, calibrate, sealed
 from dataaudit.lab.running import Workshop
 from dataaudit.lab.scenarios import SCENARIOS, Scenario
 from dataaudit.lab.text import Text
+from dataaudit.manifest.outfiles import check_folder
 
 BAND_SEEDS: Final = tuple(range(1_000, 1_007))
 PILOT_SEEDS: Final = tuple(range(2_000, 2_002))
@@ -83,6 +84,7 @@ def pilot(
 
 def write_plan(folder: Path, text: Text, report: Callable[[str], None], **given: Any) -> Plan:
     """Run the pilot, and write ``plan.json`` into its folder."""
+    check_folder("--out", folder)
     plan = pilot(folder, text, report, **given)
     write_whole(folder / "plan.json", json.dumps(plan.content, separators=(",", ":")).encode())
     return plan

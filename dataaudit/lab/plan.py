@@ -37,7 +37,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.content.get("format") != FORMAT:
-            raise ConfigError(f"lab: the plan is no {FORMAT}", "`dataaudit lab pilot --out plan.json` makes a plan.")
+            raise ConfigError(f"lab: the plan is no {FORMAT}", "`dataaudit lab pilot --out DIR` writes DIR/plan.json.")
         if self.content.get("digest") != digest_of(self.content):
             raise ConfigError(
                 "lab: the digest of the plan is not that of its content: it was changed after the pilot",

@@ -28,6 +28,7 @@ from dataaudit.lab.scoring import Verdict, judge
 from dataaudit.lab.store import read_run, run_path, write_run
 from dataaudit.lab.text import Text
 from dataaudit.lab.training import Run
+from dataaudit.manifest.outfiles import check_folder
 
 TAIL = 40
 """Steps that a run goes on after it diverged."""
@@ -72,6 +73,7 @@ class Workshop:
         curves = Curves(np.array(run.losses), np.array(run.norms), points)
         facts = {
             "plan": self.digest,
+            "text": self.text.digest,
             "scenario": scenario.name,
             "seed": run.seed,
             "onset": onset,
@@ -100,7 +102,7 @@ class Workshop:
                     write_run(path, curves, facts)
                     ended = f"diverged at step {facts['diverged']}" if facts["diverged"] else "did not diverge"
                     report(f"seed {seed}, {scenario.name}: {ended}, {facts['steps']} steps, {facts['seconds']:.1f} s")
-                yield scenario, *read_run(path, self.digest)
+                yield scenario, *read_run(path, self.digest, self.text.digest)
         for run in begun.values():
             run.vitals.close()
 
@@ -145,6 +147,7 @@ def run_lab(
     Raises:
         ConfigError: A seed is one that bands come from, or the plan lacks a scenario.
     """
+    check_folder("--out", folder)
     used = {*plan.content["seeds"]["band"], *plan.content["seeds"]["pilot"]}
     if shared := sorted(used & set(seeds)):
         raise ConfigError(f"lab: seed {shared[0]} is a seed of the plan's bands or pilots", "Score other seeds.")
@@ -211,7 +214,7 @@ def _lifted(
             run.vitals.close()
         write_run(path, curves, facts)
         report(f"seed {seed}, {scenario.name}, withdrawn after step {alarm}: {facts['steps']} steps")
-    curves, facts = read_run(path, plan.digest)
+    curves, facts = read_run(path, plan.digest, shop.text.digest)
     scores = {
         name: round(float(own[-8:].max()), 3) for name, own in plan.scores(curves, scenario.model, shop.onset).items()
     }
@@ -239,17 +242,17 @@ def exit_code(made: Mapping[str, Any]) -> int:
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds of a text such as ``0-29`` or ``0,3,5``.
+    """Return the seeds of a text such as ``0-29`` or ``0,3,5``, each once.
 
     Raises:
         ConfigError: It is no such text.
     """
-    made: list[int] = []
+    made: dict[int, None] = {}
     for part in filter(None, (item.strip() for item in text.split(","))):
         first, _, last = part.partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()):
             raise ConfigError(f"lab: --seeds: expected numbers such as 0-29 or 0,3,5, found {part}")
-        made += range(int(first), int(last or first) + 1)
+        made |= dict.fromkeys(range(int(first), int(last or first) + 1))
     if not made:
         raise ConfigError("lab: --seeds: expected numbers such as 0-29 or 0,3,5, found nothing")
-    return made
+    return list(made)

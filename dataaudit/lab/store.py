@@ -32,11 +32,11 @@ def write_run(path: Path, curves: Curves, facts: dict[str, Any]) -> None:
     write_whole(path, stream.getvalue())
 
 
-def read_run(path: Path, digest: str) -> tuple[Curves, dict[str, Any]]:
-    """Read a run that was made by a plan with this digest.
+def read_run(path: Path, plan: str, text: str) -> tuple[Curves, dict[str, Any]]:
+    """Read a run that was made by the plan with this digest, on the text with that digest.
 
     Raises:
-        ConfigError: It is damaged, or of another plan.
+        ConfigError: It is damaged, or of another plan or text.
     """
     try:
         with np.load(path, allow_pickle=False) as data:
@@ -45,8 +45,9 @@ def read_run(path: Path, digest: str) -> tuple[Curves, dict[str, Any]]:
             curves = Curves(data["loss"], data["norm"], points)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ConfigError(f"lab: {path} is damaged: {type(error).__name__}", f"Delete it: rm {path}") from None
-    if facts["plan"] != digest:
-        raise ConfigError(
-            f"lab: {path} was made by the plan {facts['plan'][:12]}, not {digest[:12]}", "Give another folder by --out."
-        )
+    for what, own, wanted in (("by the plan", facts["plan"], plan), ("on the text", facts.get("text", "?"), text)):
+        if own != wanted:
+            raise ConfigError(
+                f"lab: {path} was made {what} {own[:12]}, not {wanted[:12]}", "Give another folder by --out."
+            )
     return curves, facts

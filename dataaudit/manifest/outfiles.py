@@ -53,9 +53,13 @@ def check_files(
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Check the output folder of an option."""
+    """Check the output folder of an option before any work is done."""
     if os.path.lexists(folder / POINTER):
         raise ConfigError(f"{option}: {folder} is a manifest", "Give another folder.")
+    known = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
+    if not (known.is_dir() and os.access(known, os.W_OK | os.X_OK)):
+        why = "permission denied" if known.is_dir() else "it is no folder"
+        raise ConfigError(f"{option}: {folder} cannot be written: {known}: {why}", "Give another folder.")
 
 
 def write_file(path: Path, content: bytes) -> None:

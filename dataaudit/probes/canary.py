@@ -44,6 +44,7 @@ from dataaudit.manifest.canary_record import (
 )
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.outfiles import check_folder
 from dataaudit.probes.canary_task import CanaryTask
 from dataaudit.training.replay.replaying import called, load_function
 
@@ -138,6 +139,7 @@ class _Trainings:
     ) -> None:
         self._manifest, self._out, self._steps, self._report = manifest, out, steps, report
         self._last = max(1, steps // SHARE_LAST)
+        check_folder("--out", out)
         loaded = load_manifest(manifest)
         self._id, self._shards = loaded.id, shard_digests(loaded)
         self._config = {path.name: _file_digest(path, "--config") for path in config}

@@ -18,6 +18,7 @@ from dataaudit.base.yamlfile import load_yaml
 from dataaudit.live.alerts import Alerts
 from dataaudit.live.probe_batch import ProbeBatch
 from dataaudit.live.rules import load_alerts
+from dataaudit.manifest.outfiles import check_folder
 from dataaudit.probes.checkpoints import load_checkpoint
 from dataaudit.probes.cloze import Cloze, HarnessTasks
 from dataaudit.probes.contamination import Contamination, named_sets
@@ -79,8 +80,7 @@ def run_probes(options: ProbeOptions, report_line: Callable[[str], None]) -> Pro
     require("probe", "train")
     if options.tokenizer != "bytes":
         require("probe with a tokenizer's file", "build")
-    if options.alert is not None and options.runlog is None:
-        raise ConfigError("--alert judges what --run writes: name a folder with --run, too")
+    _check_outputs(options)
     end = int(options.end) if options.end is not None and options.end.isdecimal() else options.end
     model, digest = load_checkpoint(
         options.checkpoint,
@@ -113,6 +113,23 @@ def run_probes(options: ProbeOptions, report_line: Callable[[str], None]) -> Pro
     return report
 
 
+def _check_outputs(options: ProbeOptions) -> None:
+    """Check what is read and written at the end before anything is measured."""
+    if options.out is not None:
+        check_folder("--out", options.out)
+    if options.runlog is not None:
+        check_folder("--run", options.runlog)
+        _check_step(options.step)
+        load_alerts(options.alert)
+    elif options.alert is not None:
+        raise ConfigError("--alert judges what --run writes: name a folder with --run, too")
+
+
+def _check_step(step: int) -> None:
+    if step < 2:
+        raise ConfigError("--run keeps numbers by step, and none was given", "Name it: --step N, 2 or more.")
+
+
 def log_report(report: ProbeReport, folder: Path, rules: Path | None = None) -> None:
     """Add the numbers of a report to a run log of probes; those of later steps stay, of this step are replaced.
 
@@ -126,8 +143,7 @@ def log_report(report: ProbeReport, folder: Path, rules: Path | None = None) -> 
     Raises:
         ConfigError: The folder holds something else, or cannot be written; or the step is below 2.
     """
-    if report.step < 2:
-        raise ConfigError("--run keeps numbers by step, and none was given", "Name it: --step N, 2 or more.")
+    _check_step(report.step)
     known = (folder / RUN_FILE).exists()
     stored = load_run(folder).table("values") if known else None
     steps = np.zeros(0) if stored is None else stored["step"].to_numpy()

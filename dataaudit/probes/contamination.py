@@ -36,6 +36,8 @@ _GROUP = 16
 _SPARE = 4
 """Times as many training documents are drawn as are needed, so that sources can be matched."""
 _LEAST_TOKENS = 16
+JSON_LINES = frozenset({".jsonl", ".json", ".ndjson", ".jl"})
+"""Suffixes of files whose lines are objects with a ``text``; lines of others are texts."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,16 @@ def named_sets(options: Sequence[str]) -> list[TextSet]:
     Raises:
         ConfigError: A file cannot be read, or has fewer than two texts.
     """
-    made = []
+    made: list[TextSet] = []
     for option in options:
         name, equals, path = option.partition("=")
-        if not equals or not name or name in {"train", REFERENCE}:
+        if not equals or not name or name in {"train", REFERENCE, *(own.name for own in made)}:
             raise ConfigError(
-                f"--set: expected NAME=FILE, with a name other than train and {REFERENCE}, found {option}"
+                f"--set: expected NAME=FILE, with a name of its own other than train and {REFERENCE}, found {option}"
             )
         try:
             lines = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
-            texts = [orjson.loads(line)["text"] for line in lines] if path.endswith(("l", "json")) else lines
+            texts = [orjson.loads(line)["text"] for line in lines] if Path(path).suffix in JSON_LINES else lines
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--set {name}: {path} cannot be read ({type(error).__name__})") from None
         except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -124,6 +126,9 @@ class Contamination:
         made = Outcome()
         measured: dict[str, Scores] = {}
         for name, rows in self.sets.items():
+            if len(rows) < 2:  # a sample is scored after another one
+                made.absent("codec_score", "ratio", "few_samples", set=name)
+                continue
             own = self._scores(model, name, rows, store)
             if own is None:
                 made.absent("codec_score", "ratio", "no_losses", set=name)

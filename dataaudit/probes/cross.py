@@ -96,9 +96,12 @@ class Cross:
     @property
     def decided_by(self) -> Crossed | None:
         """The number that decides: of those that anything moves a score, a held-out loss, or the first."""
-        ordered = sorted(
-            self.numbers, key=lambda own: _FIRST.index(own.metric) if own.metric in _FIRST else len(_FIRST)
-        )
+
+        def rank(own: Crossed) -> int:
+            metric = own.metric.partition(" ")[0]
+            return _FIRST.index(metric) if metric in _FIRST else len(_FIRST)
+
+        ordered = sorted(self.numbers, key=rank)
         return next((own for own in ordered if own.follows != "neither"), next(iter(ordered), None))
 
     @property
@@ -184,9 +187,9 @@ def crossed(reports: Reports, changes: Mapping[str, Any]) -> Cross:
     first, other = reports["old", "old"], reports["old", "new"]
     numbers, lacking = [], {}
     for number in first.numbers:
-        if number.scope or number.metric in {"output_kl_to_prev", "val_ppl"}:
+        if number.task is None or number.metric in {"output_kl_to_prev", "val_ppl"}:
             continue
-        name, key = number.metric if number.stat == "value" else f"{number.metric}.{number.stat}", number.key
+        name, key = number.name, number.key
         cells = {cell: [own for own in report.numbers if own.key == key] for cell, report in reports.items()}
         if empty := [cell for cell, own in cells.items() if not own or own[0].value is None]:
             lacking[name] = f"{' x '.join(empty[0])}: {cells[empty[0]][0].reason if cells[empty[0]] else 'not there'}"
@@ -200,6 +203,8 @@ def crossed(reports: Reports, changes: Mapping[str, Any]) -> Cross:
                 harness=(_effect(units, "old", "new", "old", "old"), _effect(units, "new", "new", "new", "old")),
             )
             numbers.append(made)
+        elif number.metric == _FIRST[0]:
+            lacking[name] = "its harness gives no items to pair"
     return Cross(
         old=first.checkpoint,
         new=reports["new", "new"].checkpoint,

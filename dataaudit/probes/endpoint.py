@@ -115,8 +115,10 @@ class EndpointModel:
         for attempt in range(_TRIES):
             try:
                 with urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - http(s), checked
-                    made: dict[str, Any] = json.loads(answer.read())
-                    return made
+                    made: Any = json.loads(answer.read())
+                    if isinstance(made, dict):
+                        return made
+                    why = "no JSON object"
             except HTTPError as error:
                 why = f"status {error.code}"
                 if error.code not in _TEMPORARY:

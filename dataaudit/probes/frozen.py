@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.live.probe_batch import IGNORED, ProbeBatch
-from dataaudit.probes.artifacts import EvalArtifacts, harness
+from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, harness
 from dataaudit.probes.estimates import Units
 from dataaudit.probes.models import Model, ProbeModel
 from dataaudit.probes.report import Outcome
@@ -33,24 +33,21 @@ class Frozen:
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
-        return EvalArtifacts(
-            tokenizer=self.batch.tokenizer,
-            prompts=self.batch.id,
-            decoding=f"top_k={self.top_k} stored_k={self.stored_k}",
-            harness=harness(self.name, self.version),
-            dtype=model.dtype,
-        )
+        decoding = f"top_k={self.top_k} stored_k={self.stored_k}"
+        return artifacts_of(model, harness(self.name, self.version), self.batch.id, decoding=decoding)
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Measure; ``previous`` holds the arrays of the report before, with equal artifacts, or nothing."""
         del store
         made = Outcome()
-        if not isinstance(model, ProbeModel):
+        longest = max(map(len, self.batch.rows))
+        if not isinstance(model, ProbeModel) or longest > model.context:
+            reason = f"context_below_{longest}" if isinstance(model, ProbeModel) else "no_logits"
             for metric in ("fixed_probe_loss", "logit_entropy_probe", "topk_mass_probe", "token_entropy"):
-                made.absent(metric, "nats", "no_logits")
+                made.absent(metric, "nats", reason)
             return made
-        if self.batch.tokenizer != model.tokenizer.digest:
-            made.notes.append("the frozen batch was made with another tokenizer than the model's")
+        if self.batch.tokenizer not in {"", model.tokenizer.digest}:
+            made.notes.append("frozen: the batch was made with another tokenizer: another --out has one of its own")
         batches = self._row_numbers(model, previous, made)
         loss, entropy, mass, divergence, row = (np.concatenate(parts) for parts in zip(*batches, strict=True))
         count = np.bincount(row).astype(np.float64)

@@ -262,7 +262,7 @@ class Memorization:
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
-        decoding = [asdict(self.prompted_decoding), asdict(self.free_decoding)]
+        decoding = [asdict(self._prompted(model)), asdict(self.free_decoding)]
         return artifacts_of(
             model,
             harness(self.name, f"{self.version} {self.matcher.method}"),
@@ -271,6 +271,11 @@ class Memorization:
             decoding=canonical_json(decoding).decode(),
         )
 
+    def _prompted(self, model: Model) -> Decoding:
+        """Return how prompts are gone on with: by fewer tokens where these and the prompt are more than the context."""
+        room = model.context - len(model.tokenizer.start) - self.prompt
+        return replace(self.prompted_decoding, tokens=max(self.span, min(self.prompted_decoding.tokens, room)))
+
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Generate, match, and count."""
         del previous
@@ -278,10 +283,11 @@ class Memorization:
         heads = [np.concatenate([model.tokenizer.start, row[: self.prompt]]) for row in self.rows]
         truths = [row[self.prompt : self.prompt + self.span] for row in self.rows]
         keys = [_PROMPTED + at for at in range(len(heads))]
-        prompted = self._generated(model, heads, keys, self.prompted_decoding, store, "prompted")
-        end, free = model.tokenizer.encoder.end, []
-        if end is None:
-            made.absent("memorization_rate", "ratio", "no_end_token")
+        end, free, least = model.tokenizer.encoder.end, [], len(model.tokenizer.start) + self.span
+        short = f"context_below_{least + self.prompt}" if model.context < least + self.prompt else ""
+        prompted = [] if short else self._generated(model, heads, keys, self._prompted(model), store, "prompted")
+        if end is None or model.context < least:
+            made.absent("memorization_rate", "ratio", "no_end_token" if end is None else f"context_below_{least}")
         else:
             starts = [model.tokenizer.start] * self.unprompted
             free_keys = [_FREE + at for at in range(self.unprompted)]
@@ -294,7 +300,7 @@ class Memorization:
         if prompted:
             self._add_prompted(made, prompted, truths, copied[: len(prompted)], times)
         else:
-            made.absent("memorization_rate", "ratio", "no_long_document", prompted="yes")
+            made.absent("memorization_rate", "ratio", short or "no_long_document", prompted="yes")
         _add_findings(made, model, [*prompted, *free])
         return made
 
@@ -329,7 +335,7 @@ class Memorization:
         )
         names, classes = np.array(self.sources), np.searchsorted(TIMES, times, side="right") - 1
         groups: list[tuple[dict[str, str], npt.NDArray[np.bool_]]] = [({}, self.drawn)]
-        groups += [({"source": name}, self.drawn & (names == name)) for name in np.unique(names).tolist()]
+        groups += [({"source": name}, self.drawn & (names == name)) for name in np.unique(names[self.drawn]).tolist()]
         groups += [({"times": times_class(number)}, classes == number) for number in np.unique(classes).tolist()]
         for stat, outcome in (("value", hit), ("extracted", extracted)):
             for narrower, chosen in groups:

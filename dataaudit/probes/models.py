@@ -53,9 +53,15 @@ class Tokenizer:
         Args:
             spec: Of the tokenizer.
             end: Token that ends a document, an id or its text; by default ``<|endoftext|>``, ``</s>`` or the like.
+
+        Raises:
+            ConfigError: It has no such token.
+            TokenizerError: It cannot be found or read.
         """
         if str(spec) == "bytes":
-            return cls.of_bytes(end if isinstance(end, int) else None)
+            if isinstance(end, str):
+                raise ConfigError(f"--end: bytes have no token `{end}`", "Name an id, such as --end 256.")
+            return cls.of_bytes(end)
         from dataaudit.scan.corpus.tokens.libraries import load_decoder, load_reference
         from dataaudit.scan.corpus.tokens.spec import resolve_tokenizer, vocabulary_pieces
 
@@ -71,6 +77,9 @@ class Tokenizer:
                 else ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<\uff5cend\u2581of\u2581sentence\uff5c>")
             )
             pieces = {piece: token for token, piece in vocabulary_pieces(file, file.special_ids).items()}
+            if end and end not in pieces:
+                known = ", ".join([*pieces][:20]) or "none"
+                raise ConfigError(f"--end: no special token of {spec} is `{end}`", f"There are {known}; or name an id.")
             end = next((pieces[name] for name in names if name in pieces), None)
         encoder = Encoder(
             encode=lambda text: reference.encode([text])[0],
@@ -136,9 +145,10 @@ class ProbeModel:
         if not callable(model):
             raise ConfigError(f"expected a module or function of torch, found {type(model).__name__}")
         table = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
-        if (known := getattr(table, "num_embeddings", None)) is not None and known < tokenizer.encoder.vocab:
+        most = max(tokenizer.encoder.vocab - 1, *tokenizer.start.tolist(), 0)
+        if (known := getattr(table, "num_embeddings", None)) is not None and known <= most:
             raise ConfigError(
-                f"the tokenizer has ids up to {tokenizer.encoder.vocab - 1:,}, and the model embeds {known:,} tokens",
+                f"the tokenizer has ids up to {most:,}, and the model embeds {known:,} tokens",
                 "Give the model's own: --tokenizer FILE.",
             )
         self.module = model if isinstance(model, torch.nn.Module) else None

@@ -58,6 +58,17 @@ class Number:
         scope = ",".join(f"{name}={value}" for name, value in sorted(self.scope.items()))
         return f"{self.metric}.{self.stat}[{scope}]"
 
+    @property
+    def task(self) -> str | None:
+        """The task of a score; empty of a number of everything, None of a slice or another part."""
+        return self.scope.get("task", "") if self.scope.keys() <= {"task"} else None
+
+    @property
+    def name(self) -> str:
+        """Metric, and statistic and task where it has these, as people read them."""
+        name = self.metric if self.stat == "value" else f"{self.metric}.{self.stat}"
+        return f"{name} {self.task}" if self.task else name
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -186,7 +197,10 @@ class ProbeReport:
                 arrays = {name: stored[name] for name in stored.files}
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
-            raise ConfigError(f"{folder} holds no report of a probe that can be read: {reason}") from None
+            raise ConfigError(
+                f"{folder} holds no report of a probe that can be read: {reason}",
+                "Name a folder step-... of --out, or make the report again: dataaudit probe ... --step N --out DIR",
+            ) from None
         keys = {name[6:].rpartition("|")[0] for name in arrays if name.startswith("units|")}
         made.units = {key: Units(*(arrays[f"units|{key}|{name}"] for name in _UNITS)) for key in keys}
         made.arrays = {name[6:]: array for name, array in arrays.items() if name.startswith("state|")}

@@ -7,6 +7,7 @@ architecture are controlled runs; the experiments name these with their cost.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ from dataaudit.training.attribution.run_findings import RunFacts
 
 WORSE = 0.02
 """Part of the baseline's loss from which on a loss is worse: as the shipped alert on the validation loss."""
+SCORE: Final = "microbench_score"
+SHARES: Final = ("value", "acc", "acc_norm", "exact_match", "f1")
+"""Statistics of a score that fall where a model gets worse."""
 TAIL, GROUPS = 0.5, 10
 """Newest part of the common steps whose losses are compared, and parts of it that an error is made of."""
 _T95 = 2.262
@@ -50,27 +54,27 @@ class Side:
     probed: Probed | None
 
 
-def compared(run: Side, baseline: Side | None) -> dict[str, tuple[Number, float]]:
-    """Return numbers of the run's newest report, compared with the baseline's of the same step, by metric."""
+def compared(run: Side, baseline: Side | None) -> dict[str, tuple[Number, Number]]:
+    """Return numbers of the run's newest report, compared with the baseline's of the same step, by name."""
     reports = [None if side is None or side.probed is None else side.probed.report for side in (run, baseline)]
     if reports[0] is None or reports[1] is None or reports[0].step != reports[1].step:
         return {}
     reports[0].compare(reports[1])
-    old = {number.key: number.value for number in reports[1].numbers}
-    own = [number for number in reports[0].numbers if not number.scope and number.stat == "value"]
-    return {n.metric: (n, theirs) for n in own if n.value is not None and (theirs := old.get(n.key)) is not None}
+    old = {number.key: number for number in reports[1].numbers if number.value is not None}
+    own = [number for number in reports[0].numbers if number.value is not None and number.task is not None]
+    return {number.name: (number, old[number.key]) for number in own if number.key in old}
 
 
 def symptoms(run: Side, baseline: Side | None) -> tuple[Check, ...]:
     """Return how numbers of the probes moved since the baseline, paired."""
     checks = []
-    for metric, (number, theirs) in compared(run, baseline).items():
-        if metric in {"val_loss", "fixed_probe_loss", "microbench_score"}:
-            moved = "; not compared: the artifacts differ" if number.change is None else ""
+    for name, (number, theirs) in compared(run, baseline).items():
+        if number.metric in {"val_loss", "fixed_probe_loss", SCORE}:
+            moved = "; not compared: the artifacts differ" if number.invalid else ""
             if number.change is not None and number.change.low is not None:
                 moved = f": {number.change.value:+.3g} ({number.change.low:+.2g} to {number.change.high:+.2g})"
-            words = f"{number.value:.4g}, the baseline's {theirs:.4g} {number.unit}{moved}"
-            checks.append(Check(metric, "clean", words, numbers={"value": number.value, "baseline": theirs}))
+            words = f"{number.value:.4g}, the baseline's {theirs.value:.4g} {number.unit}{moved}"
+            checks.append(Check(name, "clean", words, numbers={"value": number.value, "baseline": theirs.value}))
     return tuple(checks)
 
 
@@ -87,9 +91,7 @@ def architecture_step(run: Side, baseline: Side | None, worse: float = WORSE) ->
             checks.append(absent("capacity", f"training loss is worse by more than {worse:.1%}, and nothing says why"))
         return Step("architecture", tuple(checks))
     off = [check.name for check in (trained, held_out) if _is_worse(check, worse)]
-    score = compared(run, baseline).get("microbench_score")
-    if score is not None and score[0].change is not None and (score[0].change.high or 0.0) < 0:
-        off.append("microbench_score")
+    off += [name for name, pair in compared(run, baseline).items() if pair[0].metric == SCORE and _dropped(*pair)]
     change, high = held_out.numbers["change"], trained.numbers["high"]
     if not off:
         fit = Check("capacity", "clean", f"no loss is worse than the baseline's by more than {worse:.1%}")
@@ -102,6 +104,17 @@ def architecture_step(run: Side, baseline: Side | None, worse: float = WORSE) ->
         why = f"{' and '.join(off)} worse than the baseline's, and no smaller shape explains it"
         fit = absent("capacity", why, "the experiments below, an axis at a time; --worse SHARE if seeds differ by more")
     return Step("architecture", (shape, trained, held_out, fit))
+
+
+def _dropped(mine: Number, theirs: Number) -> bool:
+    """Return whether a share of right items fell: paired, or by both intervals where a harness gives no items."""
+    if mine.change is not None:
+        return (mine.change.high or 0.0) < 0
+    bounds = mine.value, mine.low, mine.high, theirs.value, theirs.low, theirs.high
+    if mine.invalid or mine.stat not in SHARES or None in bounds:
+        return False
+    value, low, high, before, least, most = (own or 0.0 for own in bounds)
+    return value + math.hypot(high - low, most - least) / 2 < before
 
 
 def _is_worse(check: Check, worse: float) -> bool:
@@ -155,8 +168,12 @@ def _held_out(run: Side, baseline: Side) -> Check:
         if mine.val_loss is not None and theirs.val_loss is not None and mine.step == theirs.step:
             return _loss(name, "newest validation", mine.val_loss, mine.val_loss - theirs.val_loss, (None, None))
     why = "no reports of the same step and artifacts, and no validation of the same step, are in both"
-    feed = f"dataaudit probe CHECKPOINT --manifest DIR --step N --out {run.vital.log.folder}/probes"
-    return absent(name, why, feed)
+    step, folder = "N", f"{run.vital.log.folder}/probes"
+    pair = [None if side.probed is None else side.probed.report for side in (run, baseline)]
+    if pair[0] is not None and pair[1] is not None and pair[0].step != pair[1].step and baseline.probed is not None:
+        why = f"the run's newest report is of step {pair[0].step:,}, and the baseline has none of that step"
+        step, folder = str(pair[0].step), str(baseline.probed.folder)
+    return absent(name, why, f"dataaudit probe CHECKPOINT --manifest DIR --step {step} --out {folder}")
 
 
 def _loss(name: str, what: str, value: float, change: float, bounds: tuple[float | None, float | None]) -> Check:

@@ -34,14 +34,20 @@ class Probed:
     """Of all reports."""
 
 
-def probed(log: RunLog, given: Path | None) -> Probed | None:
+def probed(log: RunLog, given: Path | None, step: int | None = None) -> Probed | None:
     """Return what a run was measured with; None where neither a folder nor the log has it.
+
+    Args:
+        log: Of the run.
+        given: Folder of its reports; beside the log by default.
+        step: Whose report is taken where there is one; else, and by default, the newest is.
 
     Raises:
         ConfigError: The folder that was named holds no report.
     """
     for folder in [given] if given is not None else [Path(name.format(log.folder)) for name in FOLDERS]:
-        own = folder if (folder / REPORT_FILE).is_file() else latest_before(folder, _ANY_STEP)
+        exact = [folder] if step is None else [folder, folder / f"step-{step:08d}"]
+        own = next((path for path in exact if (path / REPORT_FILE).is_file()), latest_before(folder, _ANY_STEP))
         if own is not None:
             report = ProbeReport.load(own)
             return Probed(report.artifacts, report, own.parent)

@@ -54,7 +54,16 @@ def triage(
         "baseline": str(baseline or ""),
         "manifest": run.manifest.id,
     }
-    own, old = _side(run.log, probes), None if before is None else _side(before, baseline_probes)
+    own = _side(run.log, probes)
+    report = None if own.probed is None else own.probed.report
+    old = None if before is None else _side(before, baseline_probes, None if report is None else report.step)
+    sides = [side.probed for side in (own, old) if side is not None and side.probed is not None]
+    found = [(side.folder.resolve(), side.report.step) for side in sides if side.folder and side.report]
+    if len(set(found)) < len(found):
+        raise ConfigError(
+            f"both runs have the same report, of step {found[0][1]:,} in {found[0][0]}",
+            "Name the folder of each: --probes DIR --baseline-probes DIR.",
+        )
     if not len(own.curve.step):
         return Triage(**about, steps_seen=0)
     data, folder, other = None, baseline_manifest, ""
@@ -85,6 +94,6 @@ def _troubles(log: RunLog) -> str:
     return "; ".join(filter(None, (not_closed, unread)))
 
 
-def _side(log: RunLog, probes: Path | None) -> Side:
+def _side(log: RunLog, probes: Path | None, step: int | None = None) -> Side:
     curve = curve_of(log.table("steps"), log.table("events"))
-    return Side(curve, run_facts(log), Vital(log), probed(log, probes))
+    return Side(curve, run_facts(log), Vital(log), probed(log, probes, step))

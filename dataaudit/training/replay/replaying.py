@@ -53,11 +53,16 @@ def load_function(name: str, option: str) -> Any:
     if not colon or not module or not function:
         raise ConfigError(f"{option}: expected MODULE:FUNCTION or FILE.py:FUNCTION, found `{name}`")
     try:
-        return getattr(_module(module), function)
+        loaded = _module(module)
     except (ImportError, OSError, SyntaxError) as error:
         raise ConfigError(f"{option}: {module} cannot be imported: {error}") from None
-    except AttributeError:
-        raise ConfigError(f"{option}: {module} has no `{function}`") from None
+    except DataAuditError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigError(f"{option}: {module} cannot be imported: {_described(error)}") from error
+    if not hasattr(loaded, function):
+        raise ConfigError(f"{option}: {module} has no `{function}`")
+    return getattr(loaded, function)
 
 
 def _module(name: str) -> Any:
@@ -83,9 +88,13 @@ def called(function: Any, *arguments: Any, where: str) -> Any:
     except DataAuditError:
         raise
     except Exception as error:  # whatever the user's code raises
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        at = f"{Path(frame.filename).name}, line {frame.lineno}"
-        raise ConfigError(f"{where} failed: {type(error).__name__}: {error} ({at})") from error
+        raise ConfigError(f"{where} failed: {_described(error)}") from error
+
+
+def _described(error: Exception) -> str:
+    """Return the class of an error, what it says, and where it was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
 
 
 def replayed(

@@ -9,11 +9,11 @@ NAMES = ("healthy_dense", "healthy_experts", "attention_bias", "rate_creep", "ra
 SIZE = Size(width=16, heads=2, inner=16, experts=4, expert_inner=8, length=12, rows=2)
 
 
-def tiny_plan(folder):
+def tiny_plan(folder, text=None):
     """Return the plan of a pilot of 32 steps, four of them before a fault."""
     return write_plan(
         folder,
-        Text.load(),
+        text or Text.load(),
         lambda line: None,
         band_seeds=range(1000, 1004),
         pilot_seeds=(2000,),

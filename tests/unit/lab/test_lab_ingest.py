@@ -29,15 +29,15 @@ rules:
 """
 
 
-def write_log(folder, steps=1200, fault=900, *, seed=0, broken=0):
+def write_log(folder, steps=1200, fault=900, *, seed=0, broken=0, first=1, bump=()):
     """Write the log of a run whose stable rank falls from a step on, and whose loss follows 200 steps later."""
     draw = np.random.default_rng(seed)
     run = RunFile(
         manifest=None, dataset="a run", sources=(), block_rows=1, ranks=1, started="2026-01-01T00:00:00Z", program="0"
     )
     create_run(folder, run, None)
-    writer = RankWriter(folder, 0, 1, 1)
-    for step in range(1, steps + 1):
+    writer = RankWriter(folder, 0, first, 1)
+    for step in range(first, steps + 1):
         late = max(0, step - fault)
         if step % 4 == 0:
             rank = np.exp(2.0 - 0.01 * late + draw.normal(0, 0.02))
@@ -52,7 +52,7 @@ def write_log(folder, steps=1200, fault=900, *, seed=0, broken=0):
                     "value": np.array([rank, np.exp(draw.normal(0, 0.02))]),
                 },
             )
-        loss = np.nan if step == broken else 3.0 + draw.normal(0, 0.05) + 0.02 * max(0, late - 200)
+        loss = np.nan if step == broken else 3.0 + draw.normal(0, 0.05) + 0.02 * max(0, late - 200) + (step in bump)
         counts = dict.fromkeys(("micro_batches", "targets", "scored", "merged"), np.zeros(1))
         row = {"step": [step], "time": [float(step)], "loss_sum": [0.0], "user_loss": [loss]}
         writer.add("steps", {**counts, **row})
@@ -94,7 +94,13 @@ def test_the_command_writes_the_receipt_beside_the_log_and_shows_it(log):
 
 
 @pytest.mark.parametrize(
-    ("span", "words"), [((1, 300), "limits need 400"), ((1, 1200), "nothing is left to judge")], ids=["short", "whole"]
+    ("span", "words"),
+    [
+        ((1, 300), "the log has 300 of the steps 1-300, and limits need 400"),
+        ((300, 1), "the log has 0 of the steps 300-1"),
+        ((1, 1200), "nothing is left to judge"),
+    ],
+    ids=["short", "backwards", "whole"],
 )
 def test_a_span_that_cannot_be_used_is_refused(log, span, words):
     with pytest.raises(ConfigError, match=words):
@@ -109,6 +115,47 @@ def test_a_span_with_a_loss_that_is_not_finite_is_not_healthy(tmp_path):
     assert ingest(tmp_path / "run", (124, 600), "", "test")["runs"] == 1
 
 
+@pytest.mark.parametrize(("span", "has"), [((700, 1200), 201), ((100, 900), 0)], ids=["partly", "before"])
+def test_steps_of_a_span_that_the_log_lacks_give_no_limits(tmp_path, span, has):
+    """Limits of 201 steps were called those of 501, and a span before the log was a fault of the program."""
+    write_log(tmp_path / "run", 2600, 2200, first=1000)
+    with pytest.raises(ConfigError, match=f"(?s)the log has {has} of the steps .* such as --healthy 1000-1999"):
+        ingest(tmp_path / "run", span, "ranks fall", "test")
+    own = ingest(tmp_path / "run", (700, 1400), "ranks fall", "test")["receipts"]["stable_rank"]
+    assert own["healthy_baseline"].startswith("steps 1000 to 1400 of the run itself")
+
+
+def test_a_span_in_which_the_run_diverged_is_not_healthy(tmp_path):
+    """The fault came 661 steps after the divergence, and every monitor was said to have missed it."""
+    write_log(tmp_path / "run", bump=range(200, 260))
+    with pytest.raises(ConfigError, match="the run diverged at step 219, so steps 1-880 are not healthy"):
+        ingest(tmp_path / "run", (1, 880), "ranks fall", "test")
+
+
+def test_the_page_of_a_run_that_has_no_aim_claims_none(log, tmp_path):
+    """It said that every aim is met, whatever monitors missed."""
+    made, page = tmp_path / "own.json", tmp_path / "page.html"
+    given = ["--healthy", "1-880", "--fault", "x", "--out", str(made)]
+    done = CliRunner().invoke(main, ["lab", "ingest", str(log), *given])
+    assert done.exit_code == 0, done.output
+    assert CliRunner().invoke(main, ["lab", "show", str(made), "--page", str(page)]).exit_code == 0
+    assert "No fault here has an aim" in page.read_text()
+    assert "Every aim is met" not in page.read_text()
+
+
+def test_a_run_in_the_current_folder_has_a_name(log, monkeypatch):
+    monkeypatch.chdir(log)
+    made = CliRunner().invoke(main, ["lab", "ingest", ".", "--healthy", "1-880", "--fault", "ranks fall"])
+    assert made.exit_code == 0, made.output
+    assert "\n  7b " in made.stdout
+
+
+def test_a_run_log_that_is_not_there_is_not_made(tmp_path):
+    made = CliRunner().invoke(main, ["lab", "ingest", str(tmp_path / "nope"), "--healthy", "1-880"])
+    assert made.exit_code == 2
+    assert "mkdir" not in made.stderr
+
+
 def test_a_rule_that_cites_a_receipt_needs_one_that_caught_something(log):
     made = ingest(log, (1, 880), "ranks fall", "test")
     cited = parse_alerts(RULES.format(source=f"receipt {made['verdicts_digest'][:12]}"), where="alerts.yaml")
@@ -121,9 +168,15 @@ def test_a_rule_that_cites_a_receipt_needs_one_that_caught_something(log):
     assert check_rules(literature, [], every=True)["lacking"] == ["ranks"]
 
 
-def test_a_file_may_demand_receipts_of_all_metrics(log):
-    rules = parse_alerts("require_receipts: true\n" + RULES.format(source="own").strip(), where="alerts.yaml")
+@pytest.mark.parametrize("source", ["own", "definition", "literature", "receipt"])
+def test_a_demanded_receipt_counts_wherever_the_limit_comes_from(log, source):
+    """Any source but a receipt was taken for a digest, so no receipt that was given counted."""
+    rules = parse_alerts("require_receipts: true\n" + RULES.format(source=source).strip(), where="alerts.yaml")
     assert check_rules(rules, [], every=False)["lacking"] == ["ranks"]
+    made = ingest(log, (1, 880), "ranks fall", "test")
+    checked = check_rules(rules, [made], every=False)
+    assert checked["lacking"] == []
+    assert "stable_rank: 1 of 1 caught" in checked["rules"][0]["receipt"]
 
 
 def test_every_shipped_rule_says_where_its_limit_comes_from():

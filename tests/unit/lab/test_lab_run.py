@@ -13,6 +13,8 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
 from dataaudit.lab.plan import load_plan
 from dataaudit.lab.receipts import FIELDS, load_receipts
+from dataaudit.lab.running import seeds_of
+from dataaudit.lab.text import Text
 
 pytestmark = pytest.mark.torch
 
@@ -80,6 +82,28 @@ def test_runs_of_another_plan_are_refused(made):
     refused = CliRunner().invoke(main, ["lab", "run", "--out", str(made / "first"), "--seeds", "0", "--stored"])
     assert refused.exit_code == 2
     assert "was made by the plan" in refused.output
+
+
+def test_runs_of_another_text_are_refused(made, tmp_path):
+    """Receipts named the text of the command, and the plan of a pilot that of its own, over runs of another."""
+    (tmp_path / "text.txt").write_text("Rivers and stones. " * 5_000)
+    refused = lab_run(made, "first", "--text", str(tmp_path / "text.txt"))
+    assert refused.exit_code == 2
+    assert "was made on the text" in refused.output
+    with pytest.raises(ConfigError, match="healthy_dense-1000"):
+        tiny_plan(made, Text.load(tmp_path / "text.txt"))
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_anything_is_trained(made):
+    refused = lab_run(made, "plan.json/x")
+    assert refused.exit_code == 2
+    assert "--out: " in refused.stderr
+    assert "seed 0" not in refused.stderr
+
+
+def test_a_seed_that_is_named_twice_is_scored_once():
+    """Each further naming counted the same run again, and the bound of a share rose."""
+    assert seeds_of("3,0-2,1,3") == [3, 0, 1, 2]
 
 
 def test_receipts_whose_verdicts_were_changed_are_refused(made, tmp_path):

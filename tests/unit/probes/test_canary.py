@@ -252,6 +252,13 @@ def test_a_function_that_does_something_else_is_an_error(loop, function, said):
     assert said in made.stderr
 
 
+def test_a_folder_that_cannot_be_written_is_found_before_a_seed_is_trained(loop, tmp_path):
+    made = loop("baseline", "canary", "--manifest", DEMO, "--out", "loop.py/x")
+    assert made.exit_code == 2
+    assert "--out: loop.py/x cannot be written: loop.py: it is no folder" in made.stderr
+    assert trained(tmp_path) == []
+
+
 @pytest.mark.kills
 def test_a_baseline_that_is_killed_goes_on(loop, tmp_path):
     """With the next seed."""

@@ -80,6 +80,23 @@ def test_named_sets_are_read_or_refused(tmp_path):
     ):
         with pytest.raises(ConfigError, match=words):
             named_sets([option])
+    with pytest.raises(ConfigError, match="a name of its own"):
+        named_sets([f"quiz={good}", f"quiz={good}"])  # the second took the place of the first
+
+
+@pytest.mark.parametrize("name", ["final", "a.xml", "eval"])
+def test_lines_of_a_file_that_is_no_json_are_texts(tmp_path, name):
+    """Whatever ended in the letter l was taken for JSON lines."""
+    (tmp_path / name).write_text("one text here\ntwo\n")
+    assert named_sets([f"quiz={tmp_path / name}"])[0].texts == ("one text here", "two")
+
+
+@pytest.mark.parametrize("samples", [0, 1])
+def test_a_set_of_fewer_than_two_samples_is_not_evaluated(samples):
+    """A lone sample was scored after itself; and the reason of a set without any was that the reference is absent."""
+    probe = Contamination(sets={"held_out": texts(0, 4), "train": texts(1, samples)})
+    report = ProbeSuite([probe]).run(ProbeModel(tiny().eval(), BYTES, context=64), 1)
+    assert [(own.scope["set"], own.reason) for own in report.not_evaluated] == [("train", "few_samples")]
 
 
 def test_a_reference_that_is_absent_leaves_the_test_out():

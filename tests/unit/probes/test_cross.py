@@ -87,6 +87,17 @@ def test_a_worse_checkpoint_is_followed_though_the_harness_changed(run, tmp_path
 
 
 @pytest.mark.torch
+def test_a_score_decides_before_a_loss(probing):
+    """Scores have a task, and the table left them out as if they were slices."""
+    made = probing("a", "--probes", "held_out,cloze", "--cross", "b", "--new", "dtype=bfloat16", "--json")
+    plain = json.loads(made.stdout)
+    assert {"microbench_score cloze", "val_loss"} <= {own["metric"] for own in plain["numbers"]}
+    score = number((0, 0), (1, 1), "microbench_score cloze")
+    same = {"old": "a", "new": "b", "changed": {}, "artifacts": {}, "differ": {}, "not_evaluated": {}}
+    assert Cross(**same, numbers=(number((1, 1), (0, 0)), score)).follows == "harness"
+
+
+@pytest.mark.torch
 def test_another_end_token_is_the_harness_and_equal_weights_are_not(run):
     made = run("a", "c", "--new", "prompts=300", "--new", "end=32", "--json")
     plain = json.loads(made.stdout)
@@ -117,7 +128,12 @@ CELLS = [(a, b) for a in ("old", "new") for b in ("old", "new")]
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("options", "words"),
-    [([], "--new NAME=VALUE"), (["--new", "seed=x"], "whole numbers"), (["--new", "dtype=int3"], "expected float32")],
+    [
+        ([], "--new NAME=VALUE"),
+        (["--new", "dtype=float16", "--run", "log"], "leave out --run"),
+        (["--new", "seed=x"], "whole numbers"),
+        (["--new", "dtype=int3"], "expected float32"),
+    ],
 )
 def test_wrong_use_is_named(run, options, words):
     made = run("a", "b", *options)

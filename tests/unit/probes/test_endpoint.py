@@ -25,7 +25,7 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                self.answer({"data": [{"id": name} for name in models]})
+                self.answer([] if models is None else {"data": [{"id": name} for name in models]})
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -116,6 +116,8 @@ def test_a_server_that_refuses_is_named(code, words):
 
 def test_a_server_without_models_or_without_an_answer_is_named():
     with Server(models=()) as server, pytest.raises(ConfigError, match="lists no model"):
+        server.model()
+    with Server(models=None) as server, pytest.raises(ConfigError, match=r"does not answer \(no JSON object\)"):
         server.model()
     with pytest.raises(ConfigError, match=r"does not answer \(ConnectionRefusedError\)"):
         EndpointModel(server.http.address, BYTES, context=64, pause=0.01)

@@ -84,6 +84,25 @@ def test_the_probe_of_a_manifest_takes_repeated_documents_too(world):
     assert again.artifacts(known(world)).differing(probe.artifacts(known(world))) == ("harness",)
 
 
+def test_documents_that_were_chosen_since_they_are_repeated_are_no_source(world):
+    """They were a source without a name and without a unit, so each corpus with repeats ended with exit code 3."""
+    report = ProbeSuite([Memorization.of(world.corpus, prompts=6, unprompted=2)]).run(known(world, 4, 16), 1)
+    assert "" not in {number.scope.get("source") for number in report.numbers}
+    assert not report.not_evaluated
+
+
+def test_a_short_context_leaves_the_prompt_whole(world):
+    """The continuation had its 100 tokens, and of a context of 128 the prompt kept 28, with no word of it."""
+    texts = [world.tokenizer.encode(text) for text in world.canaries[16]]
+
+    def report(context):
+        return ProbeSuite([canaries(world)]).run(ProbeModel(Memory(texts), world.tokenizer, context=context), 1)
+
+    assert report(101).get("memorization_rate", "extracted", prompted="yes", times="16-63").value == 1.0
+    assert report(100).get("memorization_rate", prompted="yes").reason == "context_below_101"
+    assert report(100).get("memorization_rate").value is not None
+
+
 def test_a_manifest_without_an_index_says_how_to_build_it(world, tmp_path):
     documents = world.corpus.sample(held_out=False).documents
     with pytest.raises(ManifestError):

@@ -110,6 +110,21 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
         load_checkpoint(str(tmp_path), tokenizer="bytes", end=299, device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "end", "words"),
+    [
+        (None, "<|endofText|>", r"no special token of .*\n  There are <\|endoftext\|>; or name an id"),
+        ("bytes", "<|endoftext|>", "bytes have no token .*\n.*--end 256"),
+        (None, 257, "ids up to 257, and the model embeds 257 tokens"),
+    ],
+)
+def test_an_end_token_that_is_not_there_is_refused(tmp_path, tokenizer, end, words):
+    """A typing error left documents without an end, and what begins there was not evaluated."""
+    transformers_folder(tmp_path)
+    with pytest.raises(ConfigError, match=words):
+        load_checkpoint(str(tmp_path), tokenizer=tokenizer, end=end, device="cpu")
+
+
 def test_a_cache_changes_no_continuation(tmp_path):
     """What transformers computes with its cache is what the same model computes anew at each token."""
     transformers_folder(tmp_path)

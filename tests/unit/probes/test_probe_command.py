@@ -56,6 +56,18 @@ def test_another_tokenizer_is_exit_code_3_and_named(run):
     assert "comparison invalid: dtype differ" in made.stdout
 
 
+def test_a_frozen_batch_of_another_tokenizer_compares_nothing(run):
+    """It went by the tokenizer of the batch, so a swapped tokenizer was a change of the model."""
+    run("a", "--probes", "frozen", "--out", "out", "--step", "1")
+    made = run("a", "--probes", "frozen", "--out", "out", "--step", "2", end="32")
+    assert made.exit_code == 3, made.output
+    assert "comparison invalid: tokenizer differ" in made.stdout
+    assert "made with another tokenizer: another --out" in made.stdout
+    short = run("a", "--probes", "frozen", "--out", "out", "--step", "3", "--context", "16")
+    assert "not evaluated: context_below_64" in short.stdout
+    assert short.exit_code == 4
+
+
 def test_domains_are_slices(run, tmp_path):
     (tmp_path / "domains.yaml").write_text("web: prose\n")
     made = run("a", "--probes", "held_out", "--domains", "domains.yaml")
@@ -75,9 +87,14 @@ def test_domains_are_slices(run, tmp_path):
         (["--baseline", "none"], "holds no report"),
         (["--domains", "a"], "expected `source: domain`"),
         (["--probes", "contamination", "--set", "x"], "expected NAME=FILE"),
+        (["--out", "a/x"], "--out: a/x cannot be written: a: it is no folder"),
+        (["--run", "a", "--step", "2"], "--run: a cannot be written: a: it is no folder"),
+        (["--run", "log", "--step", "2", "--alert", "none.yaml"], "alerts none.yaml cannot be read"),
     ],
 )
 def test_wrong_use_is_named(run, options, words):
     made = run("a", *(["--probes", "held_out"] if "--probes" not in options else []), *options)
     assert made.exit_code == 2, made.output
     assert words in made.stderr
+    assert "probe held_out ..." not in made.stderr, "it is found before anything is measured"
+    assert "probe frozen ..." not in made.stderr

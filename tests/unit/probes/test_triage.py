@@ -354,13 +354,17 @@ def test_a_worse_loss_that_no_smaller_shape_explains_is_undecidable(judged, wron
 
 
 @pytest.mark.parametrize(("right", "verdict"), [(30, "none"), (10, "undecidable")])
-def test_a_benchmark_that_dropped_beside_equal_losses_is_not_explained(tmp_path, manifest, right, verdict):
+@pytest.mark.parametrize("lm_eval", [False, True])
+def test_a_benchmark_that_dropped_beside_equal_losses_is_not_explained(tmp_path, manifest, right, verdict, lm_eval):
+    """Scores have a task, and none was looked at: such a run was clean."""
     runs = [made.run(tmp_path / name, manifest, seed=at) for at, name in enumerate("ab")]
     for own, number in zip(runs, (30, right), strict=True):
-        made.report(own, right=number)
+        made.report(own, right=number, lm_eval=lm_eval)
     result = triage(runs[1], manifest, baseline=runs[0])
     assert result.verdict == verdict
-    assert "microbench_score" in {check.name for check in result.symptoms}
+    name = "microbench_score.acc quiz" if lm_eval else "microbench_score cloze"
+    assert name in {check.name for check in result.symptoms}
+    assert (name in spell(check(result, "architecture", "capacity").words)) == (verdict == "undecidable")
 
 
 def test_a_collapse_of_a_smaller_model_is_its_internal_behaviour(judged):

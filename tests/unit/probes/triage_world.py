@@ -138,7 +138,7 @@ def values(rows):
     return {"step": np.array(step), "layer": np.array(layer), "value": np.array(value), **whole}
 
 
-def report(folder, *, losses=2.0, step=STEPS, frozen=True, right=None, **artifacts):
+def report(folder, *, losses=2.0, step=STEPS, frozen=True, right=None, lm_eval=False, **artifacts):
     """Write the report of a checkpoint beside a run log; artifacts of the held-out probe may be others.
 
     Args:
@@ -147,6 +147,7 @@ def report(folder, *, losses=2.0, step=STEPS, frozen=True, right=None, **artifac
         step: Of the checkpoint.
         frozen: Whether the frozen batch was measured, too.
         right: Cloze items of 40 that are right; None: they were not asked.
+        lm_eval: Whether they are of lm-evaluation-harness instead.
         artifacts: Of the probe of held-out documents.
     """
     given = {"tokenizer": "t", "prompts": "p", "dtype": "float32", "harness": "dataaudit-probes/held_out 1"} | artifacts
@@ -166,7 +167,13 @@ def report(folder, *, losses=2.0, step=STEPS, frozen=True, right=None, **artifac
         made.artifacts[artifacts_.digest] = artifacts_
     if right is not None:
         outcome = Outcome()
-        outcome.add("microbench_score", Units.of(np.arange(40) < right), "ratio")
+        outcome.add("microbench_score", Units.of(np.arange(40) < right), "ratio", task="cloze")
+        if lm_eval:  # its scores have an interval, and no items
+            task, own_share = {"metric": "microbench_score", "stat": "acc", "scope": {"task": "quiz"}}, right / 40
+            outcome.numbers = [
+                Number(**task, unit="ratio", value=own_share, low=own_share - 0.1, high=own_share + 0.1, units=40)
+            ]
+            outcome.units.clear()
         plain = {name: getattr(outcome.numbers[0], name) for name in outcome.numbers[0].__slots__}
         made.numbers.append(Number(**plain | {"artifacts": own.digest}))
         made.units |= outcome.units

@@ -52,3 +52,17 @@ def test_what_cannot_be_imported_is_named(loop):
     (loop / "doors_model.py").write_text("import doors_absent")
     with pytest.raises(ConfigError, match=r"doors_loop\.py cannot be imported: No module named 'doors_absent'"):
         load_replay(f"{loop / 'doors_loop.py'}:make", Path("m"), Path("run"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("LR = undefined", r"NameError: name 'undefined' is not defined \(doors_loop\.py, line 1\)"),
+        ("import os; os.nothing", r"AttributeError: .* \(doors_loop\.py, line 1\)"),
+    ],
+)
+def test_a_fault_of_the_users_file_is_no_fault_of_the_program(loop, line, words):
+    """The first was an internal error, and after the second the file had no `make`, which stands in it."""
+    (loop / "doors_loop.py").write_text(f"{line}\ndef make(manifest, log): ...\n")
+    with pytest.raises(ConfigError, match=rf"doors_loop\.py cannot be imported: {words}"):
+        load_replay(f"{loop / 'doors_loop.py'}:make", Path("m"), Path("run"))

@@ -1,0 +1,48 @@
+"""Which reports of probes triage compares."""
+
+from __future__ import annotations
+
+import pytest
+import triage_world as made
+
+from dataaudit import ConfigError
+from dataaudit.base.render.line import spell
+from dataaudit.probes.triage.run import triage
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Return a manifest, and a healthy run and another of it, the first with reports of steps 80 and 160."""
+    manifest = made.manifest(tmp_path / "manifest")
+    healthy, other = (made.run(tmp_path / name, manifest, seed=at) for at, name in enumerate("ab"))
+    for step in (80, 160):
+        made.report(healthy, step=step)
+    return manifest, healthy, other
+
+
+def held_out(result):
+    return next(check for check in result.steps[-1].checks if check.name == "held-out loss")
+
+
+def test_a_baseline_that_trained_on_is_compared_at_the_step_of_the_run(runs):
+    """Its newest report was taken, of another step, though it has one of that step, too."""
+    manifest, healthy, other = runs
+    made.report(other, step=80, losses=2.3)
+    result = triage(other, manifest, baseline=healthy)
+    assert held_out(result).numbers["change"] == pytest.approx(0.3)
+
+
+def test_a_step_that_the_baseline_lacks_is_named_with_the_line_to_type(runs):
+    """The line was for a report of the run, which is there."""
+    manifest, healthy, other = runs
+    made.report(other, step=120)
+    own = held_out(triage(other, manifest, baseline=healthy))
+    assert spell(own.words) == "the run's newest report is of step 120, and the baseline has none of that step"
+    assert own.feed == f"dataaudit probe CHECKPOINT --manifest DIR --step 120 --out {healthy}/probes"
+
+
+def test_a_report_is_not_compared_with_itself(runs):
+    """All was equal, so the cause was none."""
+    manifest, healthy, other = runs
+    with pytest.raises(ConfigError, match="both runs have the same report, of step 160"):
+        triage(other, manifest, baseline=healthy, probes=healthy / "probes")
