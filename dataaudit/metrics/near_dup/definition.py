@@ -433,7 +433,8 @@ def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     near = near_facts(manifest)
     if near is None:
         return
-    whole, heavy = near["scopes"][-1], max(near["sources"], key=_rate, default=None)
+    whole = near["scopes"][-1]
+    heavy = max(near["sources"], key=lambda item: item["documents"] - _rate(whole) * item["of"], default=None)
     if heavy is not None and (_rate(whole) > MANY or _rate(heavy) > HEAVY):
         documents = t.plural(whole["documents"], "near-duplicate")
         yield Highlight(

@@ -292,7 +292,8 @@ def _highlights(manifest: Manifest) -> Iterator[Highlight]:
         return bound
 
     if scopes := [item for item in (*result["sources"], result["total"]) if least(item) > MANY]:
-        most = max(scopes, key=lambda item: (least(item), item["documents"]))
+        usual = least(result["total"])
+        most = max(scopes, key=lambda item: ((least(item) - usual) * item["documents"], item["documents"]))
         bounds = say(" ({})", NO_INTERVAL if judge.reason else interval(most[best]))
         of = say("{} screened", share(most["screened"])) if judge.reason else say("{} judged", share(judge.reads))
         yield Highlight(

@@ -25,6 +25,7 @@ from dataaudit.metrics.near_dup.link import NearCounts, near_metrics, size_class
 from dataaudit.metrics.near_dup.reference_corpus import EXACTLY, count_matches, decide, equal_values
 from dataaudit.metrics.near_dup.stage import NearDup
 from dataaudit.metrics.near_dup.verification import CHECKS, MOST_BYTES, NearChecks, Recall, count_right, sample_pairs
+from dataaudit.present.report.highlights import highlights
 from dataaudit.present.report.show import show_manifest
 
 TEXTS = [
@@ -249,6 +250,14 @@ def test_one_of_a_thing_is_named_in_the_singular(tmp_path):
     text = told(section(near_facts(load_manifest(tmp_path / "m"))))
     assert "recall 1.0000 on 1 drawn near-duplicate (" in text
     assert "precision 1.0000 on 1 reported pair (" in text
+
+
+def test_a_source_of_two_documents_is_not_in_front_of_the_one_with_most_copies(tmp_path):
+    sources = {"tiny": (2, 2), "books": (300, 1000), "web": (500, 9000)}
+    numbers = [metric for name, counts in sources.items() for metric in records(Scope(source=name), *counts)]
+    make(tmp_path / "m", [shard("a.jsonl")], metrics=[*numbers, *records(Scope(), 802, 10_002)])
+    (found,) = (item for item in highlights(load_manifest(tmp_path / "m")) if item.part == "near_dup")
+    assert found.place == "books"
 
 
 def test_json_holds_every_number(folder):

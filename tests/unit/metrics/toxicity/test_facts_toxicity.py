@@ -15,8 +15,9 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.manifest.value_checks import check_records
 from dataaudit.metrics.language.definition import languages
-from dataaudit.metrics.shown import ABSENCES
+from dataaudit.metrics.shown import ABSENCES, Kind
 from dataaudit.metrics.toxicity.definition import section, toxic
+from dataaudit.present.report.highlights import highlights
 from dataaudit.present.report.show import show_manifest
 
 METRIC = "data_toxicity_rate"
@@ -51,6 +52,16 @@ def folder(tmp_path_factory):
     ]
     make(made, [shard("a.jsonl", toxicity_screen=0.0125)], metrics=[*SCREENED, *rates, *judge(METRIC, 500)])
     return made
+
+
+def test_a_source_of_two_documents_is_not_in_front_of_the_most_toxic(tmp_path):
+    sources = {"web": (9000, 0.01, 0.0, 0.02), "forum": (1000, 0.2, 0.1, 0.3), "tiny": (2, 1.0, 0.2, 1.0)}
+    rates = [share(METRIC, "rate", *found, size, source=name) for name, (size, *found) in sources.items()]
+    metrics = [*screened({name: (size, size, mean) for name, (size, mean, *_) in sources.items()}), *rates]
+    metrics += [share(METRIC, "rate", 0.03, 0.02, 0.04, 900), *judge(METRIC, 900)]
+    make(tmp_path / "m", [shard("a.jsonl", toxicity_screen=0.07)], metrics=metrics)
+    (found,) = (item for item in highlights(load_manifest(tmp_path / "m")) if item.kind == Kind.TOXICITY)
+    assert found.place == "forum"
 
 
 def test_the_screen_speaks_of_what_it_can_judge(folder):
