@@ -316,7 +316,9 @@ def _derived(own: _Rank, step: int, ended: float, targets: int, known: Mapping[s
     """Return numbers of a step that no table holds."""
     numbers = {}
     gap, own.counted = step - own.counted, step
-    if gap > MOST_GAPS * own.gap:  # the tokens of lost rows are not known, and their time is
+    took = known.get("step_time", 0.0)
+    was_set = gap == 1 and took and own.times and abs(ended - own.times[-1][0] - took) > max(1.0, took)
+    if was_set or gap > MOST_GAPS * own.gap:  # a clock was; the tokens of lost rows are not known, and their time is
         own.times.clear()
     own.gap = max(1, gap)
     if targets or own.tokens:

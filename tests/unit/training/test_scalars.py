@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.pages.blocks import headline, render_text
 from dataaudit.training.pages.page import run_page
-from dataaudit.training.timing import GpuUse, device_number
+from dataaudit.training.timing import GpuUse, StepClock, device_number
 
 torch = pytest.importorskip("torch", reason="the numbers are torch's")
 pytestmark = pytest.mark.torch
@@ -318,3 +319,15 @@ def test_a_state_of_another_version_is_refused_by_name(corpus, tmp_path, other):
     monitor.close()
     with pytest.raises(ConfigError, match="expected what `state_dict"):
         TrainingMonitor(tmp_path / "run", corpus, state={**monitor.state_dict(), **other})
+
+
+@pytest.mark.parametrize("set_by", [8 * 3_600, -3_600])
+def test_a_step_ends_by_the_clock_that_others_have(monkeypatch, set_by):
+    """The machine slept, or its clock was set: what was heard of the run is not hours old, and no step takes hours."""
+    clock = StepClock(1)
+    clock.end_step()
+    now = time.time()
+    monkeypatch.setattr("dataaudit.training.timing.time.time", lambda: now + set_by)
+    ended, numbers = clock.end_step()
+    assert ended == pytest.approx(now + set_by, abs=5)
+    assert numbers["step_time"] < 5
