@@ -331,3 +331,23 @@ def test_a_step_ends_by_the_clock_that_others_have(monkeypatch, set_by):
     ended, numbers = clock.end_step()
     assert ended == pytest.approx(now + set_by, abs=5)
     assert numbers["step_time"] < 5
+
+
+@pytest.mark.parametrize("fails", ["stretch_loss_sums", "ids_of", "AsyncCopy"])
+def test_memory_that_runs_out_for_the_log_stops_no_run(corpus, tags, tmp_path, monkeypatch, fails):
+    """A batch is there without its losses: these were to be summed, or copied to the host."""
+
+    def full(*_, **__):
+        raise RuntimeError("CUDA error: out of memory")
+
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        for step in range(1, 5):
+            with monkeypatch.context() as patch:
+                if step == 3:
+                    patch.setattr(f"dataaudit.training.monitor.{fails}", full)
+                monitor.batch(tags.numpy(), losses=torch.ones(1, 64))
+            monitor.step(1.0)
+    steps = load_run(tmp_path / "run").table("steps").to_pylist()
+    assert [row["step"] for row in steps] == [1, 2, 3, 4]
+    assert [row["scored"] for row in steps] == [64, 64, 0, 64]
+    assert [row["targets"] for row in steps] == [64] * 4
