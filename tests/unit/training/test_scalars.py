@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from reading import steps_of
+from reading import events, steps_of
 
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import ConfigError
@@ -244,7 +244,7 @@ def test_a_log_that_has_no_end_says_so_in_words_record_and_exit_code(made, corpu
     assert "end of the log" not in repr(run_page(load_run(tmp_path / "run")))
 
 
-def test_rows_of_others_that_do_not_fit_cost_themselves(corpus, tags, tmp_path):
+def test_rows_of_others_that_do_not_fit_cost_themselves(corpus, tags, tmp_path, caplog):
     """Values without a column, of a name that is no UTF-8, or without any column: the steps of their batch stay."""
     with TrainingMonitor(tmp_path / "run", corpus) as monitor:
         monitor.batch(tags)
@@ -256,6 +256,9 @@ def test_rows_of_others_that_do_not_fit_cost_themselves(corpus, tags, tmp_path):
     assert monitor.lost_steps == 0
     assert steps_of(tmp_path / "run") == [1]
     assert "val_loss.web" in load_run(tmp_path / "run").table("values")["metric"].to_pylist()
+    assert [detail["what"] for _, detail in events(tmp_path / "run", "not_seen")] == ["rows of values"]
+    assert "do not fit" in caplog.text
+    assert "cannot be written" not in caplog.text
 
 
 def test_a_rank_that_may_not_begin_hides_nothing(corpus, tags, tmp_path):
