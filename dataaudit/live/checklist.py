@@ -147,7 +147,7 @@ class Checklist:
     """
 
     def __init__(self, feed: Feed, ranks: int, shards: pa.Table | None, digests: Collection[str] = ()) -> None:
-        self._feed, self._ranks = feed, ranks
+        self._feed, self._given_ranks = feed, ranks
         self._series: dict[str, dict[int, _Series]] = {}
         self._began: set[int] = set()
         self._seconds: deque[float] = deque(maxlen=_RECENT)
@@ -162,6 +162,11 @@ class Checklist:
         if shards is not None:
             known = (name for name in shards.column_names if shards[name].null_count < len(shards))
             self.built |= {f"shards.{name}" for name in known}
+
+    @property
+    def _ranks(self) -> int:
+        """Processes of the newest start, which the feed knows of a log."""
+        return self._feed.expected or self._given_ranks
 
     def see(self, items: Iterable[Item]) -> None:
         """Take items of the feed."""
@@ -210,7 +215,7 @@ class Checklist:
         if least < now == most:
             return "early", f"the learning rate still rises, it is {now:.3g}"
         if isinstance(planned, int) and planned > 0:
-            share = seen * (self._ranks / max(1, len(self._feed.ranks))) / planned
+            share = seen * max(1.0, self._ranks / max(1, len(self._feed.ranks))) / planned
             phase: Phase = "early" if share < _EARLY else "late" if share >= _LATE else "steady"
             return phase, f"{seen:,} of {planned:,} planned tokens are seen"
         unknown = "the log has no `planned_tokens`"

@@ -137,6 +137,8 @@ class _Rank:
     """When its newest known step ended."""
     closed: bool = False
     tokens: int = 0
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    """Steps, some apart, and the tokens up to each: a further attempt does the last of them again."""
     times: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=AVERAGED + 1))
     counted: int = 0
     """The newest step whose row came."""
@@ -180,8 +182,9 @@ class Feed:
         known = self.ranks.get(rank)
         if known is None or known.attempt != attempt:
             self.kept.forget(rank)
-            tokens = 0 if known is None else known.tokens
-            self.ranks[rank] = _Rank(attempt=attempt, heard=now, began=now, tokens=tokens)
+            known = known or _Rank()
+            marks = [*known.marks, (known.counted, known.tokens)]
+            self.ranks[rank] = _Rank(attempt=attempt, heard=now, began=now, tokens=known.tokens, marks=marks)
             yield Began(rank, attempt)
 
     def follow(self, rows: Iterable[Rows]) -> Iterator[Item]:
@@ -264,6 +267,9 @@ class Feed:
                     if ranks < self.expected:  # those that are gone are not waited for
                         self._means = {each: own for each, own in self._means.items() if each < ranks}
                         self._rank_times.clear()
+                        for each, gone in self.ranks.items():
+                            if each >= ranks:
+                                gone.tokens = _tokens_before([*gone.marks, (gone.counted, gone.tokens)], int(step) + 1)
                     self.expected = ranks
             measured = known.get("metrics")
             if kind == "vitals" and isinstance(measured, dict) and "opt_state_finite" in measured:
@@ -315,13 +321,19 @@ class Feed:
 def _derived(own: _Rank, step: int, ended: float, targets: int, known: Mapping[str, float]) -> dict[str, float]:
     """Return numbers of a step that no table holds."""
     numbers = {}
+    if not own.counted:
+        own.tokens = _tokens_before(own.marks, step)
     gap, own.counted = step - own.counted, step
-    if gap > MOST_GAPS * own.gap:  # the tokens of lost rows are not known, and their time is
+    took = known.get("step_time", 0.0)
+    was_set = gap == 1 and took and own.times and abs(ended - own.times[-1][0] - took) > max(1.0, took)
+    if was_set or gap > MOST_GAPS * own.gap:  # a clock was; the tokens of lost rows are not known, and their time is
         own.times.clear()
     own.gap = max(1, gap)
     if targets or own.tokens:
         own.tokens += targets
         own.times.append((ended, own.tokens))
+        if not own.marks or step - own.marks[-1][0] >= AVERAGED:
+            own.marks.append((step, own.tokens))
         numbers = {"tokens_seen": float(own.tokens), "tokens_per_update": float(targets)}
         (first, before), (last, now) = own.times[0], own.times[-1]
         if len(own.times) >= LEAST_AVERAGED and last > first:
@@ -332,6 +344,13 @@ def _derived(own: _Rank, step: int, ended: float, targets: int, known: Mapping[s
         if len(own.waits) >= LEAST_AVERAGED:
             numbers["dataloader_stall_frac"] = waited / took
     return numbers
+
+
+def _tokens_before(marks: list[tuple[int, int]], step: int) -> int:
+    """Return the tokens before a step, and let go of the marks from it on."""
+    steps, tokens = zip((0, 0), *marks, strict=True)
+    marks[:] = [mark for mark in marks if mark[0] < step]
+    return round(float(np.interp(step - 1, steps, tokens)))
 
 
 def _whole(rank: int, step: int, metric: str, value: float) -> Numbers:

@@ -16,6 +16,8 @@ MOST_EVENTS: Final = 2_048
 SURVIVED_LINES: Final = 10
 """Lines of progress after which an error was survived."""
 _READ, _SHOWN = 4_096, 240
+_FAR_FEWER = 1_000
+"""Collectives by which those that timed out may lie behind those that were begun."""
 _QUOTED = re.compile(r"(?<![A-Za-z])(['\"])(?:(?!\1).){64,}(?:\1|$)")
 _SECRET = re.compile(
     r"(?i)\b((?:[\w-]*(?:token|secret|passw(?:or)?d|api[_-]?key|credential|signature)|authorization)['\"]?\s*[:=]"
@@ -96,15 +98,17 @@ class Waits:
     """Longest time that a rank waited for others."""
 
     def began(self, group: str, rank: int, number: int) -> None:
-        """Take that a rank began a collective."""
-        self.work[group, rank] = max(self.work.get((group, rank), 0), number)
+        """Take that a rank began a collective; far fewer than before are those of a later start."""
+        known = self.work.get((group, rank), 0)
+        later = number < known / 2 and known - number > _FAR_FEWER
+        self.work[group, rank] = number if later else max(known, number)
 
     def merge(self, other: Waits) -> None:
         """Take what another log reports of the attempt."""
         self.nodes |= {rank: node for rank, node in other.nodes.items() if node}
         self.silent |= other.silent
-        for (group, rank), number in other.work.items():
-            self.began(group, rank, number)
+        for place, number in other.work.items():
+            self.work[place] = max(self.work.get(place, 0), number)
         self.seconds = max(self.seconds, other.seconds)
 
 

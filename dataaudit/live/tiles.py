@@ -50,6 +50,8 @@ class Buckets(NamedTuple):
     high: Floats
     width: int
     """Steps of a bucket."""
+    number: Ints | None = None
+    """Values of it, of all ranks."""
 
 
 Rows = tuple[Ints, Floats, Floats, Floats, Ints]
@@ -172,7 +174,7 @@ class Line:
             width *= parts
             steps, total, low, high, count = _joined((steps, total, low, high, count), width)
         middle = np.minimum(steps + (width - 1) / 2, max(last, first))
-        return Buckets(middle, low, total / count, high, width)
+        return Buckets(middle, low, total / count, high, width, count)
 
     def _first(self) -> int:
         top = self.levels[-1]
@@ -367,6 +369,7 @@ class Tiles:
             self.ranks[rank] = int(steps[last]), float(ended[last])
         if rank == min(self.ranks):
             self.new_losses.append((steps[known], loss[known]))
+            self._add("tokens", "of_first", steps, targets)
         self.hours.add_steps(steps, ended, targets)
 
     def _values(self, steps: Ints, columns: dict[str, pa.Array]) -> None:

@@ -163,14 +163,16 @@ def columns_of(rows: pa.RecordBatch | pa.Table) -> Columns:
 def stored_stretches(folder: Path, rank: int, steps: range) -> list[Rows]:
     """Return the stretches that a log holds of some steps of a rank; what cannot be read is left out."""
     found: list[Rows] = []
+    stop = steps.stop
     for number in reversed(part_numbers(rank_folder(folder, rank), "stretches")):
         with CatchErrors() as call:
             part = read_part(part_path(rank_folder(folder, rank), "stretches", number), "stretches")
         if call.error is not None or part is None:
             continue
         at = part.table["step"].to_numpy()
-        if len(own := np.flatnonzero((at >= steps.start) & (at < steps.stop))):
+        if len(own := np.flatnonzero((at >= steps.start) & (at < stop))):
             found.append(Rows("stretches", rank, int(at[own].max()), columns_of(part.table.take(pa.array(own)))))
-        if part.header.first_step <= steps.start:
+        stop = min(stop, part.header.first_step)  # what an attempt before wrote of later steps was done again
+        if stop <= steps.start:
             break
     return found[::-1]

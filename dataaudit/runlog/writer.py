@@ -215,6 +215,8 @@ class RankWriter:
         self._waiting: dict[str, list[Columns]] = {name: [] for name in _ORDER}
         self._parts: dict[str, tuple[int, PartWriter]] = {}
         self._reported = False
+        self._unfit: set[str] = set()
+        """Tables that were handed rows that do not fit, which an event has reported."""
         self.step = first_step - 1
         """The newest step that was taken."""
         self._thinned: set[int] = set()
@@ -290,7 +292,12 @@ class RankWriter:
         """Return all rows that a table can hold: others cost themselves, and no rows of the loop."""
         with CatchErrors() as call:
             return _joined(table, waiting)
-        self.lose(0, f"rows of {table} do not fit ({call.origin})")
+        self.lost.errors += 1
+        if table not in self._unfit:
+            self._unfit.add(table)
+            detail = {"what": f"rows of {table}", "why": f"they do not fit ({call.origin})"}
+            self._waiting["events"].append(event(self.step, "not_seen", detail))
+            _LOG.warning(f"the run log {self.folder}: rows of {table} do not fit ({call.origin}), and are left out")
         fitting = [columns for columns in waiting if _fits(table, columns)]
         return _joined(table, fitting) if fitting else None
 

@@ -261,21 +261,21 @@ class TrainingMonitor:
         if not self._checked:
             self._check(tags, losses, labels)
         with CatchErrors() as call:
-            sums, counts = self._sums(tags, losses, logits, hidden, head, labels)
+            sums = self._sums(tags, losses, logits, hidden, head, labels)
+            scored, ids = [None if own is None else AsyncCopy(own) for own in sums], ids_of(labels)
         if call.error is not None:
             if not self._checked and not out_of_memory(call.error):
                 raise call.error
-            sums = counts = None  # the batch is trained on, without its losses in the log
+            scored, ids = [None, None], None  # the batch is trained on, without its losses in the log
             self._warn("not_scored", {"step": self.steps + 1, "why": call.kind})
         kept = tags.copy() if isinstance(tags, np.ndarray) else AsyncCopy(tags)
-        losses_of, counts_of = (None if values is None else AsyncCopy(values) for values in (sums, counts))
-        self._batches.append(MicroBatch(kept, losses_of, counts_of, ids_of(labels)))
+        self._batches.append(MicroBatch(kept, scored[0], scored[1], ids))
         rows, self._context = shape_of(losses, logits, hidden, labels) or (0, self._context)
         self._positions += rows * (self._context - self._inner)
         self._utilisation.batch(rows, self._context)
         self._clock.batch()
         if self._score is not None:
-            self._batch_inputs.append((keep, tags if sums is None else None))
+            self._batch_inputs.append((keep, tags if scored[0] is None else None))
 
     def step(self, loss: Any | None = None, **values: Any) -> None:
         """End a step: an update of the weights was made, or skipped.

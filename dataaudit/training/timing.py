@@ -25,6 +25,8 @@ from dataaudit.base.errors import CatchErrors
 T = TypeVar("T")
 SECONDS = 10.0
 """Between two samples."""
+SET_SECONDS = 1.0
+"""By which the clock of the machine was set, or the machine slept: a step ended when others' clocks say so."""
 _KERNELS = frozenset({"kernel", "concurrent_kernel"})
 _COLLECTIVES = ("gloo:", "mpi:")
 _OPERATORS = ("aten::", "Optimizer.step#")
@@ -80,6 +82,8 @@ class StepClock:
         self._first = False
         self._end = self._since = self._batch = now
         self._waited = None
+        if abs((wall := time.time()) - now - self._offset) > SET_SECONDS:
+            self._offset = wall - now
         return self._offset + now, numbers
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base.statistics import Floats, Ints, Mask
-from dataaudit.runlog.reader import RunLog
+from dataaudit.runlog.reader import STARTS, RunLog, ranks_at
 from dataaudit.training.attribution.curve import GRADIENT, Curve, curve_of, judge, series_of
 from dataaudit.training.attribution.findings import Change, Episode, Span
 from dataaudit.training.attribution.run_findings import (
@@ -99,15 +99,16 @@ def run_facts(log: RunLog) -> RunFacts:
 def reported_of(events: pa.Table) -> dict[str, Any]:
     """Return what the newest start of a run reported of itself: planned tokens, tokenizer."""
     reported: dict[str, Any] = {}
-    newest = -1.0
-    for kind, detail, at in zip(*(events[name].to_pylist() for name in ("kind", "detail", "time")), strict=True):
-        if kind in ("started", "resumed", "reads") and at >= newest:
+    rows = list(zip(*(events[name].to_pylist() for name in ("rank", "kind", "detail")), strict=True))
+    first = min((rank for rank, kind, _ in rows if kind in STARTS), default=0)  # it is of every start, and clocks jump
+    for rank, kind, detail in rows:
+        if rank == first and kind in {*STARTS, "reads"}:
             try:
                 own = orjson.loads(detail).get("told")
             except (ValueError, AttributeError):
                 continue
             before = reported if kind == "reads" else {}
-            reported, newest = before | (own if isinstance(own, dict) else {}), at
+            reported = before | (own if isinstance(own, dict) else {})
     return reported
 
 
@@ -204,10 +205,12 @@ def _times(series: Series, steps: pa.Table, events: pa.Table, ranks: int) -> Tim
     longest = np.zeros(len(step))
     np.maximum.at(longest, inverse, seconds)
     targets = steps["targets"].to_numpy()[np.isin(steps["step"].to_numpy(), step)].sum()
+    of_ranks = ranks_at(step, events, ranks)
     stalled = _in_steps(series.of("dataloader_wait"), step)
     of_waits = np.isin(at << 20 | rank, stalled[0] << 20 | stalled[1])
     memory = series.of("gpu_mem_used")[2]
-    counted = events.filter(pc.equal(events["kind"], "utilisation")).sort_by("time").to_pylist()
+    in_order = [("step", "ascending"), ("time", "ascending")]  # a clock may be set back from one start to the next
+    counted = events.filter(pc.equal(events["kind"], "utilisation")).sort_by(in_order).to_pylist()
     alike = step[step >= counted[-1]["step"]] if counted else step[:0]  # an earlier start may count otherwise
     return Times(
         steps=len(step),
@@ -221,7 +224,7 @@ def _times(series: Series, steps: pa.Table, events: pa.Table, ranks: int) -> Tim
         compute_time_frac=_mean(series.of("compute_time_frac")[2]),
         gpu_util=_mean(series.of("gpu_util")[2]),
         gpu_mem_used=number(float(memory.max())) if len(memory) else None,
-        straggler=_straggler(series, step, ranks),
+        straggler=_straggler(series, step[of_ranks == of_ranks[-1]], int(of_ranks[-1])),
         mfu=_middle(series, "mfu", alike),
         hfu=_middle(series, "hfu", alike),
         utilisation=orjson.loads(counted[-1]["detail"]) if counted else {},

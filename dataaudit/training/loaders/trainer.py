@@ -205,7 +205,12 @@ class _Audit(Passes):
                 f"the checkpoint {checkpoint} holds no state of a log ({path.name})",
                 "It was made without audit_trainer: go on without it, or train from the first step.",
             )
-        state: dict[str, Any] = json.loads(path.read_bytes())
+        try:
+            state: dict[str, Any] = dict(json.loads(path.read_bytes()))
+        except (ValueError, TypeError):
+            raise ConfigError(
+                f"{path} is damaged: the state of a log cannot be read", "Go on from another checkpoint."
+            ) from None
         name = str(state.pop("log", self.folder.name))
         self.log = self.folder.with_name(name) if name.startswith(f"{self.folder.name}.") else self.folder
         return state

@@ -23,7 +23,7 @@ from dataaudit.base.render.blocks import (
     table_of,
 )
 from dataaudit.base.render.line import Name, say, share
-from dataaudit.runlog.reader import RunLog
+from dataaudit.runlog.reader import RunLog, ranks_at
 from dataaudit.training.attribution.attribute import detector_of
 from dataaudit.training.attribution.curve import Curve, Flagged, Judged, curve_of, judge_run, missing_of, open_ranks
 from dataaudit.training.attribution.findings import Attribution
@@ -108,8 +108,9 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     """Return the section of the loss, or None without any; key figures of the steps; a point for each episode."""
     steps, events = log.table("steps"), log.table("events")
     curve, missing = curve_of(steps, events), missing_of(steps, events, log.run.ranks)
+    (ranks,) = ranks_at(curve.step[-1:], events, log.run.ranks) if len(curve.step) else (log.run.ranks,)
     figures = [
-        KeyFigure(label="steps", value=len(curve.step), detail=f"{t.plural(log.run.ranks, 'rank')}"),
+        KeyFigure(label="steps", value=len(curve.step), detail=t.plural(int(ranks), "rank")),
         KeyFigure(
             label="steps that are missing",
             value=missing.number,

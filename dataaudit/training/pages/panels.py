@@ -175,14 +175,18 @@ def buckets_of(view: RunView, item: Shown, tiles: Tiles | None = None) -> Bucket
 
 def _rate(view: RunView, tiles: Tiles) -> Buckets | None:
     """Return tokens a second of all ranks: targets of a step over the time from bucket to bucket."""
-    tokens, time = view.buckets(tiles.line("tokens", "of_rank"), 200), view.buckets(tiles.line("time"), 200)
-    if tokens is None or time is None or len(time.step) < 3 or len(tokens.step) != len(time.step):
+    names = (("tokens", "of_rank"), ("tokens", "of_first"), ("time", "value"))
+    tokens, first, time = (view.buckets(tiles.line(*name), 200) for name in names)
+    if tokens is None or first is None or time is None or not 2 < len(time.step) == len(tokens.step) == len(first.step):
         return None
+    reached = min((step for step, _ in tiles.present.values()), default=0) - tokens.width
+    # a run may go on with other ranks, and the newest rows of some are not there yet
+    ranks = np.where(tokens.step > reached, len(tiles.present), np.asarray(tokens.number) / np.asarray(first.number))
     seconds, steps = np.diff(time.mean), np.diff(time.step)
     known = (seconds > 0) & (tokens.mean[1:] > 0)
     if not known.any():
         return None
-    rate = tokens.mean[1:][known] * len(tiles.ranks) * steps[known] / seconds[known]
+    rate = (tokens.mean * ranks)[1:][known] * steps[known] / seconds[known]
     return Buckets(time.step[1:][known], rate, rate, rate, time.width)
 
 

@@ -16,6 +16,7 @@ from dataaudit.cli import main
 from dataaudit.live.checklist import PHASES, SCALES, State, check_log, checklists
 from dataaudit.live.heartbeats import BEATS_FOLDER, Heartbeat
 from dataaudit.live.rules import default_text
+from dataaudit.runlog.writer import supersede_ranks
 
 EARLY = {
     "nan_inf_events", "skipped_updates", "loss_scale", "overflow_rate", "train_loss_ema", "tokens_per_update",
@@ -118,6 +119,23 @@ def test_means_that_a_short_run_cannot_have_yet_are_no_fault_of_its_loop(tmp_pat
     assert apart["tokens_per_sec"] == apart["dataloader_stall_frac"] == "too few steps yet: it is a mean of 17 or more"
     assert set(states(log(tmp_path / "unfed", 3, without=["dataloader_wait"]))) == {"dataloader_stall_frac"}
     assert "tokens_per_sec" not in {row.metric for row in check_log(log(tmp_path / "long", 20)).unfed}
+
+
+def test_steps_that_are_done_again_are_seen_once(tmp_path):
+    """A run of three ranks that goes on with two: of 1,000,000 planned tokens it has seen 1,000,000, and not more."""
+    for ranks, first, last in ((3, 1, 300), (2, 101, 400)):
+        supersede_ranks(tmp_path, ranks, first, 1)
+        for rank in range(ranks):
+            run = Run(tmp_path, rank, 3, first)
+            run.happen("started", ranks=ranks, told={"planned_tokens": 1_000_000})
+            for _ in range(first, last + 1):
+                run.end_step(rank_time=1.0, step_time=1.0, targets=1_000 if ranks == 2 else 1_333)
+            run.close()
+    checked = check_log(tmp_path)
+    seen = int(checked.phase_why.split(" of ")[0].replace(",", ""))
+    assert seen == pytest.approx(100 * 4_000 + 300 * 2_000, rel=0.01)
+    whys = {row.metric: row.why for row in checked.rows}
+    assert "of 3 ranks" not in " ".join(whys.values())
 
 
 def test_heartbeats_in_the_folder_of_the_log_are_fed(tmp_path):

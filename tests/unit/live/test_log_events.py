@@ -149,6 +149,16 @@ def test_who_is_waited_for_does_not_follow_from_an_attempt_before(tmp_path):
     assert [result.events[place].rank for place in result.roots] == [1, 2]
 
 
+def test_collectives_of_a_start_before_are_told_by_their_number(tmp_path):
+    """Each rank's file goes on over starts, and shows none: the newest count of a rank is the smaller one."""
+    counts = {0: (5_000, 118), 1: (4_990, 118), 3: (5_000, 118)}
+    texts = ("".join(watchdog(rank, own, own - 1) for own in both) for rank, both in counts.items())
+    result = read(tmp_path, "Rank 3 of 4\n", *texts)
+    assert result.suspects == (2,)
+    few = [watchdog(0, 118, 117) + watchdog(0, 20, 19), watchdog(1, 118, 117)]
+    assert read(tmp_path, "Rank 1 of 2\n", *few, "", "").suspects == ()
+
+
 def test_a_node_that_came_later_did_not_fail_before(tmp_path):
     """The launcher's summary names the node of the second attempt; where rank 2 was before nobody says."""
     first = ranked(2, *traceback("AssertionError: expected 9 columns, found 7", MAIN, STEP))

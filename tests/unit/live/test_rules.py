@@ -222,6 +222,15 @@ def test_lost_rows_are_neither_slow_steps_nor_part_of_a_mean(tmp_path):
     assert {state["rule"]: state["state"] for state in states} == {"slow": "ok", "mixture": "ok"}
 
 
+@pytest.mark.parametrize("set_by", [3_600, -3_600])
+def test_a_clock_that_is_set_makes_no_run_slow(tmp_path, set_by):
+    """The machine's, by an hour, at step 200; steps take a second by the clock that nobody sets."""
+    rule = {"metric": "tokens_per_sec", "ratio": {"below": 0.8, "healthy": 40}}
+    script = steps(300, step_time=1.0, time=lambda step: 1e9 + step + (set_by if step >= 200 else 0))
+    alerts, states = judged(tmp_path / "run", file_of(rule), script)
+    assert (alerts, states[0]["state"]) == ([], "ok")
+
+
 def test_a_source_that_is_gone_has_a_share_of_0_and_a_small_source_moves_by_chance(tmp_path):
     def script(run):
         for step in range(1, 201):

@@ -16,6 +16,7 @@ from lanes import thinned
 
 from dataaudit.base.errors import ConfigError, RunLogError
 from dataaudit.runlog import writer as thinning
+from dataaudit.runlog.following import stored_stretches
 from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.parts import part_path, rank_folder, write_part
 from dataaudit.runlog.reader import load_run, ranks_at
@@ -105,6 +106,17 @@ def test_a_resumed_run_supersedes_the_steps_it_does_again(tmp_path: Path) -> Non
     seeds = [0] * 20 + [1] * 10 + [2] * 20
     expected = [stretch_rows(step, seed=seed)["row"] for step, seed in zip(range(1, 51), seeds, strict=True)]
     assert rows == [row for one in expected for row in one]
+
+
+def test_stretches_of_steps_that_were_done_again_are_those_of_the_newest_attempt(tmp_path: Path) -> None:
+    """Steps from before its first step on, whose documents are evidence of an incident."""
+    create_run(tmp_path, RUN, SHARDS)
+    write(RankWriter(tmp_path, 0, 1, 4, part_steps=10), range(1, 41))
+    write(RankWriter(tmp_path, 0, 21, 4, part_steps=10), range(21, 26), seed=1)
+    found = stored_stretches(tmp_path, 0, range(18, 24))
+    rows = [row for part in found for row in np.asarray(part.columns["row"]).tolist()]
+    expected = [stretch_rows(step, seed=int(step > 20))["row"] for step in range(18, 24)]
+    assert rows == np.concatenate(expected).tolist()
 
 
 def test_an_attempt_counts_from_its_first_part_on(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from dataaudit.live.rules import load_alerts
 from dataaudit.live.watch import Watch
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import RankWriter, event
+from dataaudit.runlog.writer import RankWriter, event, supersede_ranks
 from dataaudit.training.pages.live_page import ago, live_page
 from dataaudit.training.pages.page import run_page
+from dataaudit.training.pages.panels import _rate
 from dataaudit.training.pages.run_view import RunView
 from dataaudit.training.pages.screen import screen_of, sparkline
 
@@ -184,6 +185,26 @@ def test_overflow_and_waiting_are_derived(tmp_path):
     chart = next(one for one in page.charts if one.id == "time-split").chart
     assert chart.stacked
     assert np.allclose(np.sum([values for *_, values in chart.series], axis=0), 1.0)
+
+
+def test_tokens_a_second_are_of_the_ranks_that_there_were(tmp_path):
+    """Four for 600 steps of a second, 1,000 tokens each, then two; the second of these is a flush behind."""
+    begin_run(tmp_path / "run", sources=("web",), ranks=4)
+    for ranks, steps in ((4, range(1, 601)), (2, range(601, 1_201))):
+        supersede_ranks(tmp_path / "run", ranks, steps[0], 1)
+        for rank in range(ranks):
+            log = RankWriter(tmp_path / "run", rank, steps[0], 1)
+            log.add("events", event(steps[0] - 1, "started", {"ranks": ranks}))
+            for step in steps[: -30 if (ranks, rank) == (2, 1) else None]:
+                row = {"micro_batches": 1, "targets": 1_000, "scored": 0, "loss_sum": 0.0, "merged": 0}
+                row = {name: [value] for name, value in row.items()}
+                log.add_step(step, {"step": [step], "time": [1e9 + step], **row, "user_loss": [2.0]})
+            log.close()
+    view = RunView(tmp_path / "run")
+    view.read(math.inf)
+    rate = _rate(view, view.tiles)
+    assert rate.mean[rate.step < 590] == pytest.approx(4_000, rel=0.1)
+    assert rate.mean[rate.step > 620] == pytest.approx(2_000, rel=0.1)
 
 
 def test_data_by_hour_stand_beside_the_manifest(tmp_path):

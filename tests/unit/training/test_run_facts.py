@@ -15,7 +15,7 @@ from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.training.attribution.attribute import attribute, write_attribution
 from dataaudit.training.attribution.findings import Attribution
 from dataaudit.training.attribution.run_data import Data, load_data
-from dataaudit.training.attribution.run_facts import BETA, divergence_step, ema, run_facts
+from dataaudit.training.attribution.run_facts import BETA, divergence_step, ema, reported_of, run_facts
 from dataaudit.training.attribution.trained_on import language_shares, share_bounds, source_tokens, trained_on
 from dataaudit.training.pages.blocks import render_text
 from dataaudit.training.pages.page import run_page
@@ -287,6 +287,36 @@ def timed(folder, manifest, *, slow=1.0, wait=0.0, ranks=2):
             times = {"step_time": max(work) + 0.05 + wait, "dataloader_wait": wait, "rank_time": work[rank]}
             run.step(step, [0], [0], rank=rank, **times)
     return run_facts(run.close())
+
+
+def test_a_run_that_goes_on_with_fewer_ranks_is_judged_by_those(tmp_path, manifest):
+    """The third, which was slow, has left; of the two rank 1 is the slower."""
+    run = Run(tmp_path / "run", manifest, ranks=3)
+    for step in range(1, 21):
+        for rank in range(3):
+            run.step(step, [0], [0], rank=rank, step_time=0.3, rank_time=0.3 if rank == 2 else 0.1)
+    run.close()
+    logs = [RankWriter(tmp_path / "run", rank, 21, BLOCK_ROWS) for rank in range(2)]
+    for rank, log in enumerate(logs):
+        log.add("events", event(20, "resumed", {"ranks": 2}))
+        run.logs[rank] = log
+    for step in range(21, 41):
+        for rank in range(2):
+            run.step(step, [0], [0], rank=rank, step_time=0.3, rank_time=0.2 if rank == 1 else 0.1)
+    straggler = run_facts(run.close()).times.straggler
+    assert (straggler.rank, straggler.ranks) == (1, 2)
+
+
+def test_what_the_newest_start_reports_counts_though_its_clock_is_behind(tmp_path, manifest, monkeypatch):
+    monkeypatch.setattr("dataaudit.runlog.writer.time.time", lambda: 2e9)
+    Run(tmp_path / "run", manifest, told={"planned_tokens": 1}).close()
+    monkeypatch.setattr("dataaudit.runlog.writer.time.time", lambda: 1e9)
+    log = RankWriter(tmp_path / "run", 0, 1, BLOCK_ROWS)
+    log.add("events", event(0, "started", {"told": {"planned_tokens": 2}}))
+    log.add("events", event(1, "reads", {"told": {"tokenizer": "bytes"}}))
+    log.close()
+    reported = reported_of(load_run(tmp_path / "run").table("events"))
+    assert reported == {"planned_tokens": 2, "tokenizer": "bytes"}
 
 
 def test_a_slow_rank_and_a_slow_loader_are_found(tmp_path, manifest):

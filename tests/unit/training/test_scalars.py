@@ -2,13 +2,14 @@
 
 import json
 import sys
+import time
 from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from reading import steps_of
+from reading import events, steps_of
 
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import ConfigError
@@ -22,7 +23,7 @@ from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.pages.blocks import headline, render_text
 from dataaudit.training.pages.page import run_page
-from dataaudit.training.timing import GpuUse, device_number
+from dataaudit.training.timing import GpuUse, StepClock, device_number
 
 torch = pytest.importorskip("torch", reason="the numbers are torch's")
 pytestmark = pytest.mark.torch
@@ -243,7 +244,7 @@ def test_a_log_that_has_no_end_says_so_in_words_record_and_exit_code(made, corpu
     assert "end of the log" not in repr(run_page(load_run(tmp_path / "run")))
 
 
-def test_rows_of_others_that_do_not_fit_cost_themselves(corpus, tags, tmp_path):
+def test_rows_of_others_that_do_not_fit_cost_themselves(corpus, tags, tmp_path, caplog):
     """Values without a column, of a name that is no UTF-8, or without any column: the steps of their batch stay."""
     with TrainingMonitor(tmp_path / "run", corpus) as monitor:
         monitor.batch(tags)
@@ -255,6 +256,9 @@ def test_rows_of_others_that_do_not_fit_cost_themselves(corpus, tags, tmp_path):
     assert monitor.lost_steps == 0
     assert steps_of(tmp_path / "run") == [1]
     assert "val_loss.web" in load_run(tmp_path / "run").table("values")["metric"].to_pylist()
+    assert [detail["what"] for _, detail in events(tmp_path / "run", "not_seen")] == ["rows of values"]
+    assert "do not fit" in caplog.text
+    assert "cannot be written" not in caplog.text
 
 
 def test_a_rank_that_may_not_begin_hides_nothing(corpus, tags, tmp_path):
@@ -318,3 +322,35 @@ def test_a_state_of_another_version_is_refused_by_name(corpus, tmp_path, other):
     monitor.close()
     with pytest.raises(ConfigError, match="expected what `state_dict"):
         TrainingMonitor(tmp_path / "run", corpus, state={**monitor.state_dict(), **other})
+
+
+@pytest.mark.parametrize("set_by", [8 * 3_600, -3_600])
+def test_a_step_ends_by_the_clock_that_others_have(monkeypatch, set_by):
+    """The machine slept, or its clock was set: what was heard of the run is not hours old, and no step takes hours."""
+    clock = StepClock(1)
+    clock.end_step()
+    now = time.time()
+    monkeypatch.setattr("dataaudit.training.timing.time.time", lambda: now + set_by)
+    ended, numbers = clock.end_step()
+    assert ended == pytest.approx(now + set_by, abs=5)
+    assert numbers["step_time"] < 5
+
+
+@pytest.mark.parametrize("fails", ["stretch_loss_sums", "ids_of", "AsyncCopy"])
+def test_memory_that_runs_out_for_the_log_stops_no_run(corpus, tags, tmp_path, monkeypatch, fails):
+    """A batch is there without its losses: these were to be summed, or copied to the host."""
+
+    def full(*_, **__):
+        raise RuntimeError("CUDA error: out of memory")
+
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        for step in range(1, 5):
+            with monkeypatch.context() as patch:
+                if step == 3:
+                    patch.setattr(f"dataaudit.training.monitor.{fails}", full)
+                monitor.batch(tags.numpy(), losses=torch.ones(1, 64))
+            monitor.step(1.0)
+    steps = load_run(tmp_path / "run").table("steps").to_pylist()
+    assert [row["step"] for row in steps] == [1, 2, 3, 4]
+    assert [row["scored"] for row in steps] == [64, 64, 0, 64]
+    assert [row["targets"] for row in steps] == [64] * 4

@@ -156,6 +156,9 @@ def test_a_run_with_evaluations_goes_on_from_a_checkpoint_as_if_it_had_not_stopp
     steps = load_run(folder).table("steps")
     assert steps["step"].to_pylist() == list(range(1, STEPS + 1))
     assert steps["micro_batches"].to_pylist() == [2] * STEPS  # batches of evaluations are none of them
+    (again / "out" / "checkpoint-3" / "dataaudit-00000.json").write_text('{"step": 3, "cor')
+    with pytest.raises(ConfigError, match="is damaged: the state of a log"):
+        audit_trainer(trainer_of(again, rows), folder, corpus).train(str(again / "out" / "checkpoint-3"))
     (again / "out" / "checkpoint-3" / "dataaudit-00000.json").unlink()
     lacking = audit_trainer(trainer_of(again, rows), folder, corpus)
     with pytest.raises(ConfigError, match="holds no state of a log"):
