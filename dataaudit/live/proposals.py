@@ -15,6 +15,7 @@ import datetime as dt
 import io
 import math
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -153,10 +154,11 @@ class ProposeQuarantine(Action):
             ]
         except RunLogError:
             raise Refused("the run names no shards: it opened no manifest, or its log cannot be read") from None
+        folder = quote(str(actions.folder))
         far, limit = _outliers(_batches(due.asked))
-        surer = f"dataaudit attribute {actions.folder} --manifest MANIFEST"
+        surer = f"dataaudit attribute {folder} --manifest MANIFEST"
         if (actions.folder / ATTRIBUTION_FILE).is_file():
-            surer += f"; dataaudit quarantine propose quarantine.jsonl --run {actions.folder} --manifest MANIFEST"
+            surer += f"; dataaudit quarantine propose quarantine.jsonl --run {folder} --manifest MANIFEST"
         far = [own for own in far if 0 <= int(own["shard"]) < len(shards)][: self._most]
         if not far:
             _write(actions, "quarantine", due.asked, {"documents": [], "surer": surer})
@@ -181,7 +183,7 @@ class ProposeQuarantine(Action):
         note = f"of the incident {due.asked.incident}" if due.asked.incident else "the loop asked for it"
         change = propose(path, requests, Author(who="dataaudit alerts", now=dt.datetime.now(dt.UTC), note=note))
         named = [f"{own['shard_name']}:{own['row']}" for own in far]
-        accept = f"dataaudit quarantine accept {path} ID"
+        accept = f"dataaudit quarantine accept {quote(str(path))} ID"
         facts = {"documents": named, "limit": limit, "entries": [own.id for own in change.added], "accept": accept}
         _write(actions, "quarantine", due.asked, {**facts, "surer": surer})
         return f"{len(change.added)} proposed, {len(change.known)} known: {', '.join(named[:3])}; {path}"

@@ -1,5 +1,8 @@
 """Receipts of a user's run log, and rules of alerts that demand them."""
 
+import json
+import shlex
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -148,6 +151,24 @@ def test_a_run_in_the_current_folder_has_a_name(log, monkeypatch):
     made = CliRunner().invoke(main, ["lab", "ingest", ".", "--healthy", "1-880", "--fault", "ranks fall"])
     assert made.exit_code == 0, made.output
     assert "\n  7b " in made.stdout
+
+
+def test_the_command_of_a_receipt_is_one_that_a_shell_takes(log, monkeypatch, tmp_path):
+    """Names of two words were not quoted."""
+    given = [
+        "lab",
+        "ingest",
+        str(log),
+        "--healthy",
+        "1-880",
+        "--fault",
+        "ranks fall",
+        "--out",
+        str(tmp_path / "r.json"),
+    ]
+    monkeypatch.setattr("sys.argv", ["dataaudit", *given])
+    assert CliRunner().invoke(main, given).exit_code == 0
+    assert shlex.split(json.loads((tmp_path / "r.json").read_text())["command"]) == ["dataaudit", *given]
 
 
 def test_a_run_log_that_is_not_there_is_not_made(tmp_path):
