@@ -262,8 +262,8 @@ def report_text(report: ProbeReport) -> str:
 def _row(number: Number) -> tuple[str, str, str, str]:
     scope = " ".join(f"{name}={value}" for name, value in sorted(number.scope.items()))
     name = number.metric if number.stat == "value" else f"{number.metric}.{number.stat}"
-    if number.value is None:
-        why = f"not evaluated: {number.reason}"
+    if number.value is None or not number.known:
+        why = f"not evaluated: {number.reason or 'not_finite'}"
         return f"  {name}", t.clean(scope), "-", f"{why}, {_invalid(number)}" if number.invalid else why
     bounds = "" if number.low is None or number.high is None else f" ({number.low:.4g} to {number.high:.4g})"
     least = "at least " if number.method == "at_least" else ""

@@ -1,6 +1,7 @@
 """``dataaudit probe``: a table, JSON, exit codes, comparisons and alerts, from files alone."""
 
 import json
+import re
 
 import pytest
 
@@ -66,6 +67,21 @@ def test_a_frozen_batch_of_another_tokenizer_compares_nothing(run):
     short = run("a", "--probes", "frozen", "--out", "out", "--step", "3", "--context", "16")
     assert "not evaluated: context_below_64" in short.stdout
     assert short.exit_code == 4
+
+
+@pytest.mark.parametrize("scale", ["nan", "inf"])
+def test_a_checkpoint_that_broke_after_a_healthy_one_is_not_evaluated(run, tmp_path, scale):
+    """The change since then was NaN, which no JSON holds: an internal error, and the report was lost."""
+    (tmp_path / "broken").write_text(scale)
+    wanted = ["--probes", "frozen,held_out", "--out", "out", "--step"]
+    run("a", *wanted, "1")
+    made = run("broken", *wanted, "2")
+    assert made.exit_code == 4, made.output
+    assert re.search(r"val_loss +leaks=out +- +not evaluated: not_finite\n", made.stdout)
+    assert not re.search(r"\bnan\b", made.stdout)
+    assert run("a", *wanted, "3", "--json").exit_code == 3
+    crossed = json.loads(run("a", "--cross", "broken", "--new", "end=32", *wanted[:2], "--json").stdout)
+    assert crossed["not_evaluated"]["val_loss"] == "new x old: not_finite"
 
 
 def test_domains_are_slices(run, tmp_path):
