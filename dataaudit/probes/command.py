@@ -176,6 +176,9 @@ class _Progress:
     def __init__(self, line: Callable[[str], None]) -> None:
         self._line, self._last = line, time.monotonic()
 
+    def note(self, line: str) -> None:
+        self._line(t.clean(line))
+
     def begin(self, name: str) -> None:
         self._line(f"probe {name} ...")
 
@@ -200,7 +203,7 @@ def _frozen(options: ProbeOptions, model: Model, corpus: Corpus) -> Probe:
     return Frozen(batch=batch)
 
 
-def _held_out(options: ProbeOptions, corpus: Corpus, progress: Progress) -> Probe:
+def _held_out(options: ProbeOptions, corpus: Corpus, progress: _Progress) -> Probe:
     domains = None
     if options.domains is not None:
         try:
@@ -214,6 +217,8 @@ def _held_out(options: ProbeOptions, corpus: Corpus, progress: Progress) -> Prob
     documents = corpus.sample(
         held_out=True, limit=options.documents, domains=domains, languages=not absent("build"), seed=options.seed
     )
+    if documents is not None and (odd := sorted((domains or {}).keys() - documents.documents.corpus.sources)):
+        progress.note(f"--domains: the manifest has no source {', '.join(odd)}")
     return HeldOutLoss(documents=documents, progress=progress)
 
 

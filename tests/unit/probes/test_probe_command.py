@@ -85,10 +85,17 @@ def test_a_checkpoint_that_broke_after_a_healthy_one_is_not_evaluated(run, tmp_p
 
 
 def test_domains_are_slices(run, tmp_path):
-    (tmp_path / "domains.yaml").write_text("web: prose\n")
+    (tmp_path / "domains.yaml").write_text("web: prose\ncodee: code\n")
     made = run("a", "--probes", "held_out", "--domains", "domains.yaml")
     assert "domain=prose" in made.stdout
     assert "domain=other" in made.stdout
+    assert "--domains: the manifest has no source codee" in made.stderr
+
+
+def test_a_model_that_fails_is_asked_what_it_takes(run):
+    made = run("a", "--probes", "held_out", end="9999")
+    assert made.exit_code == 4, made.output
+    assert "does the model take 64 tokens at once, of 10,000 different? Else --context N" in made.stdout
 
 
 @pytest.mark.parametrize(
@@ -103,6 +110,10 @@ def test_domains_are_slices(run, tmp_path):
         (["--baseline", "none"], "holds no report"),
         (["--domains", "a"], "expected `source: domain`"),
         (["--probes", "contamination", "--set", "x"], "expected NAME=FILE"),
+        (["--rtp", "x"], "--rtp is read by the probe rtp"),
+        (["--task", "x"], "--task is read by the probe lm_eval"),
+        (["--set", "x=a"], "--set is read by the probe contamination"),
+        (["--probes", "frozen", "--domains", "a"], "--domains is read by the probe held_out"),
         (["--out", "a/x"], "--out: a/x cannot be written: a: it is no folder"),
         (["--run", "a", "--step", "2"], "--run: a cannot be written: a: it is no folder"),
         (["--run", "log", "--step", "2", "--alert", "none.yaml"], "alerts none.yaml cannot be read"),
