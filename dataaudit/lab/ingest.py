@@ -123,7 +123,7 @@ def curves_of(log: RunLog, first: int) -> tuple[Curves, int]:
         own = own[(own[:, 0] >= begin) & (own[:, 0] <= end)]
         own[:, 0] -= begin - 1
         points[monitor.name] = own
-    return Curves(loss, norm if np.isfinite(norm).any() else np.ones(len(grid)), points), begin
+    return Curves(loss, norm if np.isfinite(norm).any() else norm[:0], points), begin
 
 
 def _latest(values: pa.Table, monitor: Monitor, *, any_stat: bool = False) -> Floats:

@@ -82,6 +82,14 @@ def test_a_run_gets_a_receipt_whose_lead_is_that_of_the_log(log):
     assert made["receipts"]["loss.band"]["lead_time"]["7b"]["lead_over_divergence"]["median"] < 60
 
 
+def test_a_gradient_that_the_log_lacks_missed_nothing(log):
+    """Its detectors judged a norm of 1 at each step, and none of them caught the fault."""
+    made = ingest(log, (1, 880), "ranks fall", "test")
+    for name in ("gradient.band", "gradient.ours", "gradient.gss"):
+        own = made["receipts"][name]
+        assert (own["lead_time"], own["threshold"][:16]) == ({}, "it has no series")
+
+
 def test_a_healthy_run_counts_false_alarms(log):
     made = ingest(log, (1, 600), "", "test")
     assert made["false_alarms"]["monitors"]["healthy_runs"] == 1
