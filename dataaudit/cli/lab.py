@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,13 @@ def pilot(out: Path, text: Path | None, seeds: int, *, every: bool, as_json: boo
 
     first = BAND_SEEDS[0]
     plan = write_plan(out, Text.load(text), note, band_seeds=tuple(range(first, first + seeds)), every=every)
-    facts = {"plan": plan.digest, "scenarios": plan.content["scenarios"]}
+    facts = {"plan": plan.digest} | {key: plan.content[key] for key in ("scenarios", "healthy_that_diverged")}
     lines = [f"{out / 'plan.json'}: {plan.digest}"]
+    for model, number in facts["healthy_that_diverged"].items():
+        if number:
+            lines.append(
+                f"  {model}: {number} of {seeds} healthy runs diverged, so its bands mean nothing: another --text"
+            )
     lines += [f"  {name}: {own['verdict']}" for name, own in facts["scenarios"].items() if "verdict" in own]
     print_text(t.as_json(facts) if as_json else "\n".join(lines) + "\n")
 
@@ -109,7 +115,7 @@ def run(
     known = load_plan(plan)
     chosen = seeds_of(seeds) if seeds else known.content["seeds"]["scored"][: None if full else 3]
     wanted = scenarios_of(scenarios, quick=not full)
-    command = "dataaudit " + " ".join(sys.argv[1:])
+    command = shlex.join(["dataaudit", *sys.argv[1:]])
     made = run_lab(out, known, Text.load(text), wanted, chosen, command, note, stored_only=stored)
     _print(made, as_json=as_json)
     sys.exit(exit_code(made))
@@ -164,7 +170,7 @@ def ingest(runlog: Path, healthy: str, fault: str, out: Path | None, *, as_json:
         raise click.UsageError("--healthy: expected a first and a last step, such as 2000-9000.")
     target = out or runlog / FILE
     check_files({"--out": out})
-    command = "dataaudit " + " ".join(sys.argv[1:])
+    command = shlex.join(["dataaudit", *sys.argv[1:]])
     made = own.ingest(runlog, (int(match[1]), int(match[2])), t.clean(fault, 200), command)
     write_file(target, t.as_json(made).encode())
     note(f"{target} is written")

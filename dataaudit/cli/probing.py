@@ -13,6 +13,9 @@ from dataaudit.cli.shell import FOLDER, JSON, choice, ending, flag, note, option
 
 PROBES = ("frozen", "held_out", "cloze", "memorization", "contamination", "rtp", "lm_eval")
 DEFAULT = "frozen,held_out,cloze,memorization,contamination"
+_READ_BY = {"rtp": ("--rtp", "rtp"), "tasks": ("--task", "lm_eval"), "sets": ("--set", "contamination")}
+_READ_BY |= {"domains": ("--domains", "held_out")}
+"""Option and probe that alone reads it, by argument."""
 
 
 @click.command(
@@ -85,6 +88,9 @@ def probe(
     if unknown := [name for name in names if name not in PROBES] or not names:
         shown = ", ".join(unknown) if isinstance(unknown, list) else "none"
         raise click.UsageError(f"--probes: expected some of {', '.join(PROBES)}, found {t.clean(shown)}.")
+    for key, (option_, reader) in _READ_BY.items():
+        if options[key] and reader not in names:
+            raise click.UsageError(f"{option_} is read by the probe {reader}: name it in --probes, too.")
     chosen = ProbeOptions(checkpoint=checkpoint, manifest=manifest, probes=tuple(names), **options)
     if changes and cross is None:
         raise click.UsageError("--new names the new harness of --cross; name the newer checkpoint, too.")

@@ -121,6 +121,7 @@ class Curves:
 
     loss: Floats
     norm: Floats
+    """Of the gradient, at each step; empty where it was not recorded."""
     points: dict[str, Any]
     """By monitor: (step, value), float64[n, 2]."""
 
@@ -136,10 +137,15 @@ class Curves:
         return made
 
     def detected(self, steps: int) -> dict[str, Floats]:
-        """Return the largest score of each four steps, by detector; one that is no number counts as infinite."""
+        """Return the largest score of each four steps, by detector; one that is no number counts as infinite.
+
+        Detectors of a curve that was not recorded are left out.
+        """
         made = {}
-        for name, (curve, score) in DETECTORS.items():
-            scores = score(self.loss if curve == "loss" else self.norm)
+        for name, (of, score) in DETECTORS.items():
+            if not len(curve := self.loss if of == "loss" else self.norm):
+                continue
+            scores = score(curve)
             number = min(len(scores), steps) // EVERY
             cells = np.where(np.isnan(scores), np.inf, scores)[: number * EVERY].reshape(number, EVERY)
             made[name] = np.zeros(steps // EVERY)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -121,7 +123,7 @@ def curves_of(log: RunLog, first: int) -> tuple[Curves, int]:
         own = own[(own[:, 0] >= begin) & (own[:, 0] <= end)]
         own[:, 0] -= begin - 1
         points[monitor.name] = own
-    return Curves(loss, norm if np.isfinite(norm).any() else np.ones(len(grid)), points), begin
+    return Curves(loss, norm if np.isfinite(norm).any() else norm[:0], points), begin
 
 
 def _latest(values: pa.Table, monitor: Monitor, *, any_stat: bool = False) -> Floats:
@@ -134,14 +136,10 @@ def _latest(values: pa.Table, monitor: Monitor, *, any_stat: bool = False) -> Fl
     latest: dict[tuple[int, int], float] = {}
     rows: list[tuple[int, float]] = []
     columns = (own[name].to_pylist() for name in ("step", "layer", "head", "value"))
-    for step, layer, head, value in sorted(zip(*columns, strict=True), key=lambda row: row[0]):
-        if value is None or np.isnan(value):
-            continue
-        latest[layer, head] = value
-        reduced = float(getattr(np, monitor.over)(list(latest.values())))
-        if rows and rows[-1][0] == step:
-            rows.pop()
-        rows.append((step, reduced))
+    known = (row for row in zip(*columns, strict=True) if row[3] is not None and not np.isnan(row[3]))
+    for step, measured in groupby(sorted(known, key=itemgetter(0)), itemgetter(0)):
+        latest |= {(layer, head): value for _, layer, head, value in measured}
+        rows.append((step, float(getattr(np, monitor.over)(list(latest.values())))))
     return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.base.render import terminal
 from dataaudit.base.render.blocks import (
     Block,
@@ -266,6 +267,8 @@ def _pictures(made: Mapping[str, Any], plan: Plan, folder: Path, name: str) -> t
     own = next((item for item in made["verdicts"] if item["scenario"] == name), None)
     if own is None or name not in SCENARIO or not run_path(folder, name, own["seed"]).exists():
         return 0, ()
+    if plan.digest != made["plan"]:
+        raise ConfigError(f"lab: the receipts are of the plan {made['plan'][:12]}", "Name it, too: --plan FILE.")
     seed, onset, model = int(own["seed"]), int(own["onset"]), own["model"]
     curves, _ = read_run(run_path(folder, name, seed), plan.digest, made["text"]["digest"])
     grid = curves.grid(plan.steps)

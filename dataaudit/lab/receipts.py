@@ -271,6 +271,7 @@ def compared_text(made: Mapping[str, Any]) -> str:
         for item in made["runs_that_differ"]
     )
     title = "The same verdicts" if made["same_verdicts"] else f"{len(rows)} of {made['runs_in_both']} runs differ"
+    title += f", and {made['runs_in_one']} are in a single file" if made["runs_in_one"] else ""
     settings = tuple((name, Name(f"{old} and {new}", 200)) for name, (old, new) in made["settings"].items())
     number = (("runs in both", f"{made['runs_in_both']}"), ("in a single file", f"{made['runs_in_one']}"))
     columns = (*names("run"), *texts("steps of the first and the second file"))

@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ def read_run(path: Path, plan: str, text: str) -> tuple[Curves, dict[str, Any]]:
             points = {monitor.name: data[f"of_{monitor.name}"] for monitor in MONITORS}
             curves = Curves(data["loss"], data["norm"], points)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"lab: {path} is damaged: {type(error).__name__}", f"Delete it: rm {path}") from None
+        name = quote(str(path))
+        raise ConfigError(f"lab: {path} is damaged: {type(error).__name__}", f"Delete it: rm {name}") from None
     for what, own, wanted in (("by the plan", facts["plan"], plan), ("on the text", facts.get("text", "?"), text)):
         if own != wanted:
             raise ConfigError(

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, Protocol
 
 import orjson
@@ -347,7 +348,9 @@ class Pause(Action):
         record = {**about, "rule": due.asked.rule, "incident": due.asked.incident, "since": time.time()}
         with CatchErrors():
             write_whole(file, orjson.dumps(record, option=orjson.OPT_INDENT_2) + b"\n")
-        actions.going_on(due.asked, f"paused; `dataaudit alerts resume {actions.folder} --who NAME` resumes")
+        actions.going_on(
+            due.asked, f"paused; `dataaudit alerts resume {quote(str(actions.folder))} --who NAME` resumes"
+        )
         recorded = began
         while (answer := self._answer(due.key, about["id"], actions)) is None:
             now = time.monotonic()

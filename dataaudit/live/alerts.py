@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, Self
 
 import numpy as np
@@ -83,6 +84,7 @@ class Response:
         actions: Actions | None = None,
     ) -> None:
         self.runlog, self.file, self.boxes = runlog, file, boxes
+        self.name = runlog.resolve().name
         wanted = {rule.metric for rule in file.rules if rule.metric} | {name for r in file.rules for name in r.fed_by}
         window = file.evidence
         self.feed = Feed(wanted, ranks, steps=window.steps, batches=window.batches)
@@ -204,18 +206,18 @@ class Response:
             "action": "",
             "alerts": [],
             "number": 0,
-            "run": self.runlog.name,
+            "run": self.name,
             "runlog": str(self.runlog),
             "evidence": str(folder),
             "ack": "",
         }
-        title = f"SEV{incident.severity} {_WORDS['resolved']}{incident.group} of {self.runlog.name}"
+        title = f"SEV{incident.severity} {_WORDS['resolved']}{incident.group} of {self.name}"
         self.boxes.put(Message(incident.severity, title, facts, folder))
 
     def _send(self, incident: Incident, news: News) -> None:
         incident.sent_at = time.time()
         step = f"{incident.gravest.rule.name} at step {incident.first_step:,}"
-        title = f"SEV{incident.severity} {_WORDS[news]}{step} of {self.runlog.name}"
+        title = f"SEV{incident.severity} {_WORDS[news]}{step} of {self.name}"
         self.boxes.put(Message(incident.severity, title, self.facts(incident, news), self.evidence.path(incident)))
 
     def facts(self, incident: Incident, news: News = "opened") -> dict[str, Any]:
@@ -235,10 +237,10 @@ class Response:
             "first_step": incident.first_step,
             "number": incident.number,
             "alerts": [alert.document() for alert in incident.alerts[:10]],
-            "run": self.runlog.name,
+            "run": self.name,
             "runlog": str(self.runlog),
             "evidence": f"not written: {failed}" if failed else str(self.evidence.path(incident)),
-            "ack": f"dataaudit alerts ack {self.runlog} {incident.id} --who NAME --note TEXT",
+            "ack": f"dataaudit alerts ack {quote(str(self.runlog))} {incident.id} --who NAME --note TEXT",
         }
 
 

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
@@ -486,4 +487,4 @@ def _number(name: str, default: int) -> int:
 
 
 def _list_hint(folder: Path) -> str:
-    return f"`dataaudit checkpoints {folder}` lists them, and names what is damaged."
+    return f"`dataaudit checkpoints {quote(str(folder))}` lists them, and names what is damaged."

@@ -15,6 +15,7 @@ import datetime as dt
 import io
 import math
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -170,9 +171,10 @@ class ProposeQuarantine(Action):
         except RunLogError:
             raise Refused("the run names no shards: it opened no manifest, or its log cannot be read") from None
         far = _outliers(_batches(due.asked))
-        surer = f"dataaudit attribute {actions.folder} --manifest MANIFEST"
+        folder = quote(str(actions.folder))
+        surer = f"dataaudit attribute {folder} --manifest MANIFEST"
         if (actions.folder / ATTRIBUTION_FILE).is_file():
-            surer += f"; dataaudit quarantine propose quarantine.jsonl --run {actions.folder} --manifest MANIFEST"
+            surer += f"; dataaudit quarantine propose quarantine.jsonl --run {folder} --manifest MANIFEST"
         far = [(own, limit) for own, limit in far if 0 <= int(own["shard"]) < len(shards)][: self._most]
         if not far:
             _write(actions, "quarantine", due.asked, {"documents": [], "surer": surer})
@@ -197,7 +199,7 @@ class ProposeQuarantine(Action):
         note = f"of the incident {due.asked.incident}" if due.asked.incident else "the loop asked for it"
         change = propose(path, requests, Author(who="dataaudit alerts", now=dt.datetime.now(dt.UTC), note=note))
         named = [f"{own['shard_name']}:{own['row']}" for own, _ in far]
-        accept = f"dataaudit quarantine accept {path} ID"
+        accept = f"dataaudit quarantine accept {quote(str(path))} ID"
         facts = {"documents": named, "limit": min(limit for _, limit in far), "accept": accept, "surer": surer}
         _write(actions, "quarantine", due.asked, {**facts, "entries": [own.id for own in change.added]})
         return f"{len(change.added)} proposed, {len(change.known)} known: {', '.join(named[:3])}; {path}"

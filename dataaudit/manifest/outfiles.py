@@ -13,6 +13,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import BinaryIO
 
 from dataaudit.base.errors import ConfigError
@@ -40,7 +41,9 @@ def check_files(
             continue
         parent = path.parent
         if not os.path.isdir(parent):
-            raise ConfigError(f"{option}: the folder {parent} does not exist", f"Make it first: mkdir -p {parent}")
+            raise ConfigError(
+                f"{option}: the folder {parent} does not exist", f"Make it first: mkdir -p {quote(str(parent))}"
+            )
         if _is_stream(path):
             continue
         _refuse(path, f"{option}: ")

@@ -22,6 +22,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 from dataaudit.base.errors import ConfigError, ManifestMismatch, SignatureRefused
@@ -299,7 +300,7 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
         raise ConfigError(
             f"{manifest.place}/{ATTESTATION} cannot be written: {error.strerror or type(error).__name__};"
             " the manifest is as it was, not signed",
-            f"Mend that, then run `dataaudit sign {manifest.place}`: nothing is built again.",
+            f"Mend that, then run `dataaudit sign {quote(str(manifest.place))}`: nothing is built again.",
         ) from None
     if stored_address(manifest.folder) is not None:
         from dataaudit.manifest.remote import put_signature

@@ -43,6 +43,8 @@ class Cloze:
     version: ClassVar[int] = 1
     items: tuple[Item, ...]
     progress: Progress | None = None
+    doubt: str = ""
+    """Why documents of items may have been trained on."""
 
     @classmethod
     def of(
@@ -66,7 +68,8 @@ class Cloze:
                     wrong = [own for own in others if not np.array_equal(own, row[BEGINNING:])][: CHOICES - 1]
                     if len(wrong) == CHOICES - 1:
                         made.append(Item(row[:BEGINNING], (row[BEGINNING:], *wrong)))
-        return cls(items=tuple(made[:: max(1, len(made) // items)][:items]), progress=progress)
+        doubt = "" if drawn is None else drawn.doubt
+        return cls(items=tuple(made[:: max(1, len(made) // items)][:items]), progress=progress, doubt=doubt)
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
@@ -77,7 +80,7 @@ class Cloze:
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Score all endings."""
         del previous
-        made = Outcome()
+        made = Outcome(notes=[f"cloze: {self.doubt}"] if self.doubt else [])
 
         def right(_: int, part: Sequence[Item]) -> list[int | None] | None:
             begin = model.tokenizer.start

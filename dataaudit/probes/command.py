@@ -176,6 +176,9 @@ class _Progress:
     def __init__(self, line: Callable[[str], None]) -> None:
         self._line, self._last = line, time.monotonic()
 
+    def note(self, line: str) -> None:
+        self._line(t.clean(line))
+
     def begin(self, name: str) -> None:
         self._line(f"probe {name} ...")
 
@@ -200,7 +203,7 @@ def _frozen(options: ProbeOptions, model: Model, corpus: Corpus) -> Probe:
     return Frozen(batch=batch)
 
 
-def _held_out(options: ProbeOptions, corpus: Corpus, progress: Progress) -> Probe:
+def _held_out(options: ProbeOptions, corpus: Corpus, progress: _Progress) -> Probe:
     domains = None
     if options.domains is not None:
         try:
@@ -214,6 +217,8 @@ def _held_out(options: ProbeOptions, corpus: Corpus, progress: Progress) -> Prob
     documents = corpus.sample(
         held_out=True, limit=options.documents, domains=domains, languages=not absent("build"), seed=options.seed
     )
+    if documents is not None and (odd := sorted((domains or {}).keys() - documents.documents.corpus.sources)):
+        progress.note(f"--domains: the manifest has no source {', '.join(odd)}")
     return HeldOutLoss(documents=documents, progress=progress)
 
 
@@ -262,8 +267,8 @@ def report_text(report: ProbeReport) -> str:
 def _row(number: Number) -> tuple[str, str, str, str]:
     scope = " ".join(f"{name}={value}" for name, value in sorted(number.scope.items()))
     name = number.metric if number.stat == "value" else f"{number.metric}.{number.stat}"
-    if number.value is None:
-        why = f"not evaluated: {number.reason}"
+    if number.value is None or not number.known:
+        why = f"not evaluated: {number.reason or 'not_finite'}"
         return f"  {name}", t.clean(scope), "-", f"{why}, {_invalid(number)}" if number.invalid else why
     bounds = "" if number.low is None or number.high is None else f" ({number.low:.4g} to {number.high:.4g})"
     least = "at least " if number.method == "at_least" else ""

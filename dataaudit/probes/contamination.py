@@ -86,6 +86,8 @@ class Contamination:
     version: ClassVar[int] = 1
     sets: Mapping[str, tuple[Ids, ...]]
     progress: Progress | None = None
+    doubt: str = ""
+    """Why samples of ``held_out`` may have been trained on."""
 
     @classmethod
     def of(
@@ -112,7 +114,7 @@ class Contamination:
             made["train"] = tuple(trained.rows[at] for at in sorted(mine)[:samples])
         for own in sets:
             made[own.name] = _encoded(own, corpus.tokenizer, samples)
-        return cls(sets=made, progress=progress)
+        return cls(sets=made, progress=progress, doubt="" if clean is None else clean.doubt)
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
@@ -123,7 +125,7 @@ class Contamination:
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:
         """Score all sets, and test each against the reference."""
         del previous
-        made = Outcome()
+        made = Outcome(notes=[f"contamination: {self.doubt}"] if self.doubt else [])
         measured: dict[str, Scores] = {}
         for name, rows in self.sets.items():
             if len(rows) < 2:  # a sample is scored after another one

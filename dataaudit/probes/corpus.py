@@ -79,6 +79,14 @@ class Sampled:
     """Whether the build looked for leaks of some of them alone."""
 
     @property
+    def doubt(self) -> str:
+        """Why documents that are taken for clean may stand in training; empty where all that leak are known."""
+        if self.leaks_unknown:
+            return "the build looked for no leaks: held-out documents may stand in training"
+        sampled = "the build looked for leaks of a sample of held-out documents: others may leak"
+        return sampled if self.leaks_sampled else ""
+
+    @property
     def digest(self) -> str:
         """``sha256:<hex>`` of all tokens in order."""
         return digest_rows(self.rows)

@@ -191,7 +191,7 @@ def crossed(reports: Reports, changes: Mapping[str, Any]) -> Cross:
             continue
         name, key = number.name, number.key
         cells = {cell: [own for own in report.numbers if own.key == key] for cell, report in reports.items()}
-        if empty := [cell for cell, own in cells.items() if not own or own[0].value is None]:
+        if empty := [cell for cell, own in cells.items() if not own or not own[0].known]:
             lacking[name] = f"{' x '.join(empty[0])}: {cells[empty[0]][0].reason if cells[empty[0]] else 'not there'}"
         elif all(key in report.units for report in reports.values()):
             units = {cell: report.units[key] for cell, report in reports.items()}

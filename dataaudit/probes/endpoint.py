@@ -53,10 +53,23 @@ class EndpointModel:
         self.name, self.dtype = f"{self._address}#{self.model}", "as served"
 
     def scored(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[npt.NDArray[np.float64]] | None:
-        """Return float64 losses, nats, of the server's tokens of each second text; None where it does not echo them."""
+        """Return float64 losses, nats, of the server's tokens of each second text; None where it does not echo them.
+
+        Raises:
+            ConfigError: It echoes short texts alone.
+        """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             made = list(pool.map(self._losses, pairs))
-        return None if any(own is None for own in made) else [own for own in made if own is not None]
+        known = [own for own in made if own is not None]
+        if len(known) == len(made):
+            return known
+        if self._losses((np.zeros(0, np.int64), self.tokenizer.encode("of it"))) is not None:
+            longest = max(len(before) + len(ids) for (before, ids), own in zip(pairs, made, strict=True) if own is None)
+            raise ConfigError(
+                f"{self._address} gives losses of short texts, and none of {longest:,} tokens",
+                "Name what it takes at once: --context N.",
+            )
+        return None
 
     def _losses(self, pair: tuple[Ids, Ids]) -> npt.NDArray[np.float64] | None:
         before, text = (self._text(ids) for ids in pair)

@@ -57,8 +57,8 @@ class HeldOutLoss:
         units = Units.of(sums, counts, self.documents.places)
         if len(units.ids) < self.documents.of:
             made.notes.append(f"val_loss: {len(units.ids):,} of {self.documents.of:,} held-out documents, by hash")
-        if self.documents.leaks_sampled:
-            made.notes.append("val_loss: the build looked for leaks of a sample of held-out documents: others may leak")
+        if self.documents.doubt:
+            made.notes.append(f"val_loss: {self.documents.doubt}")
         everything = np.ones(len(units.ids), bool)
         cases: list[tuple[dict[str, str], npt.NDArray[np.bool_]]] = [({}, everything)]
         if self.documents.leaks_unknown:

@@ -59,6 +59,11 @@ class Number:
         return f"{self.metric}.{self.stat}[{scope}]"
 
     @property
+    def known(self) -> bool:
+        """Whether it has a value that is finite."""
+        return self.value is not None and bool(np.isfinite(self.value))
+
+    @property
     def task(self) -> str | None:
         """The task of a score; empty of a number of everything, None of a slice or another part."""
         return self.scope.get("task", "") if self.scope.keys() <= {"task"} else None
@@ -119,7 +124,7 @@ class ProbeReport:
     @property
     def not_evaluated(self) -> list[Number]:
         """Numbers without a value, or whose value is not finite."""
-        return [number for number in self.numbers if number.value is None or not np.isfinite(number.value)]
+        return [number for number in self.numbers if not number.known]
 
     @property
     def invalid(self) -> list[Number]:
@@ -143,7 +148,7 @@ class ProbeReport:
         old = {number.key: number for number in before.numbers}
         for at, number in enumerate(self.numbers):
             theirs = old.get(number.key)
-            if theirs is None or number.value is None or theirs.value is None:
+            if theirs is None or not number.known or not theirs.known:
                 continue
             if number.artifacts != theirs.artifacts:
                 mine, other = self.artifacts[number.artifacts], before.artifacts[theirs.artifacts]

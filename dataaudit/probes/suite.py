@@ -166,6 +166,9 @@ class ProbeSuite:
             if call.error is not None:
                 broken = isinstance(call.error, FloatingPointError)
                 made.absent(probe.name, "", "not_finite" if broken else f"failed: {call.origin}")
+                if not broken:
+                    given = f"{model.context:,} tokens at once, of {model.tokenizer.encoder.vocab:,} different"
+                    made.notes.append(f"{probe.name}: does the model take {given}? Else --context N, --tokenizer FILE")
             report.artifacts[key] = own
             report.numbers += [replace(number, artifacts=key) for number in made.numbers]
             report.units |= made.units

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
@@ -104,7 +105,7 @@ def _judged(manifest: Manifest, demand: Demand) -> Passed:
         name = path.stem if path == builtin_path(path.stem) else str(path)
         raise CorpusRefused(
             f"the manifest does not pass the policy {t.clean(verdict.policy)}: {_why(verdict)}",
-            f"`dataaudit gate {t.clean(str(manifest.folder))} --policy {t.clean(name)}` says which"
+            f"`dataaudit gate {t.clean(quote(str(manifest.folder)))} --policy {t.clean(quote(name))}` says which"
             " shards; mend them and build again, or waive a known case.",
         )
     return Passed(policy=verdict.policy, version=verdict.policy_version, digest=verdict.policy_digest, signer="", at="")

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -434,14 +435,14 @@ def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
     if not proposed.requests and not proposed.passed_over:
         lines.append("  no rule about single shards (`scope: {per: shard}`) fails")
     if change.added:
-        lines.append(f"  nothing is left out yet: dataaudit quarantine accept {path} ...")
+        lines.append(f"  nothing is left out yet: dataaudit quarantine accept {quote(str(path))} ...")
     if any(result.state == State.FAILED and result.rule.metric in _LEAKS for result in verdict.rules):
-        command = f"dataaudit quarantine apply {path} --manifest {folder} --out DIR --documents"
+        command = f"dataaudit quarantine apply {quote(str(path))} --manifest {quote(str(folder))} --out DIR --documents"
         lines.append(f"  documents that leak: {command}")
     for why, words in _PASSED_OVER.items():
         if names := sorted({item.name for item in proposed.passed_over if item.why == why}):
             lines.append(f"  not proposed, {words}: {listed(names, _NAMED)}")
     if change.bad:
         number = plural(len(change.bad), "line")
-        lines.append(f"  {number} of the list cannot be read: dataaudit quarantine list {path}")
+        lines.append(f"  {number} of the list cannot be read: dataaudit quarantine list {quote(str(path))}")
     return "\n".join(lines)

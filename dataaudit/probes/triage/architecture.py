@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Final
 
 import numpy as np
@@ -173,7 +174,7 @@ def _held_out(run: Side, baseline: Side) -> Check:
     if pair[0] is not None and pair[1] is not None and pair[0].step != pair[1].step and baseline.probed is not None:
         why = f"the run's newest report is of step {pair[0].step:,}, and the baseline has none of that step"
         step, folder = str(pair[0].step), str(baseline.probed.folder)
-    return absent(name, why, f"dataaudit probe CHECKPOINT --manifest DIR --step {step} --out {folder}")
+    return absent(name, why, f"dataaudit probe CHECKPOINT --manifest DIR --step {step} --out {quote(folder)}")
 
 
 def _loss(name: str, what: str, value: float, change: float, bounds: tuple[float | None, float | None]) -> Check:

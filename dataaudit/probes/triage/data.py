@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 import pyarrow.compute as pc
@@ -83,7 +84,7 @@ def _manifests(run: Data, baseline: Data, folders: tuple[Path, Path | None]) -> 
     numbers = {"old": baseline.manifest.id, "new": run.manifest.id}
     if not reasons:
         return Check("manifest", "clean", "another, but no shard, mixture or token count differs", numbers=numbers)
-    feed = f"dataaudit diff {folders[1]} {folders[0]}"
+    feed = f"dataaudit diff {quote(str(folders[1]))} {quote(str(folders[0]))}"
     return Check("manifest", "found", lines_of(reasons, 6), feed, numbers=numbers, part="manifest")
 
 
@@ -172,7 +173,7 @@ def _lengths(trained: TrainedOn, before: TrainedOn | None) -> Check:
 
 def _shards(run: Data, mine: Attribution, theirs: Attribution | None) -> Check:
     """Return whether shards stand behind spikes, or have odd losses, that do not in the baseline."""
-    name, feed = "shards behind losses", f"dataaudit attribute {run.log.folder} --manifest DIR"
+    name, feed = "shards behind losses", f"dataaudit attribute {quote(str(run.log.folder))} --manifest DIR"
     spikes = (
         f"{plural(len(mine.episodes), 'episode')}, {sum(own.found is not None for own in mine.episodes)} of a shard"
     )

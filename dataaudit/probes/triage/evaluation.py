@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import orjson
 import pyarrow.compute as pc
@@ -76,7 +77,9 @@ def _checks(run: Probed | None, baseline: Probed | None, folder: Path, other: Pa
     if run is None or baseline is None:
         lacking = folder if run is None else other
         why = say("no report of a probe stands beside {}, and its log names no artifacts", Name(str(lacking)))
-        return [absent(name, why, f"dataaudit probe CHECKPOINT --manifest DIR --step N --out {lacking}/probes")]
+        return [
+            absent(name, why, f"dataaudit probe CHECKPOINT --manifest DIR --step N --out {quote(f'{lacking}/probes')}")
+        ]
     same, differ, single = differing(baseline.artifacts, run.artifacts)
     if not same and not differ:
         return [absent(name, say("no probe was run on both: {}", names_of(single)), "Run the same --probes on both.")]
@@ -92,7 +95,7 @@ def _checks(run: Probed | None, baseline: Probed | None, folder: Path, other: Pa
     crossed = f"; by the cross product, the change follows: {follows}" if follows else ""
     shown = lines_of([say("{}: {}", Name(probe), ", ".join(own)) for probe, own in sorted(differ.items())])
     words = say("other artifacts than the baseline's ({}): their numbers do not compare{}", shown, crossed)
-    feed = f"dataaudit probe OLD --cross NEW --new NAME=VALUE --manifest DIR --out {run.folder or 'DIR'}"
+    feed = f"dataaudit probe OLD --cross NEW --new NAME=VALUE --manifest DIR --out {quote(str(run.folder or 'DIR'))}"
     part = ", ".join(dict.fromkeys(field for own in differ.values() for field in own))
     state: State = "clean" if follows == "checkpoint" else "found"
     return [Check(name, state, words, "" if follows else feed, numbers={"differ": differ}, part=part), *checks]

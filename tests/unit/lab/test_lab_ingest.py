@@ -1,5 +1,8 @@
 """Receipts of a user's run log, and rules of alerts that demand them."""
 
+import json
+import shlex
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -79,6 +82,14 @@ def test_a_run_gets_a_receipt_whose_lead_is_that_of_the_log(log):
     assert made["receipts"]["loss.band"]["lead_time"]["7b"]["lead_over_divergence"]["median"] < 60
 
 
+def test_a_gradient_that_the_log_lacks_missed_nothing(log):
+    """Its detectors judged a norm of 1 at each step, and none of them caught the fault."""
+    made = ingest(log, (1, 880), "ranks fall", "test")
+    for name in ("gradient.band", "gradient.ours", "gradient.gss"):
+        own = made["receipts"][name]
+        assert (own["lead_time"], own["threshold"][:16]) == ({}, "it has no series")
+
+
 def test_a_healthy_run_counts_false_alarms(log):
     made = ingest(log, (1, 600), "", "test")
     assert made["false_alarms"]["monitors"]["healthy_runs"] == 1
@@ -148,6 +159,24 @@ def test_a_run_in_the_current_folder_has_a_name(log, monkeypatch):
     made = CliRunner().invoke(main, ["lab", "ingest", ".", "--healthy", "1-880", "--fault", "ranks fall"])
     assert made.exit_code == 0, made.output
     assert "\n  7b " in made.stdout
+
+
+def test_the_command_of_a_receipt_is_one_that_a_shell_takes(log, monkeypatch, tmp_path):
+    """Names of two words were not quoted."""
+    given = [
+        "lab",
+        "ingest",
+        str(log),
+        "--healthy",
+        "1-880",
+        "--fault",
+        "ranks fall",
+        "--out",
+        str(tmp_path / "r.json"),
+    ]
+    monkeypatch.setattr("sys.argv", ["dataaudit", *given])
+    assert CliRunner().invoke(main, given).exit_code == 0
+    assert shlex.split(json.loads((tmp_path / "r.json").read_text())["command"]) == ["dataaudit", *given]
 
 
 def test_a_run_log_that_is_not_there_is_not_made(tmp_path):

@@ -1,6 +1,7 @@
 """The laboratory from end to end at 32 steps: pilot, runs, receipts, and the same verdicts again."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,7 @@ from lab_runs import NAMES, tiny_plan
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
 from dataaudit.lab.plan import load_plan
-from dataaudit.lab.receipts import FIELDS, load_receipts
+from dataaudit.lab.receipts import FIELDS, compare, compared_text, load_receipts
 from dataaudit.lab.running import seeds_of
 from dataaudit.lab.text import Text
 
@@ -76,6 +77,31 @@ def test_a_plan_that_was_changed_after_the_pilot_is_refused(made, tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(ConfigError, match="changed after the pilot"):
         load_plan(tmp_path / "plan.json")
+
+
+def test_a_page_of_another_plan_says_what_to_type(made, tmp_path):
+    """It said to give --out, which `show` does not have."""
+    shown = CliRunner().invoke(main, ["lab", "show", str(made / "first"), "--page", str(tmp_path / "page.html")])
+    assert shown.exit_code == 2
+    assert "Name it, too: --plan FILE." in shown.stderr
+
+
+def test_a_pilot_whose_healthy_runs_diverged_says_so(tmp_path, monkeypatch):
+    """Its bands are of runs that are not healthy, and nothing was said of it."""
+    content = {"digest": "0" * 64, "scenarios": {}, "healthy_that_diverged": {"dense": 2, "experts": 0}}
+    plan = SimpleNamespace(digest=content["digest"], content=content)
+    monkeypatch.setattr("dataaudit.lab.piloting.write_plan", lambda *_, **__: plan)
+    made = CliRunner().invoke(main, ["lab", "pilot", "--out", str(tmp_path)])
+    assert "dense: 2 of 7 healthy runs diverged" in made.stdout
+    assert "experts" not in made.stdout
+
+
+def test_runs_in_a_single_file_are_named_where_two_are_compared(made):
+    value = load_receipts(made / "first")
+    one = value | {"verdicts": value["verdicts"][:3], "verdicts_digest": "other"}
+    assert compared_text(compare(value, one)).startswith(
+        f"0 of 3 runs differ, and {2 * len(NAMES) - 3} are in a single"
+    )
 
 
 def test_runs_of_another_plan_are_refused(made):

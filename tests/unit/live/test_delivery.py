@@ -4,10 +4,12 @@ import hashlib
 import hmac
 import json
 import logging
+import shlex
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import pytest
 from live_logs import Run, at, file_of
@@ -272,6 +274,23 @@ def test_the_end_of_an_incident_goes_to_pagerduty_and_to_who_asks_for_it(serve, 
         else:
             news = ["opened", "opened", "resolved"] if own["name"] == "asks" else ["opened", "opened"]
             assert [each["news"] for each in bodies] == news
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_a_run_has_the_name_of_its_folder_and_what_is_typed_is_quoted(tmp_path, monkeypatch, here):
+    """A message of a run log in the current folder named no run, and a shell took a name with a space for two."""
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder, sent = Path() if here else folder, []
+    alerts = Alerts(folder, file_of({"name": "high", "metric": "loss", "threshold": {"above": 5}}))
+    alerts.response.boxes.put = lambda given: sent.append(given.facts)
+    run = Run(folder, alerts=alerts)
+    run.end_step(loss=9.0)
+    run.close()
+    alerts.close()
+    assert sent[0]["run"] == "my run"
+    assert shlex.split(sent[0]["ack"])[3] == str(folder)
 
 
 def test_an_incident_that_is_over_is_resolved_once_by_whichever_start_of_the_run(tmp_path):

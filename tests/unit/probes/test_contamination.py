@@ -3,6 +3,7 @@
 import math
 import random
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from reference.probes import cross_entropy
 
 torch = pytest.importorskip("torch", reason="models are of torch")
 from dataaudit import ConfigError  # noqa: E402
-from dataaudit.probes import Contamination, ProbeModel, ProbeSuite, Tokenizer  # noqa: E402
+from dataaudit.probes import Cloze, Contamination, ProbeModel, ProbeSuite, Tokenizer  # noqa: E402
 from dataaudit.probes.contamination import named_sets  # noqa: E402
+from dataaudit.probes.corpus import Corpus  # noqa: E402
 
 pytestmark = pytest.mark.torch
 BYTES = Tokenizer.of_bytes(256)
@@ -102,3 +104,21 @@ def test_a_set_of_fewer_than_two_samples_is_not_evaluated(samples):
 def test_a_reference_that_is_absent_leaves_the_test_out():
     report = ProbeSuite([Contamination(sets={"x": texts(0, 4)})]).run(ProbeModel(tiny().eval(), BYTES, context=64), 1)
     assert {number.reason for number in report.not_evaluated} == {"no_reference"}
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"leaks_unknown": "overlap_not_built"}, "looked for no leaks"),
+        ({"leaks_sampled": True}, "of a sample"),
+        ({}, ""),
+    ],
+)
+def test_leaks_that_nobody_looked_for_are_a_note(world, monkeypatch, known, words):
+    """What held-out text is compared with may have been trained on, and nothing was said of it."""
+    sample = Corpus.sample
+    monkeypatch.setattr(Corpus, "sample", lambda *own, **more: replace(sample(*own, **more), **known))
+    probes = [Contamination.of(world.corpus, samples=4), Cloze.of(world.corpus, items=2)]
+    report = ProbeSuite(probes).run(ProbeModel(tiny().eval(), world.tokenizer, context=64), 1)
+    noted = [note.partition(":")[0] for note in report.notes if "leak" in note and words in note]
+    assert noted == (["contamination", "cloze"] if words else [])

@@ -19,7 +19,7 @@ BYTES = Tokenizer.of_bytes(256)
 class Server:
     """Answers as vLLM does; each character is a token, whose probability is 1 / (its place + 1)."""
 
-    def __init__(self, *, echo=True, fails=(), models=("tiny",)):
+    def __init__(self, *, echo=True, fails=(), models=("tiny",), longest=99):
         self.asked, fails = [], list(fails)
         outer = self
 
@@ -34,7 +34,7 @@ class Server:
                     self.send_error(fails.pop(0))
                     return
                 prompt = body["prompt"]
-                if body.get("echo") and not echo:
+                if body.get("echo") and (not echo or len(prompt) > longest):
                     self.send_error(400)
                     return
                 if body.get("echo"):
@@ -98,6 +98,11 @@ def test_losses_are_those_of_the_second_text():
 def test_a_server_that_does_not_echo_has_no_losses():
     with Server(echo=False) as server:
         assert server.model().scored([(BYTES.encode("a"), BYTES.encode("b"))]) is None
+
+
+def test_a_text_that_is_too_long_for_the_server_is_no_lack_of_losses():
+    with Server(longest=6) as server, pytest.raises(ConfigError, match=r"none of 8 tokens\n  .*--context N"):
+        server.model().scored([(BYTES.encode("ab"), BYTES.encode("cd")), (BYTES.encode("abcd"), BYTES.encode("efgh"))])
 
 
 def test_busy_servers_are_asked_again_and_keys_are_sent_in_the_header(monkeypatch):

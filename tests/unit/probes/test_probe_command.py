@@ -1,6 +1,7 @@
 """``dataaudit probe``: a table, JSON, exit codes, comparisons and alerts, from files alone."""
 
 import json
+import re
 
 import pytest
 
@@ -68,11 +69,33 @@ def test_a_frozen_batch_of_another_tokenizer_compares_nothing(run):
     assert short.exit_code == 4
 
 
+@pytest.mark.parametrize("scale", ["nan", "inf"])
+def test_a_checkpoint_that_broke_after_a_healthy_one_is_not_evaluated(run, tmp_path, scale):
+    """The change since then was NaN, which no JSON holds: an internal error, and the report was lost."""
+    (tmp_path / "broken").write_text(scale)
+    wanted = ["--probes", "frozen,held_out", "--out", "out", "--step"]
+    run("a", *wanted, "1")
+    made = run("broken", *wanted, "2")
+    assert made.exit_code == 4, made.output
+    assert re.search(r"val_loss +leaks=out +- +not evaluated: not_finite\n", made.stdout)
+    assert not re.search(r"\bnan\b", made.stdout)
+    assert run("a", *wanted, "3", "--json").exit_code == 3
+    crossed = json.loads(run("a", "--cross", "broken", "--new", "end=32", *wanted[:2], "--json").stdout)
+    assert crossed["not_evaluated"]["val_loss"] == "new x old: not_finite"
+
+
 def test_domains_are_slices(run, tmp_path):
-    (tmp_path / "domains.yaml").write_text("web: prose\n")
+    (tmp_path / "domains.yaml").write_text("web: prose\ncodee: code\n")
     made = run("a", "--probes", "held_out", "--domains", "domains.yaml")
     assert "domain=prose" in made.stdout
     assert "domain=other" in made.stdout
+    assert "--domains: the manifest has no source codee" in made.stderr
+
+
+def test_a_model_that_fails_is_asked_what_it_takes(run):
+    made = run("a", "--probes", "held_out", end="9999")
+    assert made.exit_code == 4, made.output
+    assert "does the model take 64 tokens at once, of 10,000 different? Else --context N" in made.stdout
 
 
 @pytest.mark.parametrize(
@@ -87,6 +110,10 @@ def test_domains_are_slices(run, tmp_path):
         (["--baseline", "none"], "holds no report"),
         (["--domains", "a"], "expected `source: domain`"),
         (["--probes", "contamination", "--set", "x"], "expected NAME=FILE"),
+        (["--rtp", "x"], "--rtp is read by the probe rtp"),
+        (["--task", "x"], "--task is read by the probe lm_eval"),
+        (["--set", "x=a"], "--set is read by the probe contamination"),
+        (["--probes", "frozen", "--domains", "a"], "--domains is read by the probe held_out"),
         (["--out", "a/x"], "--out: a/x cannot be written: a: it is no folder"),
         (["--run", "a", "--step", "2"], "--run: a cannot be written: a: it is no folder"),
         (["--run", "log", "--step", "2", "--alert", "none.yaml"], "alerts none.yaml cannot be read"),

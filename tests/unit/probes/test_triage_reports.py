@@ -41,6 +41,13 @@ def test_a_step_that_the_baseline_lacks_is_named_with_the_line_to_type(runs):
     assert own.feed == f"dataaudit probe CHECKPOINT --manifest DIR --step 120 --out {healthy}/probes"
 
 
+def test_a_line_to_type_quotes_a_folder(runs):
+    manifest, healthy, _ = runs
+    other = made.run(manifest.parent / "c d", manifest)
+    result = triage(other, manifest, baseline=healthy)
+    assert result.missing[0].feed.endswith(f"--out '{other}/probes'")
+
+
 def test_a_report_is_not_compared_with_itself(runs):
     """All was equal, so the cause was none."""
     manifest, healthy, other = runs
