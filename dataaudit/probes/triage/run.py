@@ -12,7 +12,7 @@ from dataaudit.probes.triage.evaluation import evaluation_step, probed
 from dataaudit.probes.triage.internals import Vital, internals_step
 from dataaudit.probes.triage.steps import Triage
 from dataaudit.runlog.reader import RunLog, load_run
-from dataaudit.training.attribution.curve import curve_of
+from dataaudit.training.attribution.curve import curve_of, open_ranks
 from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.attribution.run_facts import run_facts
 
@@ -88,8 +88,8 @@ def triage(
 
 def _troubles(log: RunLog) -> str:
     """Return what is wrong with a log as a whole, in words."""
-    kinds = log.table("events")["kind"].to_pylist()
-    not_closed = "not closed: the run was killed, or goes on" if kinds.count("closed") < len(log.ranks) else ""
+    still_open = open_ranks(log.table("events"), len(log.ranks))
+    not_closed = "not closed: the run was killed, or goes on" if still_open else ""
     unread = f"damaged: {log.torn_bytes:,} bytes of it cannot be read" if log.torn_bytes else ""
     return "; ".join(filter(None, (not_closed, unread)))
 

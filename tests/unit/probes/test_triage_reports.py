@@ -53,3 +53,12 @@ def test_a_report_is_not_compared_with_itself(runs):
     manifest, healthy, other = runs
     with pytest.raises(ConfigError, match="both runs have the same report, of step 160"):
         triage(other, manifest, baseline=healthy, probes=healthy / "probes")
+
+
+def test_a_resumed_run_that_was_killed_is_not_closed_though_it_was_before(runs):
+    """Closed before the resume, it was taken for a run that has ended."""
+    manifest, healthy, _ = runs
+    resumed = (100, "closed", {"lost_steps": 0}), (100, "resumed", {"told": {}})
+    killed = made.run(manifest.parent / "killed", manifest, events=resumed, closed=False)
+    assert triage(killed, manifest).log == "not closed: the run was killed, or goes on"
+    assert triage(healthy, manifest).log == ""

@@ -61,6 +61,7 @@ def run(
     events=(),
     validation=None,
     scored=True,
+    closed=True,
 ):
     """Write a run log.
 
@@ -80,6 +81,7 @@ def run(
         events: Further events, (step, kind, detail).
         validation: Loss of a validation at the last step.
         scored: Whether segments have losses.
+        closed: Whether the log says at its end that it has ended.
     """
     loaded = load_manifest(manifest_folder)
     about = {"manifest": loaded.id, "dataset": "made@1", "sources": SOURCES, "block_rows": 64, "ranks": 1}
@@ -116,7 +118,8 @@ def run(
         log.add("values", values(rows))
     for at, kind, detail in events:
         log.add("events", event(at, kind, detail))
-    log.add("events", event(steps, "closed", {"lost_steps": 0}))
+    if closed:
+        log.add("events", event(steps, "closed", {"lost_steps": 0}))
     log.close()
     return folder
 
