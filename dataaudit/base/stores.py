@@ -158,7 +158,7 @@ def submit(work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
 
 def ask(store: Any, name: str, *args: Any, **kwargs: Any) -> Awaitable[Any]:
     """Call a method of a filesystem, asynchronous or not, without blocking the loop."""
-    method = getattr(store, _twin(store, name))
+    method = getattr(store, _counterpart(store, name))
     asked: Awaitable[Any] = method(*args, **kwargs) if store.async_impl else asyncio.to_thread(method, *args, **kwargs)
     return asked
 
@@ -169,11 +169,11 @@ def has_own(store: Any, name: str) -> bool:
     from fsspec.asyn import AsyncFileSystem
 
     general = AsyncFileSystem if store.async_impl else AbstractFileSystem
-    twin = _twin(store, name)
-    return getattr(type(store), twin) is not getattr(general, twin)
+    counterpart = _counterpart(store, name)
+    return getattr(type(store), counterpart) is not getattr(general, counterpart)
 
 
-def _twin(store: Any, name: str) -> str:
+def _counterpart(store: Any, name: str) -> str:
     """Return what a method is called: fsspec puts ``_`` before the names of the asynchronous ones."""
     return f"_{name}" if store.async_impl else name
 

@@ -26,7 +26,7 @@ from dataaudit.scan.corpus.storage.address import Access, RemotePath, RemoteStat
 from dataaudit.scan.corpus.storage.files import FileStat
 from dataaudit.scan.corpus.storage.hub import RowsPath
 
-_TWINS = 2
+_MOST_SUBSTITUTES = 2
 _STORE_PARTS = 1024
 _KEPT = 8
 """Shards that parts were asked of last."""
@@ -198,18 +198,18 @@ class Plan(LazySequence[PlannedShard]):
         copies = copies[np.argsort(self.firsts[copies], kind="stable")]
         return copies, self.firsts[copies]
 
-    def twins(self, number: int) -> tuple[tuple[str, FileStat], ...]:
+    def substitutes(self, number: int) -> tuple[tuple[str, FileStat], ...]:
         """Return other files with the same bytes as a part that is the first of its content."""
         copies, firsts = self._copies
         start, stop = np.searchsorted(firsts, [number, number + 1]).tolist()
-        path, twins = self.part(number)[1].request.path, dict[str, FileStat]()
+        path, substitutes = self.part(number)[1].request.path, dict[str, FileStat]()
         for copy in copies[start:stop].tolist():
-            if len(twins) == _TWINS:
+            if len(substitutes) == _MOST_SUBSTITUTES:
                 break
             planned, part = self.part(copy)
             if planned.probe is not None and part.request.path != path:
-                twins[part.request.path] = planned.probe.stat
-        return tuple(twins.items())
+                substitutes[part.request.path] = planned.probe.stat
+        return tuple(substitutes.items())
 
 
 class ScanUnits(LazySequence[ScanUnit]):
@@ -242,7 +242,7 @@ class ScanUnits(LazySequence[ScanUnit]):
             reading_key=part.reading_key,
             stage_keys=keys if len(names) == len(keys) else tuple((name, keys[name]) for name in names),
             size=int(self.sizes[place]),
-            twins=self._plan.twins(number),
+            substitutes=self._plan.substitutes(number),
         )
 
     def reading_key(self, place: int) -> str:

@@ -137,7 +137,7 @@ class ScanUnit(PartUnit):
     reading_key: str
     stage_keys: Collection[tuple[str, str]]
     """(stage name, key) of the missing partials."""
-    twins: tuple[tuple[str, FileStat], ...] = ()
+    substitutes: tuple[tuple[str, FileStat], ...] = ()
     """Other files with the same bytes, to read when this one cannot be."""
 
     @property
@@ -155,7 +155,7 @@ class SecondPassUnit(PartUnit):
     """Tasks, each with the key of its request and result, and the address of its request."""
     seconds: float = 0.0
     """Time that its tasks may take beside that for reading."""
-    twins: tuple[tuple[str, FileStat], ...] = ()
+    substitutes: tuple[tuple[str, FileStat], ...] = ()
 
     @property
     def name(self) -> str:

@@ -66,8 +66,8 @@ def join_small(settings: ScanSettings, outcomes: Sequence[Outcome]) -> None:
 def try_copies(function: Callable[[_Unit, ScanSettings], Outcome], unit: _Unit, settings: ScanSettings) -> Outcome:
     """Read a part, or the same bytes in another file when its own is gone, refuses or has changed."""
     others: list[_Unit] = [unit]
-    for path, stat in unit.twins:
-        others.append(replace(unit, request=replace(unit.request, path=path), stat=stat, twins=()))
+    for path, stat in unit.substitutes:
+        others.append(replace(unit, request=replace(unit.request, path=path), stat=stat, substitutes=()))
     last = others.pop()
     for scan_unit in others:
         with contextlib.suppress(OSError):
@@ -309,7 +309,7 @@ def _bundles(
             try:
                 part = _read_small(place, units[place], settings)
             except NOT_OPENED as error:
-                if not units[place].twins:
+                if not units[place].substitutes:
                     gone[place] = not_opened(error)
                 continue
             if isinstance(part, Outcome):
@@ -339,7 +339,7 @@ def _read_small(place: int, unit: ScanUnit, settings: ScanSettings) -> ReadPart 
                 if len(batches) > 1:
                     return None
     except ShardUnreadable as error:
-        return None if unit.twins or may_have_changed(unit) else unread(unit, settings, error, losses, stats)
+        return None if unit.substitutes or may_have_changed(unit) else unread(unit, settings, error, losses, stats)
     if call.error is not None or not batches:
         return None
     return ReadPart(place=place, unit=unit, batch=batches[0], losses=losses, stats=stats)

@@ -228,7 +228,7 @@ class _Units(LazySequence[SecondPassUnit]):
             tasks=tuple(tasks),
             size=int(self.sizes[place]),
             seconds=self._pass.seconds.get(content, 0.0),
-            twins=self._plan.twins(content),
+            substitutes=self._plan.substitutes(content),
         )
 
     def uri(self, place: int) -> str:
@@ -252,7 +252,7 @@ class Again:
     settings: ScanSettings
 
     def __call__(self, unit: SecondPassUnit) -> Outcome:
-        """Read a part and write what each of its tasks finds; twins are read as :class:`Scan` reads them."""
+        """Read a part and write what each of its tasks finds; substitutes are read as :class:`Scan` reads them."""
         if unit.size >= _LARGE:
             give_memory_back()
         return try_copies(_read_again, unit, self.settings)

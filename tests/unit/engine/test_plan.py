@@ -56,12 +56,12 @@ def test_a_missing_reading_alone_is_a_unit_without_stages(store):
 
 
 def test_equal_files_are_read_once_and_stand_in_for_each_other(store):
-    """Twins of one split are one unit, which knows where else its bytes are."""
-    twins = [plan(shard(number, uri=f"{number}.jsonl"), probe()) for number in range(5)]
+    """Equal files of a split are one unit, which knows where else its bytes are."""
+    equal = [plan(shard(number, uri=f"{number}.jsonl"), probe()) for number in range(5)]
     twice = plan(shard(5, uri="0.jsonl#copy=2", path="/data/0.jsonl"), probe())
-    (unit,) = missing([twins[0], twice, *twins[1:]], store)
+    (unit,) = missing([equal[0], twice, *equal[1:]], store)
     assert unit.request.path == "/data/0.jsonl"
-    assert unit.twins == (("/data/1.jsonl", stat()), ("/data/2.jsonl", stat()))
+    assert unit.substitutes == (("/data/1.jsonl", stat()), ("/data/2.jsonl", stat()))
 
 
 def test_equal_files_of_two_splits_are_two_units(store):
