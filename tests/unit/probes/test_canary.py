@@ -146,8 +146,10 @@ def test_a_baseline_a_change_that_passes_and_one_that_does_not(loop, tmp_path):
     states = {own["metric"]: own["state"] for own in json.loads(show(tmp_path, "--json").stdout)["core"]["metrics"]}
     assert states == {"train_loss_raw": "worse", "val_loss": "worse", "update": "moved"}
     assert show(tmp_path).exit_code == 1
-    healthy = CliRunner().invoke(main, ["canary", "show", "base/baseline.json"])
-    assert (healthy.exit_code, healthy.stdout) == (0, made.stdout)
+    for name in ("base/baseline.json", "base"):
+        healthy = CliRunner().invoke(main, ["canary", "show", name])
+        assert (healthy.exit_code, healthy.stdout) == (0, made.stdout)
+    assert CliRunner().invoke(main, ["canary", "show", "base/run"]).stdout == show(tmp_path).stdout
     assert loop("run", "canary", "--baseline", "base", "--seeds", "3").exit_code == 1
     again = loop("baseline", "canary", "--manifest", DEMO, "--out", "base")
     assert f"replaces the baseline {first['core']['baseline_id']}, which other code made" in again.stderr
