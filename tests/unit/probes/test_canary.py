@@ -319,6 +319,32 @@ def test_a_run_log_is_read_as_losses_and_values(tmp_path):
     assert made["order"] is None, "such a log has no tags"
 
 
+def test_what_is_measured_at_some_steps_counts_by_the_last_tenth_of_the_steps(tmp_path):
+    """The last 20 measurements counted: of every fourth step the last 80 steps, and of every fiftieth the whole run."""
+
+    def values(step):
+        return {f"every{n}": float(step) for n in (4, 50, 110) if step % n == 0}
+
+    def steps(task):
+        for step in range(1, task.steps + 1):
+            task.step(1 / step, **values(step))
+
+    def log(task):
+        with RunLogSink(task.folder / "log", "a run") as sink:
+            for step in range(1, task.steps + 1):
+                sink.add_step(step, 1 / step)
+                for name, value in values(step).items():
+                    row = {"step": [step], "layer": [-1], "head": [-1], "value": [value]}
+                    sink.add_values(
+                        {own: np.array(item) for own, item in row.items()} | {"metric": [name], "stat": ["value"]}
+                    )
+        return task.folder / "log"
+
+    for function in (steps, log):
+        made = CanaryTask(0, 200, Path(DEMO), tmp_path).run(function, 20)["values"]
+        assert [made[f"every{n}"] for n in (4, 50, 110)] == [192.0, 200.0, 110.0]
+
+
 @pytest.mark.torch
 def test_the_log_of_a_monitor_says_what_was_read(world, tmp_path):
     """Documents and positions, in the order of steps: equal for a seed, another one for another."""
