@@ -7,6 +7,8 @@ import triage_world as made
 
 from dataaudit import ConfigError
 from dataaudit.base.render.line import spell
+from dataaudit.probes.report import Number
+from dataaudit.probes.triage.architecture import dropped
 from dataaudit.probes.triage.run import triage
 
 
@@ -53,3 +55,15 @@ def test_a_report_is_not_compared_with_itself(runs):
     manifest, healthy, other = runs
     with pytest.raises(ConfigError, match="both runs have the same report, of step 160"):
         triage(other, manifest, baseline=healthy, probes=healthy / "probes")
+
+
+@pytest.mark.parametrize(("scores", "fell"), [(1, ["microbench_score.acc task0"]), (20, [])])
+def test_one_of_many_scores_that_chance_lets_fall_is_no_drop(scores, fell):
+    """Two points beyond the interval of a single score, within that of twenty."""
+    wide = {"metric": "microbench_score", "stat": "acc", "unit": "ratio"}
+    pairs = [
+        tuple(Number(**wide, scope={"task": f"task{at}"}, value=own, low=own - 0.1, high=own + 0.1) for own in values)
+        for at in range(scores)
+        for values in [(0.6, 0.76) if at == 0 else (0.6, 0.6)]
+    ]
+    assert dropped(pairs) == fell
