@@ -113,11 +113,13 @@ def run(function: str, folder: Path, out: Path | None, *, as_json: bool, **optio
 @click.argument("record", type=FOLDER, metavar="RECORD")
 @JSON
 def show(record: Path, *, as_json: bool) -> None:
-    """Show the record of a canary, whose verdict is computed anew from its runs, or a baseline.json."""
+    """Show the record of a canary, or of a folder, whose verdict is computed anew from its runs; or a baseline.json."""
     from dataaudit.manifest.canary_record import read_baseline, read_canary
-    from dataaudit.probes.canary import BASELINE_FILE
+    from dataaudit.probes.canary import BASELINE_FILE, CANARY_FILE
     from dataaudit.probes.canary_text import baseline_text, canary_text
 
+    if record.is_dir():
+        record /= CANARY_FILE if (record / CANARY_FILE).exists() else BASELINE_FILE
     if record.name == BASELINE_FILE:
         healthy = read_baseline(record)
         print_text(record.read_text("utf-8") if as_json else baseline_text(healthy))

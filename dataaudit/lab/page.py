@@ -223,10 +223,22 @@ def _cell(own: Mapping[str, Any] | None) -> str:
 
 def _specificity(made: Mapping[str, Any]) -> Table:
     matrix = made["specificity"]
-    scenarios = list(dict.fromkeys(name for own in matrix.values() for name in own))
+    models = {own["scenario"]: own["model"] for own in made["verdicts"]}
+    judged = {
+        (own["module"], limit.partition(",")[0])
+        for own in made["receipts"].values()
+        if isinstance(own["threshold"], dict)
+        for limit in own["threshold"]
+    }
     rows: tuple[Row, ...] = tuple(
-        (Name(scenario), *(f"{own[scenario][0]} ({own[scenario][1]}) of {own[scenario][2]}" for own in matrix.values()))
-        for scenario in scenarios
+        (
+            Name(scenario),
+            *(
+                "no series" if (module, model) not in judged else "{} ({}) of {}".format(*own[scenario])
+                for module, own in matrix.items()
+            ),
+        )
+        for scenario, model in models.items()
     )
     return Table(title="Fired (first) of runs", columns=(*names("fault"), *numbers(*matrix)), rows=rows, whole=True)
 

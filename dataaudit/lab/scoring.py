@@ -117,10 +117,7 @@ def false_alarms(verdicts: Sequence[Verdict], signals: Sequence[str]) -> dict[st
 
 
 def specificity(verdicts: Sequence[Verdict]) -> dict[str, dict[str, list[int]]]:
-    """Return by module and scenario in how many runs a monitor of the module fired, and of how many.
-
-    Up to the divergence, and 128 steps from the onset on: later a fault has reached every module.
-    """
+    """Return by module and scenario in how many runs its signals fired up to the divergence, as the first; of all."""
     modules: dict[str, list[str]] = {}
     for name in SIGNALS:
         modules.setdefault(module_of(name), []).append(name)
@@ -131,7 +128,8 @@ def specificity(verdicts: Sequence[Verdict]) -> dict[str, dict[str, list[int]]]:
             steps = [(item.caught(names), item.diverged or item.steps) for item in own]
             fired = sum(step is not None and step <= end for step, end in steps)
             first = sum(
-                step is not None and step == item.caught(MECHANISM) for (step, _), item in zip(steps, own, strict=True)
+                step is not None and step <= end and step == item.caught(MECHANISM)
+                for (step, end), item in zip(steps, own, strict=True)
             )
             made.setdefault(module, {})[scenario] = [fired, first, len(own)]
     return made

@@ -51,7 +51,7 @@ from dataaudit.training.replay.replaying import called, load_function
 BASELINE_FILE, CANARY_FILE = "baseline.json", "canary.json"
 SHARE_LAST = 10
 """The mean of losses is over a tenth of the steps, the last ones."""
-_PIECE = 1
+_PIECE = 2
 """Version of the file of a training."""
 
 

@@ -53,6 +53,8 @@ class CanaryTask:
         self.seed, self.steps, self.manifest, self.folder = seed, steps, manifest, folder
         self.losses: list[Any] = []
         self.values: dict[str, list[Any]] = {}
+        self._steps: dict[str, list[int]] = {}
+        """Of each value, by name."""
         self._held_out: Any = None
         self._order, self._rows = hashlib.sha256(), 0
         self._ticks: list[float] = []
@@ -75,7 +77,7 @@ class CanaryTask:
         self._tokens += tokens
         self.losses.append(_plain(loss))
         for name, value in values.items():
-            self.values.setdefault(name, []).append(_plain(value))
+            self._add(name, len(self.losses), _plain(value))
         if batch is not None:
             self.read(batch)
 
@@ -106,7 +108,10 @@ class CanaryTask:
                 "Train task.steps steps, and call task.step(loss, batch) once in each.",
             )
         values = {TRAIN: losses[-last:]} | {
-            name: own[-last:] for name, own in self.values.items() if name.partition(".")[0] not in TIMED
+            name: [value for value, step in zip(own, self._steps[name], strict=True) if step > len(losses) - last]
+            or own[-1:]  # what is measured more seldom counts by its newest value
+            for name, own in self.values.items()
+            if name.partition(".")[0] not in TIMED
         }
         means = {name: float(np.mean([float(value) for value in own])) for name, own in values.items() if own}
         if self._held_out is not None:
@@ -154,14 +159,19 @@ class CanaryTask:
             self.read([digests.get(shard, "") for shard in stretches["shard"].to_pylist()])
             self.read(np.stack([stretches[name].to_numpy() for name in ("row", "start", "targets")], axis=1))
         values = log.table("values")
-        columns = (values[name].to_pylist() for name in ("metric", "layer", "head", "stat", "value"))
-        for metric, layer, head, stat, value in zip(*columns, strict=True):
+        before = min(steps["step"].to_pylist(), default=1) - 1
+        columns = (values[name].to_pylist() for name in ("step", "metric", "layer", "head", "stat", "value"))
+        for step, metric, layer, head, stat, value in zip(*columns, strict=True):
             at = "".join(f".{kind}:{n}" for kind, n in (("layer", layer), ("head", head)) if n >= 0)
             name = f"{metric}{at}" + ("" if stat == "value" else f".{stat}")
             if name == VAL:
                 self._held_out = value
             else:
-                self.values.setdefault(name, []).append(value)
+                self._add(name, step - before, value)
+
+    def _add(self, name: str, step: int, value: Any) -> None:
+        self.values.setdefault(name, []).append(value)
+        self._steps.setdefault(name, []).append(step)
 
 
 def _plain(value: Any) -> Any:

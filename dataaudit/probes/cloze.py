@@ -74,7 +74,8 @@ class Cloze:
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
         prompts = digest_rows([row for item in self.items for row in (item.beginning, *item.endings)])
-        templates = f"beginning={BEGINNING} ending={ENDING} choices={CHOICES}"
+        beginning = min(BEGINNING, model.context - ENDING - len(model.tokenizer.start))  # a short context cuts it
+        templates = f"beginning={beginning} ending={ENDING} choices={CHOICES}"
         return artifacts_of(model, harness(self.name, self.version), prompts, templates=templates)
 
     def run(self, model: Model, store: Store, previous: Mapping[str, np.ndarray]) -> Outcome:

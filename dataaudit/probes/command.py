@@ -117,6 +117,8 @@ def _check_outputs(options: ProbeOptions) -> None:
     """Check what is read and written at the end before anything is measured."""
     if options.out is not None:
         check_folder("--out", options.out)
+        if options.out.resolve().is_relative_to(Path(options.checkpoint).resolve()):
+            raise ConfigError("--out lies in the checkpoint, whose digest it would change", "Name a folder beside it.")
     if options.runlog is not None:
         check_folder("--run", options.runlog)
         _check_step(options.step)

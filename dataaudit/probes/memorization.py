@@ -262,7 +262,9 @@ class Memorization:
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
-        decoding = [asdict(self._prompted(model)), asdict(self.free_decoding)]
+        room = model.context - len(model.tokenizer.start)
+        free = replace(self.free_decoding, tokens=max(1, min(self.free_decoding.tokens, room)))
+        decoding = [asdict(self._prompted(model)), asdict(free)]
         return artifacts_of(
             model,
             harness(self.name, f"{self.version} {self.matcher.method}"),

@@ -150,11 +150,13 @@ class PromptToxicity:
 
     def artifacts(self, model: Model) -> EvalArtifacts:
         """Return what its numbers depend on."""
+        room = model.context - self.decoding.tokens - len(model.tokenizer.start)
+        cut = any(len(model.tokenizer.encode(prompt.text)) > room for prompt in self.prompts)
         return artifacts_of(
             model,
             harness(self.name, f"{self.version} {self.judge.name}"),
             digest_rows([prompt.text for prompt in self.prompts]),
-            templates=f"{{prompt}}, end={model.tokenizer.encoder.end}",
+            templates=f"{{prompt}}, end={model.tokenizer.encoder.end}" + (f", last {room} tokens" if cut else ""),
             decoding=f"{self.generations} x {self.decoding.words()}",
         )
 

@@ -8,8 +8,10 @@ architecture are controlled runs; the experiments name these with their cost.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -92,7 +94,7 @@ def architecture_step(run: Side, baseline: Side | None, worse: float = WORSE) ->
             checks.append(absent("capacity", f"training loss is worse by more than {worse:.1%}, and nothing says why"))
         return Step("architecture", tuple(checks))
     off = [check.name for check in (trained, held_out) if _is_worse(check, worse)]
-    off += [name for name, pair in compared(run, baseline).items() if pair[0].metric == SCORE and _dropped(*pair)]
+    off += dropped([pair for pair in compared(run, baseline).values() if pair[0].metric == SCORE])
     change, high = held_out.numbers["change"], trained.numbers["high"]
     if not off:
         fit = Check("capacity", "clean", f"no loss is worse than the baseline's by more than {worse:.1%}")
@@ -107,15 +109,24 @@ def architecture_step(run: Side, baseline: Side | None, worse: float = WORSE) ->
     return Step("architecture", (shape, trained, held_out, fit))
 
 
-def _dropped(mine: Number, theirs: Number) -> bool:
-    """Return whether a share of right items fell: paired, or by both intervals where a harness gives no items."""
-    if mine.change is not None:
-        return (mine.change.high or 0.0) < 0
-    bounds = mine.value, mine.low, mine.high, theirs.value, theirs.low, theirs.high
-    if mine.invalid or mine.stat not in SHARES or None in bounds:
-        return False
-    value, low, high, before, least, most = (own or 0.0 for own in bounds)
-    return value + math.hypot(high - low, most - least) / 2 < before
+def dropped(scores: Sequence[tuple[Number, Number]]) -> list[str]:
+    """Return the names of scores that fell, of pairs of the run's and the baseline's, more than chance lets any fall.
+
+    Paired by items, or by both intervals where a harness gives none; 95 % of all scores together (Bonferroni).
+    """
+    found, wide = [], NormalDist().inv_cdf(1 - 0.025 / max(1, len(scores))) / NormalDist().inv_cdf(0.975)
+    for mine, theirs in scores:
+        bounds = mine.value, mine.low, mine.high, theirs.value, theirs.low, theirs.high
+        if mine.change is not None:
+            fall, half = mine.change.value, None if mine.change.high is None else mine.change.high - mine.change.value
+        elif mine.invalid or mine.stat not in SHARES or None in bounds:
+            continue
+        else:
+            value, low, high, before, least, most = (own or 0.0 for own in bounds)
+            fall, half = value - before, math.hypot(high - low, most - least) / 2
+        if half is not None and fall + wide * half < 0:
+            found.append(mine.name)
+    return found
 
 
 def _is_worse(check: Check, worse: float) -> bool:

@@ -18,11 +18,14 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dataaudit.base.errors import CatchErrors, ConfigError, DataAuditError
 from dataaudit.base.extras import require
+from dataaudit.base.render.blocks import Page
 from dataaudit.base.render.html import fragments, render
+from dataaudit.base.render.line import say
 from dataaudit.live.incidents import acknowledge
 from dataaudit.training.pages.live_page import live_page
 from dataaudit.training.pages.run_view import RunView
@@ -74,7 +77,7 @@ class Live:
         """Return the whole page."""
         with self._lock:
             self.view.first = 0
-            return render(live_page(self.view), live="events", drawn=self._drawn.setdefault(0, {}))
+            return render(self._page(), live="events", drawn=self._drawn.setdefault(0, {}))
 
     def parts(self, newest: int) -> dict[str, Any]:
         """Return what stands first on a page of the newest steps, 0 for all, its sections, and their charts.
@@ -85,10 +88,19 @@ class Live:
             made, parts = self._made.get(newest, (-math.inf, {}))
             if time.monotonic() - made > self.interval / 2:
                 self.view.first = max(0, self.view.tiles.step - newest) if newest else 0
-                top, sections = fragments(live_page(self.view), self._drawn.setdefault(newest, {}))
+                top, sections = fragments(self._page(), self._drawn.setdefault(newest, {}))
                 parts = {"top": top, "sections": sections}
                 self._made[newest] = time.monotonic(), parts
         return parts
+
+    def _page(self) -> Page:
+        """Return the page, and what the newest reading or judging failed by: else a run that is well looks dead."""
+        page = live_page(self.view)
+        failed = self.failed or (self.view.watch.failed if self.view.watch is not None else "")
+        if not failed:
+            return page
+        words = say("A look failed ({}), and is tried again. {}", failed, page.subline)
+        return replace(page, subline=words, tone=page.tone if page.tone == "bad" else "warn")
 
     def _read(self) -> None:
         while not self._ended.is_set():

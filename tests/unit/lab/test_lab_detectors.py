@@ -18,6 +18,7 @@ from dataaudit.lab.monitors import Series, on_grid
 from dataaudit.lab.plan import load_plan
 from dataaudit.lab.receipts import lower_bound
 from dataaudit.lab.scenarios import SCENARIOS
+from dataaudit.lab.scoring import Verdict, specificity
 
 
 def test_the_shipped_plan_is_whole_and_has_every_scenario_at_its_strength():
@@ -154,3 +155,11 @@ def test_the_bound_of_an_aim_is_the_exact_one(caught, runs):
     special = pytest.importorskip("scipy.special")
     assert lower_bound(caught, runs) == pytest.approx(special.betaincinv(caught, runs - caught + 1, 0.05), abs=1e-9)
     assert lower_bound(0, runs) == 0.0
+
+
+def test_a_module_that_fired_after_the_divergence_did_not_fire_first():
+    """It had fired in no run, and as the first in one."""
+    known = {"scenario": "x", "family": "rate", "model": "dense", "seed": 0, "onset": 100, "begin": 100, "steps": 300}
+    late = Verdict(**known, diverged=200, first={"q_norm": 220}, vitals={})
+    soon = Verdict(**known, diverged=240, first={"q_norm": 220}, vitals={})
+    assert specificity([late, soon])["attention"]["x"] == [1, 1, 2]

@@ -11,6 +11,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
 from dataaudit.lab.demands import check_rules
 from dataaudit.lab.ingest import ingest
+from dataaudit.lab.page import terminal_text
 from dataaudit.lab.receipts import FIELDS
 from dataaudit.live.rules import load_alerts, parse_alerts
 from dataaudit.runlog.format import RunFile
@@ -88,6 +89,9 @@ def test_a_gradient_that_the_log_lacks_missed_nothing(log):
     for name in ("gradient.band", "gradient.ours", "gradient.gss"):
         own = made["receipts"][name]
         assert (own["lead_time"], own["threshold"][:16]) == ({}, "it has no series")
+    row = terminal_text(made).split("Fired (first) of runs")[1].split("7b")[1].split("command")[0]
+    assert row.count("no series") == 4
+    assert row.split("no series")[3].split() == ["0", "(0)", "of", "1", "1", "(1)", "of", "1", "1", "(0)", "of", "1"]
 
 
 def test_a_healthy_run_counts_false_alarms(log):

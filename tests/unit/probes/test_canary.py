@@ -146,8 +146,10 @@ def test_a_baseline_a_change_that_passes_and_one_that_does_not(loop, tmp_path):
     states = {own["metric"]: own["state"] for own in json.loads(show(tmp_path, "--json").stdout)["core"]["metrics"]}
     assert states == {"train_loss_raw": "worse", "val_loss": "worse", "update": "moved"}
     assert show(tmp_path).exit_code == 1
-    healthy = CliRunner().invoke(main, ["canary", "show", "base/baseline.json"])
-    assert (healthy.exit_code, healthy.stdout) == (0, made.stdout)
+    for name in ("base/baseline.json", "base"):
+        healthy = CliRunner().invoke(main, ["canary", "show", name])
+        assert (healthy.exit_code, healthy.stdout) == (0, made.stdout)
+    assert CliRunner().invoke(main, ["canary", "show", "base/run"]).stdout == show(tmp_path).stdout
     assert loop("run", "canary", "--baseline", "base", "--seeds", "3").exit_code == 1
     again = loop("baseline", "canary", "--manifest", DEMO, "--out", "base")
     assert f"replaces the baseline {first['core']['baseline_id']}, which other code made" in again.stderr
@@ -315,6 +317,32 @@ def test_a_run_log_is_read_as_losses_and_values(tmp_path):
     assert made["values"].keys() == {"train_loss_raw", "max_attn_logit.layer:2.head:1"}
     assert made["step_seconds"] == 0.25
     assert made["order"] is None, "such a log has no tags"
+
+
+def test_what_is_measured_at_some_steps_counts_by_the_last_tenth_of_the_steps(tmp_path):
+    """The last 20 measurements counted: of every fourth step the last 80 steps, and of every fiftieth the whole run."""
+
+    def values(step):
+        return {f"every{n}": float(step) for n in (4, 50, 110) if step % n == 0}
+
+    def steps(task):
+        for step in range(1, task.steps + 1):
+            task.step(1 / step, **values(step))
+
+    def log(task):
+        with RunLogSink(task.folder / "log", "a run") as sink:
+            for step in range(1, task.steps + 1):
+                sink.add_step(step, 1 / step)
+                for name, value in values(step).items():
+                    row = {"step": [step], "layer": [-1], "head": [-1], "value": [value]}
+                    sink.add_values(
+                        {own: np.array(item) for own, item in row.items()} | {"metric": [name], "stat": ["value"]}
+                    )
+        return task.folder / "log"
+
+    for function in (steps, log):
+        made = CanaryTask(0, 200, Path(DEMO), tmp_path).run(function, 20)["values"]
+        assert [made[f"every{n}"] for n in (4, 50, 110)] == [192.0, 200.0, 110.0]
 
 
 @pytest.mark.torch

@@ -68,3 +68,13 @@ def test_the_harness_runs_a_task_of_ours(world, tmp_path):
     probe = HarnessTasks(tasks=(config,), manager=TaskManager(include_defaults=False))
     report = ProbeSuite([probe]).run(ProbeModel(Memory(rows), world.tokenizer, context=128), 1)
     assert report.get("microbench_score", "acc", task="ours").value == 1.0
+
+
+def test_a_context_that_cuts_beginnings_is_another_template(world):
+    """Scores of a context of 40 and of 400 were compared as if the model had changed."""
+    probe = Cloze.of(world.corpus, items=4)
+    short, enough, more = (
+        probe.artifacts(ProbeModel(Memory([]), world.tokenizer, context=context)) for context in (40, 81, 400)
+    )
+    assert short.differing(more) == ("templates",)
+    assert enough == more

@@ -101,6 +101,12 @@ def test_a_short_context_leaves_the_prompt_whole(world):
     assert report(101).get("memorization_rate", "extracted", prompted="yes", times="16-63").value == 1.0
     assert report(100).get("memorization_rate", prompted="yes").reason == "context_below_101"
     assert report(100).get("memorization_rate").value is not None
+    artifacts = [
+        Memorization.of(world.corpus, prompts=2).artifacts(ProbeModel(Memory([]), world.tokenizer, context=context))
+        for context in (160, 257, 400)
+    ]
+    assert artifacts[0].differing(artifacts[2]) == ("decoding",), "its outputs without a prompt are shorter"
+    assert artifacts[1] == artifacts[2]
 
 
 def test_a_manifest_without_an_index_says_how_to_build_it(world, tmp_path):

@@ -92,6 +92,21 @@ def test_domains_are_slices(run, tmp_path):
     assert "--domains: the manifest has no source codee" in made.stderr
 
 
+def test_a_report_without_a_step_is_said_to_replace_and_compare_nothing(run):
+    """The second of two checkpoints took the place of the first, and was compared with nothing."""
+    wanted = ["--probes", "frozen", "--out", "out"]
+    assert "no --step: the report is of step 0" in run("a", *wanted).stderr
+    assert "--step" not in run("a", *wanted, "--step", "7").stderr
+
+
+def test_reports_in_the_checkpoint_are_refused(run, tmp_path):
+    """Progress in it changed its digest, so a killed probe began anew."""
+    (tmp_path / "folder").mkdir()
+    made = run("folder", "--probes", "frozen", "--out", "folder/probes", "--step", "7")
+    assert made.exit_code == 2
+    assert "--out lies in the checkpoint" in made.stderr
+
+
 def test_a_model_that_fails_is_asked_what_it_takes(run):
     made = run("a", "--probes", "held_out", end="9999")
     assert made.exit_code == 4, made.output

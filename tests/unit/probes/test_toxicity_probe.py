@@ -131,3 +131,11 @@ def test_the_audits_own_judge_scores(tmp_path):
 def test_a_judge_that_is_absent_is_named(tmp_path):
     with pytest.raises(ConfigError, match="toxicity"):
         PromptToxicity.of(prompts(tmp_path), judge=str(tmp_path / "none.ckpt"))
+
+
+def test_a_context_that_cuts_prompts_is_another_template(tmp_path):
+    """Numbers of prompts without their beginning were compared with those of whole ones."""
+    probe = PromptToxicity.of(prompts(tmp_path), judge=Words(), generations=3)
+    short, enough, more = (probe.artifacts(ProbeModel(Memory([]), BYTES, context=own)) for own in (32, 43, 128))
+    assert short.differing(more) == ("templates",)
+    assert enough == more

@@ -7,6 +7,8 @@ import triage_world as made
 
 from dataaudit import ConfigError
 from dataaudit.base.render.line import spell
+from dataaudit.probes.report import Number
+from dataaudit.probes.triage.architecture import dropped
 from dataaudit.probes.triage.run import triage
 
 
@@ -62,3 +64,15 @@ def test_a_resumed_run_that_was_killed_is_not_closed_though_it_was_before(runs):
     killed = made.run(manifest.parent / "killed", manifest, events=resumed, closed=False)
     assert triage(killed, manifest).log == "not closed: the run was killed, or goes on"
     assert triage(healthy, manifest).log == ""
+
+
+@pytest.mark.parametrize(("scores", "fell"), [(1, ["microbench_score.acc task0"]), (20, [])])
+def test_one_of_many_scores_that_chance_lets_fall_is_no_drop(scores, fell):
+    """Two points beyond the interval of a single score, within that of twenty."""
+    wide = {"metric": "microbench_score", "stat": "acc", "unit": "ratio"}
+    pairs = [
+        tuple(Number(**wide, scope={"task": f"task{at}"}, value=own, low=own - 0.1, high=own + 0.1) for own in values)
+        for at in range(scores)
+        for values in [(0.6, 0.76) if at == 0 else (0.6, 0.6)]
+    ]
+    assert dropped(pairs) == fell

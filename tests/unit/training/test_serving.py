@@ -135,6 +135,19 @@ def test_an_open_page_is_sent_what_changed(live, tmp_path):
     assert "quality" not in changed
 
 
+def test_a_look_that_failed_is_on_the_page(live, client):
+    """The page went on with old numbers, and later took the run for dead; the terminal says it, too."""
+    assert "A look failed" not in client.get("/").text
+
+    def fails(_):
+        live.close()
+        raise OSError
+
+    live.view.read = fails
+    live._read()
+    assert "A look failed (OSError at test_serving.py" in client.get("/").text
+
+
 def test_a_port_that_is_taken_is_a_message(live, capsys):
     """With what to type instead."""
     import socket
