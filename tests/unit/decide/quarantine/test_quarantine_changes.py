@@ -116,6 +116,10 @@ def test_a_proposal_holds_nothing_until_it_is_accepted(path):
     assert states(path) == ["accepted", "held"]
     assert accept(path, [short_id(proposed)], LATER).known == (added,)
     assert accept(path, None, LATER).added == ()
+    with pytest.raises(QuarantineError, match=f"quarantine lift {path} {short_id(added)}"):
+        lift(path, [short_id(proposed)], "mended", LATER)
+    lift(path, [short_id(added)], "mended", LATER)
+    assert lift(path, [short_id(proposed)], "mended", LATER).known == (proposed,)
 
 
 def test_a_proposal_that_was_turned_down_is_not_made_again_with_the_same_numbers(path):
