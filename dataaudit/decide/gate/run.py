@@ -345,7 +345,7 @@ def _record_cases(rule: Rule, sides: _Sides) -> list[Case]:
             judged = judge_record(rule, now.without_tolerated(rule, record), compared, is_kept=is_kept)
             if record is not None and now.is_at_least(rule.metric, stat, scope):
                 judged = judge_at_least(rule, record, judged, compared)
-            if judged.judged is not None and now.is_of_unknown_size(rule.metric, scope):
+            if judged.judged is not None and now.is_of_unknown_size(rule, scope):
                 judged = replace(judged, state=State.NOT_EVALUATED, reason=UNKNOWN_BYTES)
             if judged.state == State.PASSED and now.cannot_be_found(known, scope):
                 judged = replace(judged, state=State.NOT_EVALUATED, reason=_NO_WORDS)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from made_facts import covered, facts, policy, record, rule, shard_row
 
-from dataaudit.decide.gate.facts import record_of
+from dataaudit.decide.gate.facts import Partial, record_of
 from dataaudit.decide.gate.policy import Waiver
 from dataaudit.decide.gate.run import evaluate
 from dataaudit.decide.gate.scopes import expected_scopes
@@ -302,6 +302,16 @@ def test_a_limit_with_more_digits_than_numbers_have_is_that_number(limit):
     assert result.state == State.PASSED
     waiver = {"fingerprint": "0" * 16, "rule": "r", "owner": "o", "reason": "r", "expires": TODAY, "up_to": 2 / 3}
     assert Waiver.model_validate(waiver).covers(rule(budget=0.5, **limit), result.cases[0].judged)
+
+
+@pytest.mark.parametrize(("share", "code"), [(0.01, 0), (0.5, 3)])
+def test_a_streamed_shard_with_too_many_bad_records_is_of_unknown_size(share, code):
+    """It has no stored bytes, so the whole of it counted 0: less than its bad records alone."""
+    one = rule("read", "coverage_unread_bytes", "bytes", "bytes", budget=100, max_bad_records=0.1)
+    now = facts(covered(), record("coverage_unread_bytes", "bytes", 7.0, "bytes"))
+    bad = Partial(shard=0, share=share, bad_bytes=7, size=0)
+    verdict = evaluate(policy(one, coverage=False), replace(now, partial=(bad,)), on=TODAY)
+    assert (verdict.exit_code, verdict.rules[0].cases[0].reason) == (code, "unknown_bytes" if code else "")
 
 
 @pytest.mark.parametrize("ceiling", [{}, {"up_to": 1e9}])
