@@ -284,6 +284,11 @@ def add_requests(
     requests, notes = [], []
     for place in places:
         if match := _DIGEST.fullmatch(place):
+            if metric is not None:
+                raise ConfigError(
+                    f"metric {metric}: `{place}` is a digest, and no number is looked up for it",
+                    "Name the shard as the manifest does, split/uri, or leave the metric out.",
+                )
             kind, digest, record = match.groups()
             named = {"sha256" if kind == "sha256" else "rows_digest": digest}
             target = Target(kind="document" if record else "shard", row=int(record) if record else None, **named)
