@@ -6,6 +6,7 @@ the records of ``dataaudit map`` and ``dataaudit canary`` that a policy may dema
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 from collections import Counter
@@ -87,6 +88,18 @@ def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
         return load_policy(given, rule_problems, today())
     plain = given if isinstance(given, Policy) else dict(given)
     return check_values(plain, where="policy", more=rule_problems, on=today())
+
+
+def files_of(path: Path | None) -> dict[str, Path | None]:
+    """Return a policy's file and those that it names, by option or key; of a wrong policy the file alone."""
+    files = {"--policy": path}
+    with contextlib.suppress(ConfigError):
+        policy = None if path is None else load_policy(path)
+        if policy is not None:
+            files |= {"`quarantine_list` of the policy": policy.path_of("quarantine_list")}
+            files |= {"`token_proof` of the policy": policy.path_of("token_proof")}
+            files |= {"`canary` of the policy": policy.path_of("canary")}
+    return files
 
 
 def judge(

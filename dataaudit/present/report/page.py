@@ -19,7 +19,7 @@ from dataaudit.decide.diff.blocks import change_section
 from dataaudit.decide.diff.compare import load_pair
 from dataaudit.decide.diff.difference import Difference
 from dataaudit.decide.gate.document import read_verdict
-from dataaudit.decide.gate.run import judge, policy_of
+from dataaudit.decide.gate.run import files_of, judge, policy_of
 from dataaudit.decide.gate.verdict import Verdict
 from dataaudit.decide.gate.writers.blocks import area_tones, verdict_section, verdict_title
 from dataaudit.decide.quarantine.list import load_quarantine
@@ -183,7 +183,7 @@ class Given:
 def make_report(manifest: Manifest, out: Path, given: Given) -> tuple[Page, int]:
     """Write the report of a loaded manifest; return its page, and the bytes of the file."""
     require("report", "report")
-    read = {"--policy": given.policy, "--quarantine": given.quarantine}
+    read = files_of(given.policy) | {"--quarantine": given.quarantine}
     read["--verdict"] = None if isinstance(given.verdict, Verdict) else given.verdict
     check_files({"--out": out}, read, (manifest.folder, given.baseline))
     older = None if given.baseline is None else load_manifest(given.baseline)
