@@ -183,12 +183,14 @@ def export_verdict(
     The statement says PASSED or FAILED; the exit code is 0 when it was written, whatever it says. `dataaudit verify
     --signature` checks a signed one; a pass phrase of the key is read from DATAAUDIT_KEY_PASSWORD.
     """
-    from dataaudit.api.arguments import OPTIONS, signer_of
+    from dataaudit.api.arguments import signer_of
+    from dataaudit.decide.gate.run import files_of
     from dataaudit.manifest.outfiles import check_files
     from dataaudit.present.export.verdict import About, judge_and_export
 
-    signing, signer = signing_of(sign, key, identity), signer_of(public_key, signed_by, issuer, OPTIONS)
-    read = {"--policy": policy, "--quarantine-list": quarantine_list, "--key": key, "--public-key": public_key}
+    words = ("--public-key FILE", "--signed-by WHO", "--issuer URL")
+    signing, signer = signing_of(sign, key, identity), signer_of(public_key, signed_by, issuer, words)
+    read = files_of(policy) | {"--quarantine-list": quarantine_list, "--key": key, "--public-key": public_key}
     check_files({"--out": out}, read, (folder, baseline))
     done = judge_and_export(folder, policy, baseline, out, fail_on, About(**about), signing, signer, quarantine_list)
     print_text(done.shown(as_json=as_json))

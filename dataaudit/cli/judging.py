@@ -97,12 +97,13 @@ def gate(
     from dataaudit import api
     from dataaudit.api.arguments import OPTIONS, signer_of
     from dataaudit.decide.gate.document import gate_json
+    from dataaudit.decide.gate.run import files_of
     from dataaudit.decide.gate.writers.blocks import terminal_text
     from dataaudit.decide.gate.writers.writing import Outputs, check_outputs, on_runner, write_outputs
 
     marks = on_runner(os.environ) and not as_json if annotations is None else annotations
     outputs = Outputs(annotations=marks, environ=os.environ, **files)
-    read = {"--policy": policy, "--public-key": signer["public_key"]}
+    read = files_of(policy) | {"--public-key": signer["public_key"]}
     read |= {"--quarantine": quarantine, "--quarantine-list": quarantine_list}
     check_outputs(outputs, read, (folder, baseline))
     signer_of(**signer, words=OPTIONS, asked="--require-signature" if require_signature else None)

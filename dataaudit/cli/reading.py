@@ -239,14 +239,14 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="[RUNLOG]", required=False)
-@path("--state DIR", "State folder of builds, to try its file system.", default=Path(".dataaudit"))
+@path("--state DIR", "State folder of builds, to try its file system; .dataaudit by default.")
 @choice("--preset", "nano medium large", "Scale of the run; that of its vitals.")
 @choice("--phase", "early steady late", "Of the run; by its log when left out.")
 @option("--without METRIC", "A metric that does not apply to the run.", multiple=True)
 @JSON
 def doctor(
     runlog: Path | None,
-    state: Path,
+    state: Path | None,
     preset: Scale | None,
     phase: Phase | None,
     without: tuple[str, ...],
@@ -259,6 +259,8 @@ def doctor(
     line of code that feeds each. The check of the tokenizer takes some seconds where no build has run before.
     """
     if runlog is not None:
+        if state is not None:
+            raise click.UsageError("--state goes with what is installed; RUNLOG is a run log.")
         from dataaudit.live.checklist import check_log, checked_text
 
         checked = check_log(runlog, preset, phase, without)
@@ -268,7 +270,7 @@ def doctor(
         raise click.UsageError("--preset, --phase and --without go with RUNLOG, the folder of a run log.")
     from dataaudit.doctor import diagnose
 
-    text, code = diagnose(state=state, as_json=as_json)
+    text, code = diagnose(state=state or Path(".dataaudit"), as_json=as_json)
     print_text(text)
     sys.exit(code)
 

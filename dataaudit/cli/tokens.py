@@ -206,12 +206,16 @@ def map_(
     from dataaudit.engine.progress import Progress
     from dataaudit.engine.tokens_map import MapOptions, map_files, open_readable
     from dataaudit.manifest.load import load_manifest
+    from dataaudit.manifest.outfiles import check_files
     from dataaudit.present.report.token_proof import proof_json, proof_text
+    from dataaudit.scan.corpus.token_files import index_path
     from dataaudit.training.opening import open_manifest
 
     own = _running(manifest, **running)
     left_out = {name: given.pop(name) for name in ("quarantine", "applied")}
     options = MapOptions(files=files, **given)
+    read = {f"token file {path}": path for path in files} | {"--quarantine": left_out["quarantine"]}
+    check_files({"--out": options.record}, read | {f"index {path}": path for path in map(index_path, files)})
     with signals_taken(), Progress(quiet=quiet) as progress:
         corpus = open_manifest(manifest, require="verified", root=root, splits=splits or None, **left_out)
         loaded = load_manifest(manifest)

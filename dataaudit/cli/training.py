@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -75,8 +76,13 @@ def attribute(
     RUNLOG may be a table of another program, .csv, .tsv, .jsonl or .parquet with a step and a loss: then spikes
     are found, and nothing else is said.
     """
+    columns: dict[str, object] = {"--step-column": step_column, "--loss-column": loss_column}
+    of_log: dict[str, object] = {"--manifest": manifest, "--step": step, "--reference": reference}
+    of_log |= {"--picture": picture, "--replay": replay, "--suspect": suspects or None}
     if runlog.suffix in {".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"} and not runlog.is_dir():
+        _refuse(of_log, "a run log, and RUNLOG is a table: spikes are found in it, and no shard is named")
         _detect(runlog, step_column, loss_column, as_json=as_json)
+    _refuse(columns, "a table, and RUNLOG is a run log")
     if manifest is None:
         raise click.UsageError("--manifest DIR: a run log is read beside the manifest that it was trained on.")
     from dataaudit.training.attribution import attribute as attribution
@@ -106,6 +112,12 @@ def attribute(
     except OSError as error:
         note(f"dataaudit: attribution.json cannot be written to {runlog}: {error.strerror or error}")
     sys.exit(result.exit_code)
+
+
+def _refuse(options: Mapping[str, object], what: str) -> None:
+    """Refuse options that would change nothing; what they are of, in words."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise click.UsageError(f"{given[0]} is of {what}.")
 
 
 def _detect(path: Path, step: str | None, loss: str | None, *, as_json: bool) -> NoReturn:
@@ -202,6 +214,8 @@ def reconstruct(
     from dataaudit.training.orders.reconstruct import Choice, parse_steps, reconstructed_text
     from dataaudit.training.orders.reconstruct import reconstruct as run
 
+    if losses is None:
+        _refuse({"--step-column": step_column, "--loss-column": loss_column}, "--losses FILE: name the file, too")
     options["skip"] = () if options["skip"] is None else parse_steps(options["skip"])
     span = parse_steps(steps)
     if len(span) != 1:

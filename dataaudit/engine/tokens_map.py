@@ -57,7 +57,7 @@ from dataaudit.engine.tokens_match import (
 )
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.outfiles import check_files, write_file
+from dataaudit.manifest.outfiles import write_file
 from dataaudit.manifest.token_proof import NAMED, Case, Fault, Faults, TokenProof, exit_code, proves
 from dataaudit.scan.corpus.token_files import TokenFileHead, flat_borders, map_metadata, map_path, open_token_file
 from dataaudit.training.checks import STREAMED, Roots
@@ -93,7 +93,6 @@ def map_files(
     manifest: Manifest, corpus: Corpus, whole: Corpus, options: MapOptions, running: BuildOptions, progress: Progress
 ) -> TokenProof:
     """Compare token files with the documents of a manifest, and write the record."""
-    check_files({"--out": options.record}, {f"token file {path}": path for path in options.files})
     with open_source(manifest, whole, running, options.tokenizer, progress) as source:
         proof = _proof(source, corpus, options, running)
     write_file(options.record, proof.model_dump_json(by_alias=True, indent=2).encode() + b"\n")

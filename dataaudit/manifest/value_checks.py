@@ -88,7 +88,7 @@ def check_records(table: pa.Table) -> None:
     is_ok = pc.equal(table["status"], "ok")
     inexact = pc.and_(is_ok, pc.not_equal(table["method"], "exact"))
     without = pc.is_in(table["reason"], pa.array(sorted(NO_INTERVAL)))
-    bounded = pc.and_(inexact, pc.invert(without))
+    bounded, sure = pc.and_(inexact, pc.invert(without)), table["confidence"]
     broken = [
         ("a value without the status ok, or that without a value", pc.xor(is_ok, table["value"].is_valid())),
         ("no value and no reason", pc.and_(pc.invert(is_ok), pc.equal(table["reason"], ""))),
@@ -96,6 +96,7 @@ def check_records(table: pa.Table) -> None:
         *(("bounds that its method does not have", pc.xor(bounded, table[name].is_valid())) for name in _BOUNDS),
         ("a value outside its bounds", pc.less(table["value"], table["low"])),
         ("a value outside its bounds", pc.greater(table["value"], table["high"])),
+        ("a confidence that is no probability", pc.or_(pc.less_equal(sure, 0.0), pc.greater(sure, 1.0))),
     ]
     for words, found in broken:
         if pc.any(found).as_py():

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from dataaudit.base.errors import ManifestMismatch
 from dataaudit.decide.gate.facts import UNREAD_STATES, Facts, read_facts
-from dataaudit.decide.gate.judge import UNREAD
+from dataaudit.decide.gate.judge import UNKNOWN_BYTES, UNREAD
 from dataaudit.decide.gate.number_texts import reason_text, shown_count
 from dataaudit.decide.gate.policy import Rule
 from dataaudit.decide.gate.verdict import Case, Evidence, ShardBehind, State, Subject, Verdict
@@ -169,7 +169,8 @@ class Ranking:
 
 def is_broken(case: Case) -> bool:
     """Return whether a number was beyond a limit, waived or not."""
-    return case.state in {State.FAILED, State.WARNED} or case.reason == UNREAD
+    unread = case.reason == UNREAD or (case.reason == UNKNOWN_BYTES and bool(case.value))
+    return case.state in {State.FAILED, State.WARNED} or unread
 
 
 def counted(rule: Rule, case: Case, clues: Clues) -> Counts:

@@ -147,10 +147,15 @@ class Facts:
         own = {item.shard: item.size if item.share > rule.max_bad_records else 0 for item in self.partial}
         return {shard: number for shard, number in {**counts, **own}.items() if number}
 
-    def is_of_unknown_size(self, metric: str, scope: Scope) -> bool:
-        """Return whether a number of unread bytes lacks a shard whose bytes nobody knows: a link to nothing, a pipe."""
+    def is_of_unknown_size(self, rule: Rule, scope: Scope) -> bool:
+        """Return whether a number of unread bytes lacks a shard whose bytes nobody knows: a link to nothing, a pipe.
+
+        A shard of a streamed dataset has none, and counts whole where too many of its records are bad.
+        """
         own = (scope.split in {None, split} and scope.rule in {None, reason} for split, reason in self.unsized)
-        return metric == COVERAGE and any(own)
+        most = rule.max_bad_records
+        streamed = most is not None and any(not item.size and item.share > most for item in self.partial)
+        return rule.metric == COVERAGE and (streamed or any(own))
 
     def is_at_least(self, metric: str, stat: str, scope: Scope) -> bool:
         """Return whether a number counts findings, and documents of its part of the corpus were not searched whole."""

@@ -106,8 +106,8 @@ def against(rule: Rule, record: Metric) -> float:
 
 
 def is_within(rule: Rule, judged: float, limit: float) -> bool:
-    """Return whether a judged number keeps a limit."""
-    return bool(_COMPARATORS[rule.comparator](judged, limit))
+    """Return whether a judged number, of 12 digits, keeps a limit."""
+    return bool(_COMPARATORS[rule.comparator](judged, rounded(limit)))
 
 
 def excess(rule: Rule, judged: float) -> float:

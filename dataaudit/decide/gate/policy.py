@@ -20,6 +20,7 @@ from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
 from dataaudit.decide.gate import BUILTIN
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import Digest, Model
+from dataaudit.manifest.metric import rounded
 from dataaudit.manifest.token_proof import Kind
 
 NAME_LIMIT = 100
@@ -262,9 +263,10 @@ class Waiver(Model):
             return True
         if judged is None:
             return False
+        ceiling = rounded(self.up_to)
         if rule.comparator == "==":
-            return abs(judged - rule.limit) <= abs(self.up_to - rule.limit)
-        return judged <= self.up_to if rule.is_upper else judged >= self.up_to
+            return abs(judged - rule.limit) <= abs(ceiling - rule.limit)
+        return judged <= ceiling if rule.is_upper else judged >= ceiling
 
 
 class Policy(Model):

@@ -6,6 +6,7 @@ the records of ``dataaudit map`` and ``dataaudit canary`` that a policy may dema
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 from collections import Counter
@@ -87,6 +88,18 @@ def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
         return load_policy(given, rule_problems, today())
     plain = given if isinstance(given, Policy) else dict(given)
     return check_values(plain, where="policy", more=rule_problems, on=today())
+
+
+def files_of(path: Path | None) -> dict[str, Path | None]:
+    """Return a policy's file and those that it names, by option or key; of a wrong policy the file alone."""
+    files = {"--policy": path}
+    with contextlib.suppress(ConfigError):
+        policy = None if path is None else load_policy(path)
+        if policy is not None:
+            files |= {"`quarantine_list` of the policy": policy.path_of("quarantine_list")}
+            files |= {"`token_proof` of the policy": policy.path_of("token_proof")}
+            files |= {"`canary` of the policy": policy.path_of("canary")}
+    return files
 
 
 def judge(
@@ -313,6 +326,10 @@ def _shard_cases(rule: Rule, sides: _Sides) -> tuple[list[Case], Counter[State]]
             not_searched = Judgement(state=State.NOT_EVALUATED, reason=AT_LEAST)
             case = explained(rule, case_of(rule, item.stat, Scope(), None, not_searched), now, baseline)
             cases = [*_none_passes(cases, counts), case]
+    for split in sorted({*(rule.scope.split or ())} - now.held_out.keys()):
+        no_such = Judgement(state=State.NOT_EVALUATED, reason=_NO_SUCH_PART)
+        cases.append(case_of(rule, rule.stat, Scope(split=split), None, no_such))
+        counts[State.NOT_EVALUATED] += 1
     whole_case = Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=State.PASSED, unit=rule.unit)
     whole_case = with_search(sides.policy, rule, whole_case, now, baseline)
     if counts.total() and whole_case.state != State.PASSED:
@@ -341,7 +358,7 @@ def _record_cases(rule: Rule, sides: _Sides) -> list[Case]:
             judged = judge_record(rule, now.without_tolerated(rule, record), compared, is_kept=is_kept)
             if record is not None and now.is_at_least(rule.metric, stat, scope):
                 judged = judge_at_least(rule, record, judged, compared)
-            if judged.state == State.PASSED and now.is_of_unknown_size(rule.metric, scope):
+            if judged.judged is not None and now.is_of_unknown_size(rule, scope):
                 judged = replace(judged, state=State.NOT_EVALUATED, reason=UNKNOWN_BYTES)
             if judged.state == State.PASSED and now.cannot_be_found(known, scope):
                 judged = replace(judged, state=State.NOT_EVALUATED, reason=_NO_WORDS)

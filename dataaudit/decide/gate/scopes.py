@@ -54,7 +54,7 @@ def judge_shards(
     spreads = np.maximum(spreads, _RATE_FLOOR if rule.unit == "ratio" else 0.0)
     highest = _highest(statistic, chosen, values, denominators)
     record_at = _records(rule, statistic, chosen, values, highest, denominators)
-    suspects = _suspects(rule, highest, medians, spreads)
+    suspects = _suspects(rule, (values, highest), medians, spreads)
     cases: list[Case] = []
     counts: dict[State, int] = {State.PASSED: len(values) - len(suspects)}
     for index in suspects:
@@ -102,15 +102,14 @@ def _highest(statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, de
     return highest
 
 
-def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.ndarray) -> np.ndarray:
-    if rule.limit_kind == "robust_sd":
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            judged = np.abs(values - medians) / spreads
-    else:
-        judged = values
-    limit = rule.first_limit
-    sign = 1.0 if rule.is_upper else -1.0
-    distance = np.abs(judged - limit) if rule.comparator == "==" else sign * (judged - limit)
+def _suspects(
+    rule: Rule, bounds: tuple[np.ndarray, np.ndarray], medians: np.ndarray, spreads: np.ndarray
+) -> np.ndarray:
+    limit, sign = rule.first_limit, 1.0 if rule.is_upper else -1.0
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        judged = [np.abs(bound - medians) / spreads if rule.limit_kind == "robust_sd" else bound for bound in bounds]
+    far = [np.abs(bound - limit) if rule.comparator == "==" else sign * (bound - limit) for bound in judged]
+    distance: np.ndarray = np.maximum(*far)  # NaN where either is
     unsure = np.isnan(distance) | (distance > -1e-9 * max(1.0, abs(limit)))
     if not np.isnan(distance).all():
         unsure[int(np.nanargmax(distance))] = True

@@ -50,6 +50,8 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.locate import STREAMED, relative_path
 from dataaudit.manifest.replace import publish_lock, recover, replace_folder, staging_folder
 
+_NGRAM_SCORE = 0.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -62,7 +64,7 @@ class Request:
     documents: bool = False
     origins: Sequence[str] | None = None
     findings: Sequence[str] | None = None
-    ngram_score: float = 0.5
+    ngram_score: float = _NGRAM_SCORE
     with_common: bool = False
     held_out: bool = False
     rows: bool = False
@@ -77,9 +79,12 @@ class Request:
         _check_names(self.formats, "format", FORMATS)
         if not 0 <= self.ngram_score <= 1:
             raise ConfigError(f"13-gram score: expected 0 to 1, found {self.ngram_score:g}")
-        if not self.documents and (self.origins is not None or self.findings is not None or self.held_out or self.rows):
+        of_leaks = self.with_common or self.ngram_score != _NGRAM_SCORE
+        named = self.origins is not None or self.findings is not None or self.held_out or self.rows or of_leaks
+        if named and not self.documents:
             raise ConfigError(
-                "origins, findings, held-out and rows say which documents are dropped, but none are asked for",
+                "origins, findings, n-gram score, with-common, held-out and rows say which documents are dropped, but"
+                " none are asked for",
                 "Add --documents, in Python documents=True.",
             )
         if self.root is not None and has_secrets(self.root):
@@ -93,6 +98,11 @@ class Request:
             raise ConfigError(
                 "findings are chosen, but `findings` is not among the origins",
                 "Add it: --from findings, in Python origins=[..., 'findings'].",
+            )
+        if of_leaks and "overlap" not in (self.origins or ORIGINS):
+            raise ConfigError(
+                "the n-gram score and with-common are of leaks, but `overlap` is not among the origins",
+                "Add it: --from overlap, in Python origins=[..., 'overlap'].",
             )
 
     @property

@@ -203,6 +203,12 @@ def lift(path: Path, names: Sequence[str], reason: str, author: Author) -> Chang
             if ids and len({*ids, *starting(name, (record.entry.id for record in draft.folded.records))}) > 1:
                 raise QuarantineError(f"`{name}` is the beginning of several lines", "Give more of its digits.")
         records = find_records([name for name in names if not lines[name]], draft.folded)
+        held = {entry.id for entry in draft.folded.standing(Standing.HELD)}
+        if after := [record.by for record in records if record.by is not None and record.by.id in held]:
+            raise QuarantineError(
+                f"a proposal that {short_id(after[0])} accepted is no entry in force: that addition is",
+                f"Lift the addition: `dataaudit quarantine lift {path} {short_id(after[0])}`.",
+            )
         lifted = dict.fromkeys(id_ for ids in lines.values() for id_ in ids if id_ in bad)
         lifted |= dict.fromkeys(record.entry.id for record in records if record.standing in OPEN)
         draft.known += [record.entry for record in records if record.standing not in OPEN]
@@ -279,6 +285,11 @@ def add_requests(
     requests, notes = [], []
     for place in places:
         if match := _DIGEST.fullmatch(place):
+            if metric is not None:
+                raise ConfigError(
+                    f"metric {metric}: `{place}` is a digest, and no number is looked up for it",
+                    "Name the shard as the manifest does, split/uri, or leave the metric out.",
+                )
             kind, digest, record = match.groups()
             named = {"sha256" if kind == "sha256" else "rows_digest": digest}
             target = Target(kind="document" if record else "shard", row=int(record) if record else None, **named)

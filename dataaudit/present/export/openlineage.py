@@ -290,7 +290,7 @@ def _check(result: RuleResult) -> Check:
         "name": rule.name,
         "type": t.clean(f"{rule.metric}.{rule.stat}", _NAME_LIMIT),
         "status": _STATUS[result.state],
-        "severity": _SEVERITY[rule.severity.value],
+        "severity": "warn" if result.state == State.WARNED else _SEVERITY[rule.severity.value],
         "description": None if rule.reason is None else t.clean(rule.reason, _NAME_LIMIT),
         "expected": t.clean(f"{shown.limit} {rule.unit}" if rule.limit_kind == "budget" else shown.limit, _NAME_LIMIT),
         "actual": actual or (t.clean(worst.reason, _NAME_LIMIT) if worst is not None and worst.reason else None),

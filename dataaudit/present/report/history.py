@@ -37,7 +37,7 @@ from dataaudit.base.render.terminal import render as terminal
 from dataaudit.decide.gate.judge import is_within
 from dataaudit.decide.gate.number_texts import number
 from dataaudit.decide.gate.policy import Policy, Rule
-from dataaudit.decide.gate.run import judge, policy_of
+from dataaudit.decide.gate.run import files_of, judge, policy_of
 from dataaudit.decide.gate.verdict import Verdict
 from dataaudit.decide.gate.writers.blocks import verdict_section
 from dataaudit.decide.gate.writers.words import WORDS
@@ -359,7 +359,7 @@ def write_history(
     """
     if out is not None:
         require("history --out", "report")
-        check_files({"--out": out}, {"--policy": policy}, tuple(folders))
+        check_files({"--out": out}, files_of(policy), tuple(folders))
     manifests = [load_consistent(folder) for folder in folders]
     if len({manifest.id for manifest in manifests}) < 2:
         raise ConfigError(

@@ -19,7 +19,7 @@ from dataaudit.decide.diff.blocks import change_section
 from dataaudit.decide.diff.compare import load_pair
 from dataaudit.decide.diff.difference import Difference
 from dataaudit.decide.gate.document import read_verdict
-from dataaudit.decide.gate.run import judge, policy_of
+from dataaudit.decide.gate.run import files_of, judge, policy_of
 from dataaudit.decide.gate.verdict import Verdict
 from dataaudit.decide.gate.writers.blocks import area_tones, verdict_section, verdict_title
 from dataaudit.decide.quarantine.list import load_quarantine
@@ -183,21 +183,23 @@ class Given:
 def make_report(manifest: Manifest, out: Path, given: Given) -> tuple[Page, int]:
     """Write the report of a loaded manifest; return its page, and the bytes of the file."""
     require("report", "report")
-    read = {"--policy": given.policy, "--quarantine": given.quarantine}
+    read = files_of(given.policy) | {"--quarantine": given.quarantine}
     read["--verdict"] = None if isinstance(given.verdict, Verdict) else given.verdict
     check_files({"--out": out}, read, (manifest.folder, given.baseline))
+    older = None if given.baseline is None else load_manifest(given.baseline)
     if given.signer is not None:
         from dataaudit.manifest.trust import attested
 
         manifest = attested(manifest, given.signer)
+        older = None if older is None else attested(older, given.signer)
     from dataaudit.base.render.html import render
 
     page = page_of(
         manifest,
-        verdict=_verdict(manifest, given),
+        verdict=_verdict(manifest, older, given),
         unchecked=given.policy is None and not isinstance(given.verdict, Verdict),
-        difference=None if given.baseline is None else load_pair(given.baseline, manifest),
-        baseline=None if given.baseline is None else load_manifest(given.baseline),
+        difference=None if older is None else load_pair(older, manifest),
+        baseline=older,
         quarantined=quarantined_shards(manifest, given.quarantine),
     )
     data = render(page).encode("utf-8")
@@ -219,16 +221,11 @@ def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str
 VERDICT = "gate.json"
 
 
-def _verdict(manifest: Manifest, given: Given) -> Verdict | None:
+def _verdict(manifest: Manifest, older: Manifest | None, given: Given) -> Verdict | None:
     """Return the verdict of a policy, or of a file that the gate wrote; None without either."""
     if given.policy is not None and given.verdict is not None:
         raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
     if given.policy is not None:
-        older = None if given.baseline is None else load_manifest(given.baseline)
-        if older is not None and given.signer is not None:
-            from dataaudit.manifest.trust import attested
-
-            older = attested(older, given.signer)
         rules = policy_of(given.policy)
         return judge(manifest, rules, baseline=older, lists=compared_lists(manifest, rules, baseline=older))
     path = given.verdict or manifest.folder / VERDICT

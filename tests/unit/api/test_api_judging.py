@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import shutil
 from pathlib import Path
 
 import made_manifest
@@ -109,6 +110,9 @@ def test_a_manifest_is_signed_by_a_key(manifest, tmp_path):
     assert api.gate(manifest.folder, policy, public_key=tmp_path / "build.pub").subject.id == manifest.id
     with pytest.raises(SignatureRefused):
         api.gate(manifest.folder, policy, public_key=tmp_path / "other.pub")
+    shutil.copytree(manifest.folder, tmp_path / "old", ignore=shutil.ignore_patterns("attestation.json"))
+    with pytest.raises(SignatureRefused, match="old is not believed"):
+        api.report(manifest, tmp_path / "r.html", baseline=tmp_path / "old", public_key=tmp_path / "build.pub")
     shown = CliRunner().invoke(cli.main, ["sign", str(manifest.folder), "--key", str(tmp_path / "build.pem")])
     assert (shown.exit_code, file.read_bytes()) == (0, first), shown.output
 

@@ -134,6 +134,10 @@ def test_stdout_that_is_a_file_keeps_what_was_printed(place):
         (["export", "openlineage", "m", "--verdict", "given", "--out", "given"], "--verdict"),
         (["export", "croissant", "m", "--metadata", "given", "--out", "given"], "--metadata"),
         (["export", "verdict", "m", "--policy", "strict", "--sign", "--key", "given", "--out", "given"], "--key"),
+        (["map", "given", "--manifest", "m", "--out", "given"], "token file given"),
+        (["map", "a.bin", "given", "--manifest", "m", "--out", "given"], "token file given"),
+        (["map", "a.bin", "--manifest", "m", "--quarantine", "given", "--out", "given"], "--quarantine"),
+        (["map", "given.bin", "--manifest", "m", "--out", "given.idx"], "index given.idx"),
     ],
 )
 def test_what_is_read_is_not_written_over(place, arguments, other):

@@ -267,6 +267,9 @@ def test_wrong_use_is_an_error(tmp_path):
     code, output = call("--phase", "late")
     assert code == 2
     assert "go with RUNLOG" in output
+    code, output = call(tmp_path / "run", "--state", tmp_path)
+    assert code == 2
+    assert "--state goes with what is installed" in output
     with pytest.raises(ConfigError, match="no metric"):
         check_log(tmp_path / "run", without=["nothing"])
 

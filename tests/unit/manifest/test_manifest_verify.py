@@ -193,6 +193,13 @@ class TestConsistency:
         assert problem.code == "headline"
         assert "exact_dup_rate.rate" in problem.text
 
+    @pytest.mark.parametrize("scope", [{"foo": "x"}, {"metric": "x"}, {"shard": "x"}, {"split": 3}, {"shard": 2**40}])
+    def test_headline_of_a_scope_that_no_record_has(self, tmp_path, variant, golden_parts, scope):
+        headline = [record.model_dump() for record in golden_parts[0].headline]
+        headline[1]["scope"] = scope
+        publish(tmp_path / "m", *variant(headline=headline))
+        assert "table metrics None" in the_problem(tmp_path / "m").text
+
     def test_two_rows_with_one_key(self, tmp_path, variant, golden_parts):
         pairs = golden_parts[2]["pairs"]
         twice = pa.concat_tables([pairs, changed(pairs, "jaccard", 0, 0.9)])

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.cli.training import attribute
+from dataaudit.cli.training import attribute, reconstruct
 from dataaudit.training.pages.foreign_log import detect
 
 
@@ -57,6 +57,21 @@ def test_the_command_says_what_it_cannot_tell(tmp_path):
     plain = json.loads(CliRunner().invoke(attribute, [str(path), "--json"]).output)
     assert plain["schema"] == {"name": "dataaudit-detection", "version": 1}
     assert CliRunner().invoke(attribute, [str(write(tmp_path / "fine.csv", *curve()))]).exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--manifest", "--step", "--reference", "--picture", "--replay", "--suspect"])
+def test_options_of_a_run_log_are_refused_beside_a_table(tmp_path, option):
+    """They were taken, and changed nothing: no shard is named of a table."""
+    done = CliRunner().invoke(attribute, [str(write(tmp_path / "log.csv", *curve())), option, "1"])
+    assert (done.exit_code, f"{option} is of a run log" in done.output) == (2, True)
+
+
+def test_columns_of_a_table_are_refused_beside_a_run_log(tmp_path):
+    done = CliRunner().invoke(attribute, [str(tmp_path), "--manifest", str(tmp_path), "--loss-column", "loss"])
+    assert (done.exit_code, "--loss-column is of a table" in done.output) == (2, True)
+    of_order = ["--manifest", "m", "--order", "nanogpt", "--file", "f", "--steps", "1-2", "--step-column", "s"]
+    done = CliRunner().invoke(reconstruct, [str(tmp_path), *of_order])
+    assert (done.exit_code, "--step-column is of --losses" in done.output) == (2, True)
 
 
 def test_rows_of_other_metrics_and_repeated_steps_are_counted(tmp_path):

@@ -4,9 +4,10 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
-from made_facts import covered, facts, policy, record, rule
+from made_facts import covered, facts, policy, record, rule, shard_row
 
-from dataaudit.decide.gate.facts import record_of
+from dataaudit.decide.gate.facts import Partial, record_of
+from dataaudit.decide.gate.policy import Waiver
 from dataaudit.decide.gate.run import evaluate
 from dataaudit.decide.gate.scopes import expected_scopes
 from dataaudit.decide.gate.verdict import State
@@ -87,6 +88,12 @@ class TestNames:
         one = rule(scope={"per": "source", "split": ["train", "vall"]})
         kept = [record(value=0.1, split="train", source=name) for name in ("web", "code")]
         assert result_of(one, *kept).counts == {State.PASSED: 2, State.NOT_EVALUATED: 1}
+
+    def test_nor_is_it_in_a_rule_about_single_shards(self):
+        one = rule(scope={"per": "shard", "split": ["train", "vall"]})
+        result = result_of(one, record(), shards=[shard_row(0, near_dup_rate=0.1, no_words=0)])
+        assert result.counts == {State.PASSED: 1, State.NOT_EVALUATED: 1}
+        assert (result.cases[0].scope, result.cases[0].reason) == (Scope(split="vall"), "no_such_part")
 
     def test_a_kind_of_personal_data_is_not_a_kind_of_secret(self):
         one = rule(
@@ -265,3 +272,54 @@ def test_what_another_tokenizer_counts_otherwise_is_not_compared_as_in_diff(metr
     now = record(metric, stat, 0.5, unit, source="web")
     assert result_of(one, now, baseline=old, sources=("web",)).cases[0].reason == says
     assert bool(says) == is_of_tokens(metric, stat, unit, None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "judged"),
+    [
+        ({"robust_sd": 6}, 12.5),
+        ({"robust_sd": 6, "direction": "down"}, 12.5),
+        ({"robust_sd": 6, "bound": "value"}, 12.5),
+        ({"budget": 0.2, "comparator": ">="}, 0.0),
+        ({"budget": 0.25, "comparator": "=="}, 0.0),
+    ],
+)
+def test_a_shard_is_judged_by_the_bound_that_breaks_the_rule(limit, judged):
+    """Its documents that may be duplicates bring the upper bound of a shard without any to the others' share."""
+    rates = [(0.25, 0)] * 7 + [(0.0, 25)]
+    rows = [
+        shard_row(number, documents=100, no_words=0, near_dup_rate=rate, near_dup_undecided=undecided)
+        for number, (rate, undecided) in enumerate(rates)
+    ]
+    result = result_of(rule(scope={"per": "shard"}, **limit), record(), shards=rows)
+    assert result.counts == {State.PASSED: 7, State.FAILED: 1}
+    assert [(case.scope.shard, case.judged) for case in result.cases] == [(7, judged)]
+
+
+@pytest.mark.parametrize("limit", [{"comparator": ">="}, {"comparator": "=="}, {"comparator": "<="}])
+def test_a_limit_with_more_digits_than_numbers_have_is_that_number(limit):
+    result = result_of(rule(budget=2 / 3, **limit), record(value=2 / 3))
+    assert result.state == State.PASSED
+    waiver = {"fingerprint": "0" * 16, "rule": "r", "owner": "o", "reason": "r", "expires": TODAY, "up_to": 2 / 3}
+    assert Waiver.model_validate(waiver).covers(rule(budget=0.5, **limit), result.cases[0].judged)
+
+
+@pytest.mark.parametrize(("share", "code"), [(0.01, 0), (0.5, 3)])
+def test_a_streamed_shard_with_too_many_bad_records_is_of_unknown_size(share, code):
+    """It has no stored bytes, so the whole of it counted 0: less than its bad records alone."""
+    one = rule("read", "coverage_unread_bytes", "bytes", "bytes", budget=100, max_bad_records=0.1)
+    now = facts(covered(), record("coverage_unread_bytes", "bytes", 7.0, "bytes"))
+    bad = Partial(shard=0, share=share, bad_bytes=7, size=0)
+    verdict = evaluate(policy(one, coverage=False), replace(now, partial=(bad,)), on=TODAY)
+    assert (verdict.exit_code, verdict.rules[0].cases[0].reason) == (code, "unknown_bytes" if code else "")
+
+
+@pytest.mark.parametrize("ceiling", [{}, {"up_to": 1e9}])
+def test_no_waiver_of_unread_bytes_covers_a_shard_of_unknown_size(ceiling):
+    now = facts(covered(100.0), record())
+    waiver = {"rule": "covered", "owner": "o", "reason": "r", "expires": "2026-12-31"} | ceiling
+    name = evaluate(policy(rule()), now, on=TODAY).rules[1].cases[0].fingerprint
+    asked = policy(rule(), waivers=[waiver | {"fingerprint": name}])
+    assert evaluate(asked, now, on=TODAY).exit_code == 0
+    verdict = evaluate(asked, replace(now, unsized=frozenset({("train", "not_found")})), on=TODAY)
+    assert (verdict.exit_code, verdict.rules[1].cases[0].reason) == (3, "unknown_bytes")

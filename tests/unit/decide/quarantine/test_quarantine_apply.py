@@ -129,6 +129,14 @@ def test_shards_without_documents_are_not_held_by_their_rows(place):
     assert names(apply(place, manifest="m2")[1]) == ["f.jsonl"]
 
 
+@pytest.mark.parametrize("option", [("--with-common",), ("--ngram-score", "0.1")])
+def test_what_makes_a_leak_needs_documents_that_leaks_drop(place, option):
+    """It was taken, and changed nothing."""
+    hold(place, "a.jsonl")
+    assert "Add --documents" in apply(place, *option, expect=2)[0]
+    assert "Add it: --from overlap" in apply(place, *option, "--documents", "--from", "clusters", expect=2)[0]
+
+
 def test_entries_of_documents_need_documents_and_that_is_said(place):
     """Lists of files cannot leave out a row."""
     hold(place, "a.jsonl:3")

@@ -5,9 +5,9 @@ import datetime as dt
 import pytest
 from quarantine_made import AUTHOR, NOW, asked, digest, target
 
-from dataaudit.base.errors import QuarantineError
+from dataaudit.base.errors import ConfigError, QuarantineError
 from dataaudit.decide.quarantine import changes
-from dataaudit.decide.quarantine.changes import AddRequest, Author, accept, add, lift, propose
+from dataaudit.decide.quarantine.changes import AddRequest, Author, accept, add, add_requests, lift, propose
 from dataaudit.decide.quarantine.list import fold, read, short_id
 
 LATER = Author(who="bo@example.org", now=NOW + dt.timedelta(days=3))
@@ -116,6 +116,10 @@ def test_a_proposal_holds_nothing_until_it_is_accepted(path):
     assert states(path) == ["accepted", "held"]
     assert accept(path, [short_id(proposed)], LATER).known == (added,)
     assert accept(path, None, LATER).added == ()
+    with pytest.raises(QuarantineError, match=f"quarantine lift {path} {short_id(added)}"):
+        lift(path, [short_id(proposed)], "mended", LATER)
+    lift(path, [short_id(added)], "mended", LATER)
+    assert lift(path, [short_id(proposed)], "mended", LATER).known == (proposed,)
 
 
 def test_a_proposal_that_was_turned_down_is_not_made_again_with_the_same_numbers(path):
@@ -135,6 +139,12 @@ def test_what_is_held_already_is_not_proposed(path):
     accept(path, None, AUTHOR)
     assert propose(path, [asked("a", rule="dups", value=0.9)], LATER).added == ()
     assert len(propose(path, [asked("a", rule="drift")], LATER).added) == 1
+
+
+def test_a_digest_has_no_number_to_be_evidence():
+    """The metric was taken, and stood in no entry."""
+    with pytest.raises(ConfigError, match="is a digest, and no number is looked up for it"):
+        add_requests([f"sha256:{digest('a')}"], None, reason="x", metric="exact_dup_rate", run=None)
 
 
 def test_only_an_open_proposal_can_be_accepted(path):

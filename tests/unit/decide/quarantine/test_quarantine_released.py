@@ -93,6 +93,24 @@ def test_a_list_of_the_policy_and_one_that_is_given_both_count(place):
         assert "other.jsonl holds back 1 document that the manifest releases: train/a.jsonl:3" in run(*call, expect=1)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("gate", "m", "--out"),
+        ("gate", "m", "--failing"),
+        ("export", "verdict", "m", "--out"),
+        ("report", "m", "--out"),
+        ("history", "m", "m", "--out"),
+    ],
+)
+def test_what_a_policy_names_is_no_file_to_be_written(place, call):
+    """`gate` deleted the list, as a file of an earlier verdict."""
+    before = (place / "team/held.jsonl").read_bytes()
+    done = run(*call, "team/held.jsonl", "--policy", "team/naming.yaml", expect=2)
+    assert f"{call[-1]} and `quarantine_list` of the policy name the same file" in done
+    assert (place / "team/held.jsonl").read_bytes() == before
+
+
 def test_of_two_lists_the_build_saw_one(place):
     """The other one has none of its lines, which is no loss; a line that is in neither is one."""
     held, other = place / "team/held.jsonl", place / "other.jsonl"

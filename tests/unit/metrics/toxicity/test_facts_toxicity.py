@@ -152,6 +152,8 @@ def test_the_screen_is_no_detector_of_languages(tmp_path):
         {"method": "exact", "reason": "screen_alone"},
         {"method": "estimated", "reason": "screen_alone", "low": 0.0, "high": 1.0, "confidence": 0.95},
         {"method": "estimated", "reason": "screen_alone", "value": None, "status": "not_evaluated"},
+        {"method": "estimated", "reason": "", "low": 0.0, "high": 1.0, "confidence": 1.5},
+        {"method": "estimated", "reason": "", "low": 0.0, "high": 1.0, "confidence": 0.0},
     ],
 )
 def test_only_an_inexact_value_has_no_interval_and_only_for_a_named_reason(wrong):
@@ -163,7 +165,7 @@ def test_only_an_inexact_value_has_no_interval_and_only_for_a_named_reason(wrong
     row = {name: getattr(good, name) for name in columns}
     schema = pa.schema([(name, pa.string() if name in columns[:3] else pa.float64()) for name in columns])
     check_records(pa.Table.from_pylist([row], schema=schema))
-    with pytest.raises(ValueError, match=r"inexact|interval"):
+    with pytest.raises(ValueError, match=r"inexact|interval|confidence"):
         replace(good, **{"reason": "", **wrong})
     with pytest.raises(ValueError, match="a record has"):
         check_records(pa.Table.from_pylist([{**row, "reason": "", **wrong}], schema=schema))

@@ -287,6 +287,8 @@ def test_options_of_a_signature_go_together(place, options, words):
         (["--sign", "--key", "k", "--identity"], "--sign needs either"),
         (["--sign", "--key", "absent.pem"], "the key absent.pem cannot be read"),
         (["--time", "noon"], "expected a time"),
+        (["--signed-by", "i"], "--signed-by and --issuer go together"),
+        (["--issuer", "u"], "needs either --public-key FILE or --signed-by WHO"),
     ],
 )
 def test_options_of_signing_go_together(place, tmp_path, options, words):
