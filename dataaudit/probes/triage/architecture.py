@@ -7,12 +7,12 @@ architecture are controlled runs; the experiments name these with their cost.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from dataaudit.probes.estimates import Estimate, difference
 from dataaudit.probes.report import Number
 from dataaudit.probes.triage.evaluation import Probed
 from dataaudit.probes.triage.internals import Vital
@@ -110,11 +110,11 @@ def _dropped(mine: Number, theirs: Number) -> bool:
     """Return whether a share of right items fell: paired, or by both intervals where a harness gives no items."""
     if mine.change is not None:
         return (mine.change.high or 0.0) < 0
-    bounds = mine.value, mine.low, mine.high, theirs.value, theirs.low, theirs.high
-    if mine.invalid or mine.stat not in SHARES or None in bounds:
+    if mine.invalid or mine.stat not in SHARES or mine.value is None or theirs.value is None:
         return False
-    value, low, high, before, least, most = (own or 0.0 for own in bounds)
-    return value + math.hypot(high - low, most - least) / 2 < before
+    now, then = (Estimate(own.value or 0.0, own.low, own.high, own.units) for own in (mine, theirs))
+    change = difference(now, then)
+    return change.high is not None and change.high < 0
 
 
 def _is_worse(check: Check, worse: float) -> bool:
