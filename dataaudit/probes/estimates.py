@@ -80,8 +80,7 @@ class Units:
         half = _half_width(self.top - value * self.bottom, total)
         if half is None or not self.are_counts:
             return _around(value, half, number)
-        worth = min(_worth(value, (half / _Z) ** 2), total) if 0 < value < 1 else number
-        return Estimate(value, *share_interval(value * worth, worth), number)
+        return Estimate(value, *share_bounds(value, half / _Z, number, most=total), number)
 
     def change_from(self, before: Units) -> Estimate | None:
         """Return how the ratio changed, over the units that both have; None where they share none."""
@@ -147,6 +146,19 @@ def _half_width(residuals: Floats, total: float) -> float | None:
 def _worth(share: float, variance: float) -> float:
     """Return how many independent trials would give a share with this variance."""
     return share * (1 - share) / variance if variance > 0 else math.inf
+
+
+def share_bounds(share: float, error: float, units: int, *, most: float = math.inf) -> tuple[float, float]:
+    """Return the interval of a share of as many trials as its standard error is worth, and at 0 and 1 as it has units.
+
+    Args:
+        share: Of 0 to 1.
+        error: Above 0, or ``most`` is given.
+        units: Independent units.
+        most: Trials.
+    """
+    worth = min(_worth(share, error**2), most) if 0 < share < 1 else units
+    return share_interval(share * worth, worth)
 
 
 def share_interval(successes: float, trials: float) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import pytest
 from lanes import thinned
 from reference.probes import exact_auc, exact_trend
 
+from dataaudit.probes.cloze import _number
 from dataaudit.probes.estimates import Units, contrast, share_interval, trend
 from dataaudit.probes.frozen import _quantile
 from dataaudit.probes.report import Outcome
@@ -156,6 +157,17 @@ def test_the_interval_of_a_percentile_among_equal_values_covers():
         _quantile(made, np.where(place < 0.505, place, np.where(place < 0.95, 1.0, 2 * place)), row, 50)
         covered += made.numbers[0].low <= 0.5 <= made.numbers[0].high
     assert covered > 275
+
+
+def test_a_score_of_a_harness_that_is_0_or_1_has_an_interval():
+    """Its standard error is 0; of 20 right answers in 20, 0.832 is what Clopper and Pearson leave."""
+    known = {"n-samples": {"task": {"effective": 20}}}
+    whole, part = _number("task", "acc", 1.0, 0.0, known), _number("task", "acc", 0.95, 0.05, known)
+    assert (whole.low, whole.high) == (pytest.approx(0.025 ** (1 / 20)), 1)
+    assert 0.7 < part.low < 0.95 < part.high <= 1
+    other = _number("task", "perplexity", 9.0, 0.5, known)
+    assert (other.low, other.high) == pytest.approx((8.02, 9.98), abs=0.001)
+    assert _number("task", "acc", 0.5, "N/A", known).reason == "no_standard_error"
 
 
 def test_sets_that_do_not_overlap_are_not_sure_to_be_apart():
