@@ -341,6 +341,8 @@ def _link(job: Job, shards: CollectedShards, surveyed: Survey) -> BuildSums:
         if isinstance(stage, Limited) and (some := largest_sources(totals, stage.max_sources)) is not None
     }
     protected = {} if job.protected is None else {"held_out": job.protected.shards, "items": job.protected.sets}
+    if job.protected is not None and job.protected.index.held_out.sample_bits:
+        protected["held_out_sample"] = job.protected.shards
     splits = job.config.splits
     setting = Setting(
         reference=job.reference,

@@ -266,7 +266,7 @@ class Setting:
     """Token counts of the reference manifest."""
     vocab_size: int = 0
     protects: frozenset[str] = frozenset()
-    """Of ``held_out`` and ``items`` what the build protects."""
+    """As of :class:`~dataaudit.scan.stages.base.Context`."""
     trains: bool = True
     folded: frozenset[str] = frozenset()
     """Stages in whose partials the source `other` stands for several."""

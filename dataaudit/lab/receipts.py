@@ -164,9 +164,12 @@ def _by(verdicts: Sequence[Verdict], field: str) -> dict[str, list[Verdict]]:
 def lower_bound(caught: int, runs: int) -> float:
     """Return the exact lower bound of a share, one-sided, 95 % (Clopper and Pearson 1934): 0.902 of 29 in 29."""
     low, high = 0.0, 1.0
+    at = range(caught, runs + 1)
+    ways = [math.lgamma(runs + 1) - math.lgamma(of + 1) - math.lgamma(runs - of + 1) for of in at]
     for _ in range(50 if caught else 0):
         middle = (low + high) / 2
-        tail = sum(math.comb(runs, at) * middle**at * (1 - middle) ** (runs - at) for at in range(caught, runs + 1))
+        own, rest = math.log(middle), math.log1p(-middle)
+        tail = sum(math.exp(way + of * own + (runs - of) * rest) for way, of in zip(ways, at, strict=True))
         low, high = (middle, high) if tail < 0.05 else (low, middle)
     return low
 

@@ -270,7 +270,7 @@ def _metric(
         return Judged(**known, **empty, state="not_evaluated", reason=reason)
     before, after = np.array(pairs).T
     apart, number = after - before, len(pairs)
-    mean, sd = float(apart.mean()), float(np.std(every, ddof=1))
+    mean, sd = float(apart.mean()), float(np.std(every, ddof=1)) if np.ptp(every) > 0 else 0.0
     half = student_quantile(0.025, number - 1) * float(apart.std(ddof=1)) / math.sqrt(number)
     limit = student_quantile(rate / 2, len(every) - 1) * sd * math.sqrt(2 / number)
     numbers = {"baseline": before.mean(), "canary": after.mean(), "difference": mean, "low": mean - half}

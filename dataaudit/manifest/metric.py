@@ -16,7 +16,9 @@ SCREEN_ALONE = "screen_alone"
 """A screen's estimate that no judge has checked: how far off it is depends on the corpus, and is not known."""
 PAIRS_LEFT_OUT = "pairs_left_out"
 """A number of near-duplicates that pairs which were not compared might change."""
-NO_INTERVAL = frozenset({SCREEN_ALONE, PAIRS_LEFT_OUT})
+HELD_OUT_SAMPLED = "held_out_sampled"
+"""Training documents with a copy of some held-out documents, a sample: others may hold copies of the rest."""
+NO_INTERVAL = frozenset({SCREEN_ALONE, PAIRS_LEFT_OUT, HELD_OUT_SAMPLED})
 """Reasons for which an inexact value has no interval; without such a reason it must have one."""
 
 

@@ -14,7 +14,7 @@ from dataaudit.manifest.canonical import canonical_json, digest_json
 from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.decoding import Decoding
-from dataaudit.probes.estimates import Units
+from dataaudit.probes.estimates import Units, share_bounds
 from dataaudit.probes.models import Ids, Model
 from dataaudit.probes.report import Number, Outcome
 from dataaudit.probes.store import Progress, Store
@@ -22,6 +22,8 @@ from dataaudit.probes.store import Progress, Store
 BEGINNING, ENDING, CHOICES = 64, 16, 4
 """Tokens that are given, tokens of an ending, endings to choose from."""
 _GROUP = 16
+_OF_ITEMS = frozenset({"acc", "acc_norm", "exact_match"})
+"""Scores of a harness that are shares of items."""
 
 
 class Item(NamedTuple):
@@ -166,14 +168,17 @@ class HarnessTasks:
 def _number(task: str, metric: str, value: float, error: Any, results: Mapping[str, Any]) -> Number:
     half = 1.959964 * float(error) if isinstance(error, int | float) and math.isfinite(error) else None
     units = int(results.get("n-samples", {}).get(task, {}).get("effective", 0))
+    low, high = (None, None) if half is None else (value - half, value + half)
+    if half is not None and metric in _OF_ITEMS and units and (value in {0, 1} or (half > 0 and 0 < value < 1)):
+        low, high = share_bounds(value, half / 1.959964, units)
     return Number(
         metric="microbench_score",
         stat=metric,
         scope={"task": task},
         unit="ratio",
         value=value,
-        low=None if half is None else value - half,
-        high=None if half is None else value + half,
+        low=low,
+        high=high,
         units=units,
         reason="" if half is not None else "no_standard_error",
     )

@@ -6,7 +6,6 @@ harnesses, so the harness's own effect is seen on the same weights, and the mode
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from dataaudit.base.render.line import Name
 from dataaudit.base.render.terminal import render
 from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.command import ProbeOptions, run_probes
-from dataaudit.probes.estimates import Estimate, Units
+from dataaudit.probes.estimates import Estimate, Units, difference
 from dataaudit.probes.report import ProbeReport
 
 SCHEMA, CROSS_FILE = "dataaudit-cross/1", "cross.json"
@@ -222,10 +221,7 @@ def _effect(units: Mapping[tuple[str, str], Units], *cells: str) -> Estimate:
     a, b = mine.estimate(), theirs.estimate()
     if (paired := mine.change_from(theirs)) is not None or a is None or b is None:
         return paired or Estimate(float("nan"), None, None, 0)
-    if a.high is None or a.low is None or b.high is None or b.low is None:
-        return Estimate(a.value - b.value, None, None, min(a.units, b.units))
-    value, half = a.value - b.value, math.hypot(a.high - a.low, b.high - b.low) / 2
-    return Estimate(value, value - half, value + half, min(a.units, b.units))
+    return difference(a, b)
 
 
 _WORDS: Final[dict[Follows, str]] = {

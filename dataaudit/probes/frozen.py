@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -106,9 +107,14 @@ class Frozen:
 
 
 def _quantile(made: Outcome, values: npt.NDArray[np.float64], row: npt.NDArray[np.int64], percent: int) -> None:
-    """Add a percentile of the entropies of all positions, with Woodruff's interval (1952) over rows."""
+    """Add a percentile of the entropies of all positions, with Woodruff's interval (1952) over rows.
+
+    Of equal entropies chance takes as many as lie below it.
+    """
     value = float(np.quantile(values, percent / 100))
-    below = np.bincount(row, values <= value).astype(np.float64)
+    order = np.lexsort((np.random.default_rng(0).random(len(values)), values))
+    lower = order[: math.ceil(percent / 100 * len(values))]
+    below = np.bincount(row[lower], minlength=int(row.max()) + 1).astype(np.float64)
     share = Units.of(below, np.bincount(row).astype(np.float64))
     number = made.add("token_entropy", share, "nats", stat=f"p{percent}")
     del made.units[number.key]  # they are of the share below, not of the percentile

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
+from scipy import stats
 
 from dataaudit.base.statistics import (
     EXACT_SIGMA,
@@ -124,6 +125,13 @@ def test_the_weighted_median_is_that_of_values_repeated(pairs):
 )
 def test_quantiles_of_student_are_those_of_the_tables(tail, freedom, expected):
     assert student_quantile(tail, freedom) == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize("freedom", [900, 4_999, 5_001, 20_000, 10**5, 10**6, 10**8])
+def test_quantiles_of_student_tend_to_the_normals(freedom):
+    """64 nodes do not see so narrow a peak: of 10 million degrees the quantile was 1.19, and not 1.96."""
+    for tail in (0.5, 0.4, 0.025, 1e-6, 1e-12, 1e-20):
+        assert student_quantile(tail, freedom) == pytest.approx(stats.t.isf(tail, freedom), rel=1e-8, abs=1e-8)
 
 
 def test_a_tail_far_out_is_the_closed_form_of_two_degrees_of_freedom():

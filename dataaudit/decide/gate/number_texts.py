@@ -235,6 +235,7 @@ REASONS: dict[str, str] = {
     "no_device": "the device that the config names was not there",
     "not_judged": "the judge answered for no document of the sample",
     "pairs_left_out": "no interval: some pairs were not compared; the value itself is compared with the limit",
+    "held_out_sampled": "at least this: a sample of the held-out documents was searched for",
     "at_least": "at least this: documents with very many candidates were not searched to their end",
     "screen_alone": "no interval: screen not judged; the value itself is compared with the limit",
 }

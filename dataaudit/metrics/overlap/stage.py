@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.manifest.locate import is_new, places_of
+from dataaudit.manifest.metric import HELD_OUT_SAMPLED
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.overlap.leakage import CommonText
 from dataaudit.scan.annotators import MATCHES, WORDS
@@ -114,6 +115,10 @@ class Overlap(StageDefaults):
             return own.ratios(metric, "train_documents", groups.sums(table, name), documents)
 
         metrics = [rate("train_val_overlap", "held_out", held_out)] if "held_out" in context.protects else []
+        if "held_out_sample" in context.protects:
+            value = groups.sums(table, "held_out") / np.maximum(documents, 1)
+            named = ("train_val_overlap", "train_documents", "ratio")
+            metrics = [held_out.unbounded(*named, value, documents, reason=HELD_OUT_SAMPLED)]
         if "items" in context.protects:
             metrics += [
                 rate("benchmark_contamination", tier, groups.among(rule=tier)) for tier in ("verbatim", "similar")

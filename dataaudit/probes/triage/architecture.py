@@ -7,7 +7,6 @@ architecture are controlled runs; the experiments name these with their cost.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from dataaudit.probes.estimates import Estimate, difference
 from dataaudit.probes.report import Number
 from dataaudit.probes.triage.evaluation import Probed
 from dataaudit.probes.triage.internals import Vital
@@ -116,15 +116,13 @@ def dropped(scores: Sequence[tuple[Number, Number]]) -> list[str]:
     """
     found, wide = [], NormalDist().inv_cdf(1 - 0.025 / max(1, len(scores))) / NormalDist().inv_cdf(0.975)
     for mine, theirs in scores:
-        bounds = mine.value, mine.low, mine.high, theirs.value, theirs.low, theirs.high
-        if mine.change is not None:
-            fall, half = mine.change.value, None if mine.change.high is None else mine.change.high - mine.change.value
-        elif mine.invalid or mine.stat not in SHARES or None in bounds:
-            continue
-        else:
-            value, low, high, before, least, most = (own or 0.0 for own in bounds)
-            fall, half = value - before, math.hypot(high - low, most - least) / 2
-        if half is not None and fall + wide * half < 0:
+        change: Any = mine.change
+        if change is None:
+            if mine.invalid or mine.stat not in SHARES or mine.value is None or theirs.value is None:
+                continue
+            now, then = (Estimate(own.value or 0.0, own.low, own.high, own.units) for own in (mine, theirs))
+            change = difference(now, then)
+        if change.high is not None and change.value + wide * (change.high - change.value) < 0:
             found.append(mine.name)
     return found
 

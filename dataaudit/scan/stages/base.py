@@ -42,7 +42,7 @@ class Context:
     folded: bool = False
     """Whether the source `other` of this stage's partials stands for several."""
     protects: frozenset[str] = frozenset({"held_out", "items"})
-    """What the build protects: ``held_out`` documents, ``items`` of evaluation sets."""
+    """What the build protects: ``held_out`` documents, ``items`` of evaluation sets; ``held_out_sample``: a sample."""
     trains: bool = True
     """Whether the build has a training document: without any, nothing is known of training data."""
 

@@ -250,6 +250,8 @@ def test_over_the_limit_held_out_documents_are_sampled(tmp_path, runners):
     assert record.method == "sampled"
     assert record.low <= record.value <= record.high
     assert 0 < record.n < 400
+    copies = values(manifest, "train_val_overlap")["train_documents", None, None, None]
+    assert (copies.method, copies.reason, copies.low) == ("estimated", "held_out_sampled", None)
     assert run(tmp_path, fresh=True).id == manifest.id
 
 

@@ -150,7 +150,7 @@ def test_a_monitor_keeps_the_latest_value_of_layers_that_have_no_turn():
     assert series.points["stable_rank"] == [(4, 3.0), (8, 3.0)]
 
 
-@pytest.mark.parametrize(("caught", "runs"), [(29, 29), (28, 29), (20, 20), (11, 12), (1, 3)])
+@pytest.mark.parametrize(("caught", "runs"), [(29, 29), (28, 29), (20, 20), (11, 12), (1, 3), (600, 1_100)])
 def test_the_bound_of_an_aim_is_the_exact_one(caught, runs):
     special = pytest.importorskip("scipy.special")
     assert lower_bound(caught, runs) == pytest.approx(special.betaincinv(caught, runs - caught + 1, 0.05), abs=1e-9)

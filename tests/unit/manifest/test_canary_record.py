@@ -129,6 +129,19 @@ def test_logged_values_move_both_ways_and_constants_only_as_a_whole():
     }
 
 
+@pytest.mark.parametrize("seeds", range(8, 15))
+def test_equal_values_of_any_number_of_seeds_have_no_spread(seeds):
+    """The mean of eleven times 2.3 is not 2.3 in binary, and a spread of 4e-16 is no spread."""
+    value = np.full(seeds, 2.3)
+    some = np.append(value[1:], 2.4)
+    losses = np.resize(HEALTHY, seeds)
+    made = judge("code", side(losses=losses, more={"rate": value}), side(losses=losses, more={"rate": some}))
+    assert {own.metric: (own.state, own.seed_sd) for own in made["metrics"]}["rate"] == ("same", 0)
+    alike = judge("code", side(losses=value), side(losses=value + 1))
+    assert {own.state for own in alike["metrics"]} == {"not_evaluated"}
+    assert alike["verdict"] == "undecidable"
+
+
 @pytest.mark.parametrize(
     ("now", "changed", "said"),
     [

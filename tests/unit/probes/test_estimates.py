@@ -7,7 +7,10 @@ import pytest
 from lanes import thinned
 from reference.probes import exact_auc, exact_trend
 
+from dataaudit.probes.cloze import _number
 from dataaudit.probes.estimates import Units, contrast, share_interval, trend
+from dataaudit.probes.frozen import _quantile
+from dataaudit.probes.report import Outcome
 
 
 @pytest.mark.runs
@@ -73,6 +76,50 @@ def test_nothing_copied_still_has_an_upper_bound():
     assert made.high == pytest.approx(1 - 0.025 ** (1 / 30))
 
 
+@pytest.mark.runs
+@pytest.mark.parametrize(("number", "share"), [(12, 0.05), (40, 0.02), (100, 0.02), (100, 0.5)])
+def test_the_interval_of_few_copied_tokens_covers(number, share):
+    """Outputs of 256 tokens, some of them copied in part: Student's interval covered 0.22 to 0.78 of few."""
+    random, covered, repeats = np.random.default_rng(number), 0, 800
+    for _ in range(repeats):
+        copied = np.where(random.random(number) < share, random.integers(50, 231, number), 0)
+        made = Units.of(copied, np.full(number, 256)).estimate()
+        covered += made.low <= share * 140 / 256 <= made.high
+        assert 0 <= made.low <= made.value <= made.high <= 1
+    assert covered / repeats > 0.93
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(("number", "rose", "fell"), [(20, 0.02, 0), (100, 0.02, 0), (100, 0.05, 0.05), (90, 0.6, 0.3)])
+def test_the_interval_of_a_change_of_trials_covers(number, rose, fell):
+    random, covered, repeats = np.random.default_rng(number), 0, 800
+    for _ in range(repeats):
+        moved = random.choice([1, -1, 0], number, p=[rose, fell, 1 - rose - fell])
+        before = np.where(moved == 0, random.random(number) < 0.3, moved < 0)
+        made = Units.of(before + moved).change_from(Units.of(before))
+        covered += made.low <= rose - fell <= made.high
+        assert -1 <= made.low <= made.value <= made.high <= 1
+    assert covered / repeats > 0.93
+
+
+def test_four_trials_that_fell_are_no_fall():
+    """Four of four on one side come about once in eight times: the sign test does not reject, nor does the interval."""
+    before, after = np.ones(100), np.ones(100)
+    after[:4] = 0
+    made = Units.of(after).change_from(Units.of(before))
+    assert made.value == pytest.approx(-0.04)
+    assert made.low < made.value < 0 < made.high
+
+
+@pytest.mark.parametrize("size", [1.0, 256.0])
+def test_what_did_not_move_may_have_moved(size):
+    """No copied token in either of two samples of 30 outputs: a change of 0, and not for sure."""
+    none = Units.of(np.zeros(30), np.full(30, size))
+    made = none.change_from(none)
+    assert (made.value, made.low) == (0, -made.high)
+    assert made.high > 0.1
+
+
 @pytest.mark.parametrize(
     ("top", "bottom", "low"),
     [([3.0], [2.0], None), ([], [], "none"), ([0.0], [0.0], "none"), ([math.nan], [1.0], None)],
@@ -98,6 +145,52 @@ def test_a_contrast_of_one_kind_is_seldom_significant():
     values = [contrast(random.normal(size=15), random.normal(size=20), seed=number).p for number in range(60)]
     assert sum(p < 0.05 for p in values) <= 8
     assert contrast(np.arange(10) + 30.0, np.arange(10)).p < 2e-4
+
+
+@pytest.mark.runs
+def test_the_interval_of_a_percentile_among_equal_values_covers():
+    """Nearly half of the positions have entropy 1, and half a per cent more than half less: the median is below 1."""
+    random, covered, row = np.random.default_rng(5), 0, np.repeat(np.arange(40), 25)
+    for _ in range(300):
+        place = random.random(len(row))
+        made = Outcome()
+        _quantile(made, np.where(place < 0.505, place, np.where(place < 0.95, 1.0, 2 * place)), row, 50)
+        covered += made.numbers[0].low <= 0.5 <= made.numbers[0].high
+    assert covered > 275
+
+
+def test_a_score_of_a_harness_that_is_0_or_1_has_an_interval():
+    """Its standard error is 0; of 20 right answers in 20, 0.832 is what Clopper and Pearson leave."""
+    known = {"n-samples": {"task": {"effective": 20}}}
+    whole, part = _number("task", "acc", 1.0, 0.0, known), _number("task", "acc", 0.95, 0.05, known)
+    assert (whole.low, whole.high) == (pytest.approx(0.025 ** (1 / 20)), 1)
+    assert 0.7 < part.low < 0.95 < part.high <= 1
+    other = _number("task", "perplexity", 9.0, 0.5, known)
+    assert (other.low, other.high) == pytest.approx((8.02, 9.98), abs=0.001)
+    assert _number("task", "acc", 0.5, "N/A", known).reason == "no_standard_error"
+
+
+def test_sets_that_do_not_overlap_are_not_sure_to_be_apart():
+    """Five and five: the lower bound was 1, too, and an interval of no width."""
+    made, other = contrast(np.arange(5) + 9, np.arange(5)), contrast(np.arange(5), np.arange(5) + 9)
+    assert (made.auc, made.high, other.auc, other.low) == (1, 1, 0, 0)
+    assert 0.4 < made.low < 0.8
+    assert other.high == pytest.approx(1 - made.low)
+    alike = contrast(np.ones(9), np.ones(7))
+    assert alike.low < alike.auc == 0.5 < alike.high
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(("shift", "sizes"), [(2, (5, 5)), (3, (10, 10)), (2, (10, 60)), (3, (40, 40))])
+def test_the_interval_of_an_auc_near_its_end_covers(shift, sizes, monkeypatch):
+    """DeLong's covered in 24 to 83 % of samples."""
+    monkeypatch.setattr("dataaudit.probes.estimates.SHUFFLES", 1)
+    random, truth = np.random.default_rng(shift), 0.5 * (1 + math.erf(shift / 2))
+    covered = 0
+    for _ in range(400):
+        made = contrast(random.normal(shift, 1, sizes[0]), random.normal(0, 1, sizes[1]))
+        covered += made.low <= truth <= made.high
+    assert covered > 372
 
 
 @pytest.mark.runs
