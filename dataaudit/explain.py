@@ -60,7 +60,7 @@ def explain(name: str | None, *, as_json: bool) -> str:
         return _listed(known, as_json=as_json)
     wanted = _plain(name)
     both = (part.get(item, []) for item in (wanted, wanted.removeprefix("baseline_")) for part in (known, mentioned))
-    matches = next((own for own in both if own), None)
+    matches = _in_section(wanted, known) or next((own for own in both if own), None)
     if matches is None:
         close = difflib.get_close_matches(wanted, known, n=_NEAREST)
         meant = f" (did you mean {' or '.join(f'`{item}`' for item in close)}?)" if close else ""
@@ -73,6 +73,13 @@ def explain(name: str | None, *, as_json: bool) -> str:
         sections = [{"page": section.page, "titles": list(section.titles), "text": section.text} for section in matches]
         return t.as_json({"name": wanted, "sections": sections})
     return _shown(matches)
+
+
+def _in_section(wanted: str, known: dict[str, list[Section]]) -> list[Section]:
+    """Return the sections about ``name`` below a heading ``set: ...``, for ``set.name``; ``N`` stands for a number."""
+    set_, _, name = wanted.rpartition(".")
+    own = known.get(name) or known.get(re.sub(r"\d+", "n", name), [])
+    return [section for section in own if set_ and section.titles[-1].lower().partition(":")[0] == set_]
 
 
 def names() -> tuple[dict[str, list[Section]], dict[str, list[Section]]]:

@@ -82,7 +82,7 @@ def pilot(out: Path, text: Path | None, seeds: int, *, every: bool, as_json: boo
 @flag("--quick", "3 seeds of the scenarios healthy, attention, rate, router and data.")
 @flag("--full", "30 seeds of all scenarios.")
 @option("--seeds N-M", "Other seeds, such as 0-9 or 0,3.")
-@option("--scenarios NAMES", "Some scenarios, with commas.", default="", show_default=False)
+@option("--scenarios NAMES", "Some scenarios, with commas.", multiple=True)
 @flag("--stored", "Score the runs that are in DIR, and make none.")
 @_TEXT
 @_PLAN
@@ -90,7 +90,7 @@ def pilot(out: Path, text: Path | None, seeds: int, *, every: bool, as_json: boo
 def run(
     out: Path,
     seeds: str | None,
-    scenarios: str,
+    scenarios: tuple[str, ...],
     text: Path | None,
     plan: Path | None,
     *,
@@ -114,7 +114,7 @@ def run(
 
     known = load_plan(plan)
     chosen = seeds_of(seeds) if seeds else known.content["seeds"]["scored"][: None if full else 3]
-    wanted = scenarios_of(scenarios, quick=not full)
+    wanted = scenarios_of(",".join(scenarios), quick=not full)
     command = shlex.join(["dataaudit", *sys.argv[1:]])
     made = run_lab(out, known, Text.load(text), wanted, chosen, command, note, stored_only=stored)
     _print(made, as_json=as_json)

@@ -46,7 +46,7 @@ _READ_BY |= {"domains": ("--domains", "held_out")}
 @choice("--dtype", "float32 bfloat16 float16", "Of the weights; theirs by default.")
 @option("--device NAME", "cpu, cuda, ...; a GPU where there is one by default.")
 @option("--step N", "Step of the run that it is of.", type=click.IntRange(0), default=0, show_default=False)
-@option("--probes NAMES", f"Some of {', '.join(PROBES)}.", default=DEFAULT)
+@option("--probes NAMES", f"Some of {', '.join(PROBES)}.", default=(DEFAULT,), multiple=True)
 @option("--documents", "Held-out documents, at most.", type=click.IntRange(1), default=2_000)
 @option("--prompts", "Prompts of the other probes.", type=click.IntRange(1), default=200)
 @path("--domains FILE", "YAML: the domain of each source, for slices.")
@@ -66,7 +66,7 @@ _READ_BY |= {"domains": ("--domains", "held_out")}
 def probe(
     checkpoint: str,
     manifest: Path,
-    probes: str,
+    probes: tuple[str, ...],
     cross: str | None,
     changes: tuple[str, ...],
     *,
@@ -84,7 +84,7 @@ def probe(
     """
     from dataaudit.probes.command import ProbeOptions, exit_code, report_text, run_probes
 
-    names = [name.strip() for name in probes.split(",") if name.strip()]
+    names = [name.strip() for name in ",".join(probes).split(",") if name.strip()]
     if unknown := [name for name in names if name not in PROBES] or not names:
         shown = ", ".join(unknown) if isinstance(unknown, list) else "none"
         raise click.UsageError(f"--probes: expected some of {', '.join(PROBES)}, found {t.clean(shown)}.")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dataaudit.decide.quarantine.changes import Change
 
 
-def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str] | None:
-    return None if value is None else [name.strip() for name in value.split(",")]
+def _names(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    return [name.strip() for value in values for name in value.split(",")] or None
 
 
 def _day(_context: click.Context, parameter: click.Parameter, value: str | None) -> dt.date | None:
@@ -229,9 +229,15 @@ def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: boo
 @option("--root DIR", "Where the shards lie now, a folder or an address.")
 @flag("--documents", "Write documents.parquet: the documents to drop, with why.")
 @option(
-    "--from NAMES", "What drops documents, of clusters,overlap,findings; all by default.", to="origins", callback=_names
+    "--from NAMES",
+    "What drops documents, of clusters,overlap,findings; all by default.",
+    to="origins",
+    callback=_names,
+    multiple=True,
 )
-@option("--findings NAMES", "Detectors and tiers that do; secrets:validated by default.", callback=_names)
+@option(
+    "--findings NAMES", "Detectors and tiers that do; secrets:validated by default.", callback=_names, multiple=True
+)
 @option(
     "--ngram-score",
     "Share of a held-out document's 13-grams from which on a training document leaks it.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -144,6 +144,17 @@ class Tables(Protocol):
         ...
 
 
+class KindColumn(NamedTuple):
+    """Column of the table of shards with hits and documents by entity and tier."""
+
+    name: str
+    counted: Literal["hits", "documents"]
+    noun: str
+    """What is counted, in the plural; ``{}`` stands for the tier."""
+    tier: str = ""
+    """Tier that the column of all kinds counts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardColumn:
     """Evidence that a column of the table of shards gives."""
@@ -157,6 +168,8 @@ class ShardColumn:
     """Column of what of these does not count; empty where all does."""
     least: int = 1
     """Number below which a shard is not named: of personal data a small one could point at a person."""
+    kinds: KindColumn | None = None
+    """Column that tells kinds and tiers of findings apart; ``column`` has those of all kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,8 +101,9 @@ def test_a_policy_may_forbid_other_names(tmp_path, texts, formats, fails):
     for asked in (True, None):
         policy = Policy.model_validate({"policy": "p", "rules": [rule], "same_text_column": asked})
         if fails and asked:
-            with pytest.raises(ManifestMismatch, match="train `content`, val `text`"):
+            with pytest.raises(ManifestMismatch, match="train `content`, val `text`") as refused:
                 judge(load_manifest(tmp_path / "m"), policy)
+            assert "dataaudit policy draft" in refused.value.hint  # a config that names them changes nothing
         else:
             assert judge(load_manifest(tmp_path / "m"), policy).exit_code == 0
 

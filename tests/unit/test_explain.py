@@ -18,7 +18,10 @@ from dataaudit.decide.gate.policy import Policy, Rule, Waiver
 from dataaudit.live.checklist import WANTED
 from dataaudit.live.rules import load_alerts
 from dataaudit.metrics import shown as meanings
+from dataaudit.metrics.pii import definition as pii
+from dataaudit.metrics.quality.stage import RULES
 from dataaudit.metrics.registry import METRICS
+from dataaudit.metrics.secrets import definition as secrets
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.training.attribution import findings, run_findings
 from dataaudit.training.pages import foreign_log
@@ -39,6 +42,7 @@ KNOWN = {
     "verify": PROBLEMS,
     "rules": [*Rule.model_fields, *Policy.model_fields, *Waiver.model_fields],
     "metrics": list(METRICS),
+    "kinds of findings": [kind.lower() for kind in sorted(pii.ENTITIES | secrets.ENTITIES)],
     "episodes": [
         *get_args(findings.Reason),
         *get_args(run_findings.DirectReason),
@@ -135,6 +139,18 @@ def test_a_code_is_explained_by_its_row_and_a_metric_by_its_section():
     assert printed("baseline_no_judge") == printed("no_judge")
     pages = ("gate", "diff", "quarantine", "report")  # titles of sections of other pages, too
     assert [name for name in pages if not printed(name).startswith("# ")] == []
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+def test_a_quality_rule_is_explained_under_the_name_that_is_printed(rule):
+    """By what it rejects, before where it differs from datatrove's; a metric's statistic by its row likewise."""
+    assert f"{rule.partition('.')[0]}: " in printed(rule).partition("\n")[0]
+    assert "- rejects: " in printed(rule) or "- definition: " in printed(rule) or "are dropped" in printed(rule)
+
+
+def test_a_statistic_is_explained_by_its_row_in_the_metric_s_section():
+    assert printed("near_dup_rate.recall").startswith("**Metrics > near_dup_rate**\n\n`recall`")
+    assert "is explained" in CliRunner().invoke(main, ["explain", "near_dup_rate.recal"]).stderr
 
 
 def test_links_lead_to_names_that_are_explained_or_to_the_web():

@@ -242,10 +242,12 @@ def recuts(old: Manifest, new: Manifest, splits: Iterable[str], meaning: Meaning
 
 
 def _recut(old: Manifest, new: Manifest, split: str, meaning: Meaning, histograms: _Histograms) -> Recut:
-    columns = ["split", "source", "documents", "bytes", *(["tokens"] if meaning.same_tokenizer else [])]
-    sizes = _same_rows(old, new, "sources", split, columns)
-    checks: list[_Check] = [(TOTALS if meaning.same_tokenizer else SIZES, sizes, "")]
-    if sizes:
+    units = ["documents", "bytes", *(["tokens"] if meaning.same_tokenizer else [])]
+    unequal = [unit for unit in units if not _same_rows(old, new, "sources", split, ["split", "source", unit])]
+    if unequal:
+        checks: list[_Check] = [(f"{', '.join(unequal)} of a source", False, "")]
+    else:
+        checks = [(TOTALS if meaning.same_tokenizer else SIZES, True, "")]
         checks += _further(old, new, split, meaning, histograms)
     differ = tuple(name for name, same, _ in checks if same is False)
     return Recut(

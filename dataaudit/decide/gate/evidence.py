@@ -27,7 +27,7 @@ from dataaudit.decide.gate.verdict import Case, Evidence, ShardBehind, State, Su
 from dataaudit.decide.gate.writers.words import STOPPING, effect_of_case
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope, rounded
-from dataaudit.metrics.family import Broken, Counted, Population, ShardColumn
+from dataaudit.metrics.family import TIERS, Broken, Counted, Population, ShardColumn
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.peers import COLUMNS
 from dataaudit.metrics.records import LISTED
@@ -55,7 +55,7 @@ def evidence_columns(rules: Sequence[Rule]) -> set[str]:
         columns |= {f"{name}s" for name in PARTS if name in rule.scope.fields}
         evidence = METRICS[rule.metric].evidence
         if isinstance(evidence, ShardColumn):
-            columns |= {evidence.column, *filter(None, [evidence.but])}
+            columns |= {evidence.column, *filter(None, [evidence.but, evidence.kinds and evidence.kinds.name])}
         elif evidence is not None:
             columns |= set(evidence.columns)
     return columns
@@ -181,7 +181,7 @@ def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
     if isinstance(metric.evidence, Counted):
         noun, counts = metric.evidence.count(Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
         return noun, clues.facts.beyond_tolerance(rule, counts)
-    return _newcomers(rule, case, clues) if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
+    return _newcomers(rule, case, clues) if metric.evidence is None else _of_column(metric.evidence, case, clues)
 
 
 def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
@@ -246,9 +246,16 @@ def _contents(shards: pa.Table) -> np.ndarray:
     return np.asarray(contents, dtype=str)
 
 
-def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> Counts:
-    shards = clues.shards
+def _of_column(evidence: ShardColumn, case: Case, clues: Clues) -> Counts:
+    shards, scope, noun = clues.shards, case.scope, evidence.noun
     values = pc.fill_null(pc.cast(shards[evidence.column], pa.float64()), 0.0).to_numpy().copy()
+    if (kinds := evidence.kinds) is not None:
+        tier, _, counted_in = case.stat.rpartition("_")
+        if counted_in not in {"hits", "documents"} or tier not in {"", *TIERS}:
+            return NOTHING
+        if scope.entity is not None or tier != kinds.tier:
+            noun, own = kinds.noun.format(tier).strip(), _of_kind(shards[kinds.name], kinds.counted, scope.entity, tier)
+            values = own if kinds.counted == "hits" else np.minimum(own, values)  # tiers of a kind share documents
     if evidence.share_of:
         of = shards[evidence.share_of].to_numpy()
         values *= of - pc.fill_null(shards[evidence.but], 0).to_numpy() if evidence.but else of
@@ -258,7 +265,18 @@ def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> Counts:
     if scope.source is not None:
         values[~shards_with(shards, scope.source)] = 0
     counts = {int(index): round(float(values[index])) for index in np.flatnonzero(values >= evidence.least - 0.5)}
-    return evidence.noun, counts
+    return noun, counts
+
+
+def _of_kind(column: pa.ChunkedArray, counted_in: str, entity: str | None, tier: str) -> np.ndarray:
+    """Return float64[n]: hits or documents of an entity and tier in each shard, of any where there is none."""
+    flat, parents = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()
+    own = np.ones(len(flat), dtype=bool)
+    for name, wanted in (("entity", entity), ("tier", tier)):
+        own &= pc.equal(pc.struct_field(flat, name), wanted).to_numpy() if wanted else True
+    values = np.zeros(len(column))
+    np.add.at(values, parents[own], pc.struct_field(flat, counted_in).to_numpy()[own])
+    return values
 
 
 def _worst(counts: Mapping[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:

@@ -38,6 +38,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import SOURCES, Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import (
+    LEAKED,
     NEARLY_ALL,
     LeakSite,
     documents_with_text_of,
@@ -99,7 +100,7 @@ def _found_by(rule: str) -> Condition:
 
 def _leaked(score: str) -> Condition:
     """Return which documents stand in training whole, or share half of their 13-grams with it."""
-    grams = _found_by("ngram") & Condition(lambda: pc.field(score) >= 0.5)
+    grams = _found_by("ngram") & Condition(lambda: pc.field(score) >= LEAKED)
     return Condition(lambda: _found_by("whole").make() | grams.make())
 
 

@@ -19,6 +19,8 @@ from dataaudit.metrics.recomputed import IS_DOCUMENT, LOST, Condition, ManifestT
 from dataaudit.metrics.shown import Highlight, Kind, first_of
 
 _COPIED = ("span", "whole")
+LEAKED = 0.5
+"""Share of a held-out document's 13-grams from which on it leaked."""
 _RULES = {
     "span": _COPIED,
     "ngram": ("ngram", "whole"),
@@ -31,7 +33,8 @@ _RULES = {
 def matches_of(case: Broken, tables: Tables, sets: Sequence[str]) -> pa.Table:
     """Return the rows of ``overlap`` of the case's set, or any of some, and of its statistic, part and tier.
 
-    Matches of common text (notices, licences) are included only when the case has no others.
+    Matches of common text (notices, licences) are included only when the case has no others, and so are training
+    documents that hold less than half of the 13-grams.
     """
     table = tables.table("overlap")
     wanted = [case.scope.set] if case.scope.set is not None else list(sets)
@@ -47,7 +50,14 @@ def matches_of(case: Broken, tables: Tables, sets: Sequence[str]) -> pa.Table:
             kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
     matches = table.filter(kept)
     own = matches.filter(pc.greater(matches["score_without_common"], 0))
-    return own if own.num_rows or case.stat.endswith("_without_common") else matches
+    matches = own if own.num_rows or case.stat.endswith("_without_common") else matches
+    leaking = matches.filter(_leaks_alone(matches))
+    return leaking if leaking.num_rows else matches
+
+
+def _leaks_alone(matches: pa.Table) -> pa.Array:
+    """Return bool[n]: matches that leak by themselves, of 13-grams half of all that are not common."""
+    return pc.or_(pc.not_equal(matches["rule"], "ngram"), pc.greater_equal(matches["score_without_common"], LEAKED))
 
 
 def documents_with_text_of(case: Broken, tables: Tables, sets: Sequence[str]) -> dict[int, int]:
@@ -157,11 +167,12 @@ class LeakSite:
 
 @once
 def leak_sites(manifest: Manifest) -> list[LeakSite]:
-    """Return every pair of a set and a shard, by set, most copied items first; common text is left out."""
+    """Return every pair of a set and a shard that leaks, by set, most copied items first; common text is left out."""
     held_out = {split.name for split in manifest.core.splits if split.held_out}
     sets = {record.name for record in manifest.core.protected}
     table = manifest.table("overlap", ["set", "item", "rule", "shard", "row", "score_without_common"])
     table = table.filter(pc.greater(table["score_without_common"], 0))
+    table = table.filter(_leaks_alone(table))
     equal = _equal(manifest, held_out - sets)
     matches = _counted(table)
     copied = _counted(table.filter(pc.is_in(table["rule"], pa.array(WORD_FOR_WORD))))

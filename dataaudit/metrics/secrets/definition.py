@@ -18,6 +18,7 @@ from dataaudit.metrics.disclosure import FEW, about
 from dataaudit.metrics.family import (
     TIERS,
     Family,
+    KindColumn,
     ShardColumn,
     ShardStatistic,
     declare,
@@ -73,7 +74,12 @@ FAMILY = Family(
             pattern_statistics(hits="hits", documents="documents"),
             in_words=True,
             reading=2,
-            evidence=ShardColumn(column="secrets_validated", noun="validated secrets", share_of=""),
+            evidence=ShardColumn(
+                column="secrets_validated",
+                noun="validated secrets",
+                share_of="",
+                kinds=KindColumn("secrets", "hits", "{} secrets", tier=TIERS[0]),
+            ),
             documents=of_findings(DETECTOR),
             decided_by=lambda _: (DETECTOR,),
             searches_with=DETECTOR,

@@ -292,19 +292,19 @@ def _neighbours(manifest: Manifest, place: Entry) -> list[Entry]:
 
 
 def _in_it(manifest: Manifest, place: Entry) -> list[Entry]:
-    """Return what is protected and stands in the document, in the table's order."""
+    """Return what is protected and stands in the document, the surest matches first."""
     names = ["set", "item", "part", "tier", "rule", "start", "end", "score", "score_without_common"]
     rows: list[Entry] = _rows(manifest.table("overlap"), **place).select(names).to_pylist()
-    return rows
+    return sorted(rows, key=lambda row: (row["tier"] != "verbatim", -row["score"]))
 
 
 def _copied_by(manifest: Manifest, shard: Entry, row: int) -> list[Entry]:
-    """Return the training documents that hold a piece of a held-out document."""
+    """Return the training documents that hold a piece of a held-out document, most of it first."""
     item = f"{shard['shard']}:{row}"
     copies = _rows(manifest.table("overlap"), part="document", item=item, set=shard["split"])
     names = ["shard", "row", "rule", "start", "end", "score", "score_without_common"]
     rows: list[Entry] = copies.select(names).to_pylist()
-    return rows
+    return sorted(rows, key=lambda row: -row["score"])
 
 
 def _hotspots(manifest: Manifest, place: Entry) -> list[Entry]:

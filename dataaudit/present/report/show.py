@@ -248,9 +248,8 @@ def build_summary(result: Any, *, as_json: bool) -> str:
         facts = {**facts_of(manifest), "stands_out": highlight_facts(manifest), "notes": manifest.run.notes}
         return t.as_json({**asdict(overview(manifest)), **facts, **run})
     width, notes = terminal_width(), manifest.run.notes
-    last = (
-        [shortened(f"{t.plural(len(notes), 'note')} (--section notes), the first: {notes[0]}", width)] if notes else []
-    )
+    first = t.clean(f"{t.plural(len(notes), 'note')} (--section notes), the first: {notes[0]}") if notes else ""
+    last = ([first] if cells(first) <= width else [f"{fold(first, width - 3)[0]}..."]) if notes else []
     last += wrap(f"Exit code {code}: {exit_text(code)}", width) if code else []
     return screen(manifest, width, last)
 

@@ -120,6 +120,11 @@ class TestRecut:
         assert demands(found) == {("major", "removed", False), ("minor", "added", True)}
         assert not found.proposal.proven
 
+    def test_only_the_sizes_that_differ_are_named(self, tmp_path):
+        """As many documents with more tokens: it was said that documents differ, too."""
+        new = [shard("whole", "a+b", documents=20, tokens=300), BASE[2]]
+        assert difference(tmp_path, self.OLD, new).recuts[0].differ == ("bytes, tokens of a source",)
+
     def test_without_token_counts_nothing_is_consistent(self, tmp_path):
         """Totals alone are too little to call it a patch, and it is said what was not compared."""
         found = difference(tmp_path, self.OLD, self.NEW)

@@ -17,6 +17,7 @@ from dataaudit.decide.gate.run import evaluate, judge
 from dataaudit.decide.gate.verdict import State, WaiverState
 from dataaudit.decide.gate.writers.blocks import terminal_text, verdict_title
 from dataaudit.manifest.load import load_manifest
+from dataaudit.metrics.overlap.evidence import leak_sites
 from dataaudit.schemas import SCHEMAS
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
@@ -95,6 +96,24 @@ def evidence(folder, one):
 
 
 OVERLAP = {"metric": "train_val_overlap", "scope": {"per": "set"}, "budget": 0}
+
+
+@pytest.mark.parametrize(
+    ("scores", "named"),
+    [({0: 0.2, 1: 0.7}, ["b.jsonl"]), ({0: 0.2, 1: 0.5}, ["b.jsonl"]), ({0: 0.2, 1: 0.3}, ["a.jsonl", "b.jsonl"])],
+)
+def test_documents_with_less_than_half_of_the_grams_are_named_where_no_others_are(tmp_path, scores, named):
+    """A tenth of the 13-grams makes no document leak: a template that many share stood before the copies."""
+    shards = [shard("a.jsonl"), shard("b.jsonl", sha256="bb" * 32), shard("v.jsonl", split="val")]
+    overlap = [
+        span("val", at, 0, "ngram") | {"score": score, "score_without_common": score} for at, score in scores.items()
+    ]
+    metrics = [record("train_val_overlap", stat, 0.2, set="val") for stat in ("ngram", "ngram_without_common")]
+    make(tmp_path / "m", shards, metrics=metrics, tables={"overlap": overlap})
+    for stat in ("ngram", "ngram_without_common"):
+        assert [uri for uri, _ in evidence(tmp_path / "m", rule(stat=stat, **OVERLAP))] == [f"train/{x}" for x in named]
+    sites = [site.name for site in leak_sites(load_manifest(tmp_path / "m"))]
+    assert sites == [f"train/{x}" for x in named if scores["ab".index(x[0])] >= 0.5]
 
 
 class TestEvidence:

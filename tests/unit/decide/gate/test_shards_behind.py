@@ -156,3 +156,43 @@ def test_a_verdict_that_passes_names_no_shard(tmp_path):
     verdict = judged(tmp_path / "m", rule("copies", "exact_dup_rate", budget=0.5))
     assert (verdict.shards_behind, verdict.num_shards_behind) == ((), 0)
     assert "Shards behind" not in terminal_text(verdict)
+
+
+DATA, SUCH = "documents with personal data", "documents with such personal data"
+
+
+def found(entity, tier, number):
+    return {"entity": entity, "tier": tier, "hits": 2 * number, "documents": number}
+
+
+@pytest.mark.parametrize(
+    ("metric", "stat", "unit", "entity", "named"),
+    [
+        ("secret_hit_rate", "validated_hits", "hits", None, [("a", 2, "validated secrets")]),
+        ("secret_hit_rate", "contextual_hits", "hits", None, [("b", 4, "contextual secrets")]),
+        ("secret_hit_rate", "hits", "hits", None, [("b", 4, "secrets"), ("a", 2, "secrets")]),
+        ("secret_hit_rate", "hits", "hits", "URL_PASSWORD", [("b", 4, "secrets")]),
+        ("secret_hit_rate", "truncated", "documents", None, []),
+        ("secret_hit_rate", "reserved", "hits", None, []),
+        ("pii_hit_rate", "documents", "ratio", None, [("a", 80, DATA), ("b", 9, DATA)]),
+        ("pii_hit_rate", "documents", "ratio", "CREDIT_CARD", [("b", 9, SUCH)]),
+        ("pii_hit_rate", "contextual_documents", "ratio", None, [("b", 9, SUCH)]),
+        ("pii_hit_rate", "documents", "ratio", "EMAIL_ADDRESS", [("a", 80, SUCH)]),
+        ("pii_hit_rate", "analyzer_documents", "ratio", None, []),
+    ],
+)
+def test_only_findings_of_the_rule_s_kind_and_tier_name_a_shard(tmp_path, metric, stat, unit, entity, named):
+    """A shard of mail addresses is not behind a rule about credit cards, nor are confirmed keys behind passwords."""
+    mails = [found("EMAIL_ADDRESS", "pattern", 70), found("EMAIL_ADDRESS", "validated", 75)]
+    cards = [found("CREDIT_CARD", "contextual", 9), found("CREDIT_CARD", "validated", 2)]
+    keys = {"secret_hits": 2, "secrets_validated": 2, "secrets": [found("GITHUB_TOKEN", "validated", 1)]}
+    passwords = {"secret_hits": 4, "secrets_validated": 0, "secrets": [found("URL_PASSWORD", "contextual", 2)]}
+    shards = [
+        shard("a", documents=100, pii_documents=80, pii=mails, **keys),
+        shard("b", documents=100, pii_documents=9, pii=cards, sha256="bb" * 32, **passwords),
+    ]
+    scope = {} if entity is None else {"entity": entity}
+    make(tmp_path / "m", shards, metrics=[record(metric, stat, 0.5 if unit == "ratio" else 5.0, unit, **scope)])
+    one = rule("r", metric, stat, unit, budget=0, scope=scope)
+    evidence = judged(tmp_path / "m", one).rules[0].cases[0].evidence
+    assert [(place.uri.removeprefix("train/"), place.count, place.noun) for place in evidence] == named

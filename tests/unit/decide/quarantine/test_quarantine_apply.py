@@ -145,6 +145,13 @@ def test_entries_of_documents_need_documents_and_that_is_said(place):
     assert "not applied: --documents writes them" in said["warnings"][0]
 
 
+def test_origins_may_be_one_option_each(place):
+    """The last one counted alone, so a drop list had no leaks."""
+    for given in (["--from", "clusters,findings"], ["--from", "findings", "--from", "clusters"]):
+        _, out = apply(place, "--documents", *given, expect=3)
+        assert json.loads((out / "applied.json").read_bytes())["documents"]["from"] == ["clusters", "findings"]
+
+
 def test_a_row_is_not_carried_over_bad_records(place):
     """With bad records a row is not the number of a document, so a repacked shard is another one."""
     make(place / "bad", [made("a.jsonl", bad=2)], roots=place / "data")

@@ -58,6 +58,8 @@ def folder(tmp_path_factory):
                 match("q1", 0, start=7),
                 match("2:3", 0, part="document", rule="span", name="val"),
                 *(match(f"q{index:02d}", 1) for index in range(12)),
+                *(match(f"s{at}", 2, name="like") | {"rule": "similar", "tier": "similar"} for at in range(12)),
+                match("s9", 2, name="like", part="both") | {"score": 1.0},
             ],
             "hotspots": [
                 {
@@ -104,6 +106,12 @@ def test_ten_matches_are_listed_and_the_rest_counted(folder):
     value, text = found(folder, "0:1")
     assert (value["overlap"]["count"], len(value["overlap"]["first"]), value["overlap"]["not_listed"]) == (12, 10, 2)
     assert "and 2 more" in text
+
+
+def test_the_surest_matches_come_first(folder):
+    """The item that is there stood behind ten others of its template."""
+    value, _ = found(folder, "0:2")
+    assert [(one["item"], one["part"]) for one in value["overlap"]["first"][:2]] == [("s9", "both"), ("s0", "question")]
 
 
 def test_a_held_out_document_names_the_training_documents_that_hold_it(folder):

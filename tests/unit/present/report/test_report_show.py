@@ -188,6 +188,16 @@ def test_a_build_ends_with_facts_reasons_and_the_next_commands(folder):
     assert "Exit code" not in whole
 
 
+def test_a_long_note_keeps_its_beginning(folder, monkeypatch):
+    """`1 note (--section notes), the fir...r text` told neither."""
+    monkeypatch.setenv("COLUMNS", "80")
+    result = _result(folder, 0)
+    note = "the splits read differently named columns as their text: train `text`, val `body`"
+    monkeypatch.setitem(vars(result.manifest.run), "notes", (note,))
+    (line,) = [line for line in build_summary(result, as_json=False).splitlines() if "--section notes" in line]
+    assert line == "1 note (--section notes), the first: the splits read differently named..."
+
+
 def test_the_list_of_lost_shards_is_capped_and_says_so(tmp_path):
     """Twenty are listed, the others are counted; the JSON has all, and so has the end of the build."""
     shards = [shard(f"{index:02}.bin", status="skipped", reason="unknown_format") for index in range(25)]
