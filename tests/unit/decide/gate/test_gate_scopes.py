@@ -154,6 +154,16 @@ class TestAmounts:
             ("code", 0.0, 10.0, State.FAILED)
         ]
 
+    def test_a_source_that_is_named_and_nowhere_counts_0_and_is_told(self):
+        one = rule(metric="tokens", stat="count", unit="tokens", scope={"source": ["web", "wbe"]}, budget=50)
+        records = [covered(), self.amount("tokens", 10.0), self.amount("tokens", 10.0, source="web")]
+        verdict = evaluate(policy(one), facts(*records), on=TODAY)
+        assert (verdict.exit_code, verdict.rules[0].counts) == (0, {State.PASSED: 2})
+        [remark] = verdict.remarks
+        assert "The rule r names the source wbe, which no split has: 0 of it is counted" in remark
+        older = facts(*records, sources=("web", "wbe"))
+        assert not [text for text in evaluate(policy(one), facts(*records), older, on=TODAY).remarks if "wbe" in text]
+
     def test_a_source_that_may_have_lost_its_name_is_not_gone(self):
         """With more sources than the config names, those of `other` are not told apart."""
         one = rule(metric="source_mix_share", stat="share", scope={"source": "code"})
