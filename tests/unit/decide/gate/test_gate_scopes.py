@@ -9,7 +9,7 @@ from made_facts import covered, facts, policy, record, rule, shard_row
 from dataaudit.decide.gate.facts import Partial, record_of
 from dataaudit.decide.gate.policy import Waiver
 from dataaudit.decide.gate.run import evaluate
-from dataaudit.decide.gate.scopes import expected_scopes
+from dataaudit.decide.gate.scopes import expected_scopes, rule_problems
 from dataaudit.decide.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, ProtectedRecord, StageRecord
 from dataaudit.manifest.metric import Scope
@@ -94,6 +94,13 @@ class TestNames:
         result = result_of(one, record(), shards=[shard_row(0, near_dup_rate=0.1, no_words=0)])
         assert result.counts == {State.PASSED: 1, State.NOT_EVALUATED: 1}
         assert (result.cases[0].scope, result.cases[0].reason) == (Scope(split="vall"), "no_such_part")
+
+    def test_a_reason_of_a_loss_that_no_build_gives_is_no_loss_of_0_bytes(self):
+        one = rule(
+            "r", "coverage_unread_bytes", "bytes", "bytes", budget=0, scope={"rule": ["not_found", "invalid_jsn"]}
+        )
+        [problem] = rule_problems(one)
+        assert problem.startswith("no reason of a loss is named `invalid_jsn` (did you mean `invalid_json`?)")
 
     def test_a_kind_of_personal_data_is_not_a_kind_of_secret(self):
         one = rule(
