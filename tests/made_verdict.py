@@ -101,9 +101,12 @@ def verdict(*results, **more):
     return Verdict(**(given | more))
 
 
-def rule_result(name, state, *, severity="fail", metric="exact_dup_rate", stat="rate", scope=None, judged=0.25):
+def rule_result(
+    name, state, *, severity="fail", metric="exact_dup_rate", stat="rate", scope=None, judged=0.25, required=True
+):
     """Return the result of a rule with a budget of 0.1 and one case in that state."""
-    of = rule(name, metric=metric, stat=stat, budget=0.1, severity=severity, reason=f"why {name}")
+    more = {"severity": severity, "required": required, "reason": f"why {name}"}
+    of = rule(name, metric=metric, stat=stat, budget=0.1, **more)
     value, reason = (None, "metric_missing") if state == State.NOT_EVALUATED else (judged, "")
     own = {"of": name, "stat": stat, "scope": scope or Scope(), "value": value, "reason": reason, "denominator": 0}
     return result(of, case(state, **own))

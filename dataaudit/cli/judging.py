@@ -101,6 +101,8 @@ def gate(
     from dataaudit.decide.gate.writers.blocks import terminal_text
     from dataaudit.decide.gate.writers.writing import Outputs, check_outputs, on_runner, write_outputs
 
+    if as_json and annotations:
+        raise click.UsageError("--json and --annotations both print on stdout: --out FILE writes gate.json.")
     marks = on_runner(os.environ) and not as_json if annotations is None else annotations
     outputs = Outputs(annotations=marks, environ=os.environ, **files)
     read = files_of(policy) | {"--public-key": signer["public_key"]}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dataaudit.base.errors import QuarantineDamaged
 from dataaudit.cli.shell import FOLDER, JSON, ending, flag, option, path, print_text
 
 if TYPE_CHECKING:
@@ -85,15 +86,19 @@ def list_entries(file: Path, gate_file: Path | None, on: dt.date | None, *, ever
     from dataaudit.decide.quarantine.list import fold, read, today
     from dataaudit.decide.quarantine.view import list_view
 
-    contents = read(file)
-    text, code = list_view(
-        file, contents, fold(contents.entries, on or today()), everything=everything, as_json=as_json
-    )
-    print_text(text)
+    contents, lost = read(file), None
     if gate_file is not None:
         from dataaudit.decide.quarantine.released import check_gate_file
 
-        check_gate_file(contents, gate_file, file)
+        try:
+            check_gate_file(contents, gate_file, file)
+        except QuarantineDamaged as error:
+            lost = error
+    folded = fold(contents.entries, on or today())
+    text, code = list_view(file, contents, folded, everything=everything, as_json=as_json, lost=lost is not None)
+    print_text(text)
+    if lost is not None:
+        raise lost
     sys.exit(code)
 
 

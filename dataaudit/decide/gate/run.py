@@ -415,6 +415,10 @@ def _waiver_state(waiver: Waiver, on: dt.date, case: Case | None) -> WaiverState
 
 def _remarks(policy: Policy, now: Facts, baseline: Facts | None) -> Iterator[str]:
     yield from demanded_remarks(policy, now)
+    sources = frozenset[str]().union(*(names for side in (now, baseline) if side for names in side.sources.values()))
+    for rule in policy.rules:
+        for name in sorted({*(rule.scope.source or ())} - sources):
+            yield f"The rule {rule.name} names the source {name}, which no split has: 0 of it is counted, or no number."
     if any(rule.metric == _ITEMS and rule.stat.startswith("rate") for rule in policy.rules):
         yield from _uncounted_questions(now)
     hits, validated = (_whole_number(now, _SECRETS, stat) for stat in (_HITS, _VALIDATED))

@@ -29,6 +29,7 @@ from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import MetricDefinition, Shape, ShardStatistic, Statistic
 from dataaudit.metrics.peers import COLUMNS, Peers
 from dataaudit.metrics.registry import METRICS, SHARD_STATISTICS, statistic, stats_of
+from dataaudit.metrics.shown import REASONS
 
 _RATE_FLOOR = 0.02
 """Least robust sd of a ratio: that of a small shard moves by chance alone."""
@@ -202,6 +203,9 @@ def rule_problems(rule: Rule) -> Iterator[str]:
     if units != [rule.unit]:
         yield f"`{rule.metric}.{rule.stat}` is in {' and '.join(units)}, the rule's unit is `{rule.unit}`"
     yield from _limit_problems(rule)
+    for name in (rule.scope.rule or ()) if rule.metric == COVERAGE else ():
+        if name not in REASONS:
+            yield f"no reason of a loss is named `{name}`{nearest(name, sorted(REASONS))}"
     if "shard" in rule.scope.per:
         yield from _shard_problems(rule)
         return

@@ -30,10 +30,10 @@ _PERSONAL = "pii:"
 
 
 def list_view(
-    path: Path, contents: Contents, folded: Folded, *, everything: bool, as_json: bool
+    path: Path, contents: Contents, folded: Folded, *, everything: bool, as_json: bool, lost: bool = False
 ) -> tuple[str, ExitCode]:
-    """Return what `quarantine list` prints, and its exit code: 3 when lines cannot be read."""
-    code = ExitCode.NOT_EVALUATED if contents.bad else ExitCode.PASS
+    """Return what `quarantine list` prints, and its exit code: 3 when lines cannot be read, or are ``lost``."""
+    code = ExitCode.NOT_EVALUATED if contents.bad or lost else ExitCode.PASS
     idle = _idle(contents, folded)
     shown = [record for record in folded.records if everything or record.standing in OPEN]
     counts = {state.value: sum(record.standing == state for record in folded.records) for state in Standing}

@@ -286,11 +286,12 @@ def _check(result: RuleResult) -> Check:
     worst = result.cases[0] if result.cases else None
     shown = numbers(rule, worst)
     actual = with_unit(shown.judged or shown.value, rule.unit)
+    stops_nothing = result.state == State.WARNED or (result.state == State.NOT_EVALUATED and not result.is_required)
     return {
         "name": rule.name,
         "type": t.clean(f"{rule.metric}.{rule.stat}", _NAME_LIMIT),
         "status": _STATUS[result.state],
-        "severity": "warn" if result.state == State.WARNED else _SEVERITY[rule.severity.value],
+        "severity": "warn" if stops_nothing else _SEVERITY[rule.severity.value],
         "description": None if rule.reason is None else t.clean(rule.reason, _NAME_LIMIT),
         "expected": t.clean(f"{shown.limit} {rule.unit}" if rule.limit_kind == "budget" else shown.limit, _NAME_LIMIT),
         "actual": actual or (t.clean(worst.reason, _NAME_LIMIT) if worst is not None and worst.reason else None),

@@ -150,6 +150,13 @@ def test_what_is_read_is_not_written_over(place, arguments, other):
     assert Path("given").read_text() == "mine"
 
 
+def test_json_and_annotations_do_not_share_stdout(place):
+    """What was printed was no JSON."""
+    done = CliRunner().invoke(main, ["gate", "m", "--policy", "canary", "--json", "--annotations"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--out FILE" in done.output
+
+
 def test_schemas_are_written_into_no_manifest_and_through_no_link(place):
     """A folder of files is looked at, too."""
     done = CliRunner().invoke(main, ["schema", "config", "--out", "m"])

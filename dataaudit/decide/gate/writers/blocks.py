@@ -52,13 +52,6 @@ _WAIVERS = {WaiverState.EXPIRED: 0, WaiverState.EXCEEDED: 1, WaiverState.UNUSED:
 _NAME, _TEXT = 120, 300
 _ANY = 10_000
 """Characters of a text that is short already."""
-_TONES: dict[State, Tone] = {
-    State.FAILED: "bad",
-    State.NOT_EVALUATED: "bad",
-    State.WARNED: "warn",
-    State.PASSED: "good",
-    State.NOT_APPLICABLE: "quiet",
-}
 _EFFECTS: dict[words.Effect, Tone] = {
     words.Effect.STOPS: "bad",
     words.Effect.UNKNOWN: "bad",
@@ -110,10 +103,15 @@ def area_tones(verdict: Verdict) -> dict[str, Tone]:
     """Return the tone of each area of which a rule does not hold, by the id of its section."""
     tones: dict[str, Tone] = {}
     for result in verdict.rules:
-        if (tone := _TONES[result.state]) in {"bad", "warn"}:
+        if result.state in _VERBS:
             area = _area(result.rule) or "verdict"
-            tones[area] = worst((tone, tones.get(area, "")))
+            tones[area] = worst((_tone(verdict, result), tones.get(area, "")))
     return tones
+
+
+def _tone(verdict: Verdict, result: RuleResult) -> Tone:
+    """Return the tone of a rule that does not hold: red where it stops the release."""
+    return "bad" if words.effect_of(verdict, result) in words.STOPPING else "warn"
 
 
 def verdict_section(verdict: Verdict) -> tuple[Section, list[Point]]:
@@ -128,7 +126,8 @@ def verdict_section(verdict: Verdict) -> tuple[Section, list[Point]]:
         lead = say("{} Waiting for a baseline: {}.", lead, join(", ", (Name(name, 60) for name in verdict.waiting)))
     blocks = (*rule_blocks(verdict, shards=len(verdict.shards_behind)), _judged(verdict))
     section = Section(id="verdict", title="Rules", lead=lead, tone=verdict_title(verdict)[1], blocks=blocks)
-    points = [_point(result) for state in _VERBS for result in verdict.rules if result.state == state]
+    broken = [(_tone(verdict, result), result) for state in _VERBS for result in verdict.rules if result.state == state]
+    points = [_point(result, tone) for tone, result in sorted(broken, key=lambda item: item[0] != "bad")]
     return section, [*_behind_point(verdict), *points]
 
 
@@ -331,7 +330,7 @@ def _holds(result: RuleResult) -> Line:
     return text if passing < 2 else say("{}, nearest {}: {}", plural(passing, "case"), _scope(nearest), text)
 
 
-def _point(result: RuleResult) -> Point:
+def _point(result: RuleResult, tone: Tone) -> Point:
     rule = result.rule
     text: Line = _name(rule.metric, 60)
     if result.cases:
@@ -350,7 +349,7 @@ def _point(result: RuleResult) -> Point:
         if others > 0:
             text = say("{} And {}.", text, plural(others, "further place"))
     return Point(
-        tone=_TONES[result.state],
+        tone=tone,
         head=say("{} {}", _name(rule.name, 60), _VERBS[result.state]),
         text=text,
         section=_area(rule) or "verdict",

@@ -9,7 +9,7 @@ from made_facts import covered, facts, policy, record, rule, shard_row
 from dataaudit.decide.gate.facts import Partial, record_of
 from dataaudit.decide.gate.policy import Waiver
 from dataaudit.decide.gate.run import evaluate
-from dataaudit.decide.gate.scopes import expected_scopes
+from dataaudit.decide.gate.scopes import expected_scopes, rule_problems
 from dataaudit.decide.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, ProtectedRecord, StageRecord
 from dataaudit.manifest.metric import Scope
@@ -95,6 +95,13 @@ class TestNames:
         assert result.counts == {State.PASSED: 1, State.NOT_EVALUATED: 1}
         assert (result.cases[0].scope, result.cases[0].reason) == (Scope(split="vall"), "no_such_part")
 
+    def test_a_reason_of_a_loss_that_no_build_gives_is_no_loss_of_0_bytes(self):
+        one = rule(
+            "r", "coverage_unread_bytes", "bytes", "bytes", budget=0, scope={"rule": ["not_found", "invalid_jsn"]}
+        )
+        [problem] = rule_problems(one)
+        assert problem.startswith("no reason of a loss is named `invalid_jsn` (did you mean `invalid_json`?)")
+
     def test_a_kind_of_personal_data_is_not_a_kind_of_secret(self):
         one = rule(
             metric="pii_hit_rate",
@@ -153,6 +160,16 @@ class TestAmounts:
         assert [(case.scope.source, case.value, case.baseline, case.state) for case in result.cases] == [
             ("code", 0.0, 10.0, State.FAILED)
         ]
+
+    def test_a_source_that_is_named_and_nowhere_counts_0_and_is_told(self):
+        one = rule(metric="tokens", stat="count", unit="tokens", scope={"source": ["web", "wbe"]}, budget=50)
+        records = [covered(), self.amount("tokens", 10.0), self.amount("tokens", 10.0, source="web")]
+        verdict = evaluate(policy(one), facts(*records), on=TODAY)
+        assert (verdict.exit_code, verdict.rules[0].counts) == (0, {State.PASSED: 2})
+        [remark] = verdict.remarks
+        assert "The rule r names the source wbe, which no split has: 0 of it is counted" in remark
+        older = facts(*records, sources=("web", "wbe"))
+        assert not [text for text in evaluate(policy(one), facts(*records), older, on=TODAY).remarks if "wbe" in text]
 
     def test_a_source_that_may_have_lost_its_name_is_not_gone(self):
         """With more sources than the config names, those of `other` are not told apart."""

@@ -177,6 +177,7 @@ def test_a_verdict_pins_the_lines_of_its_lists(place):
     gone = f"1 line(s) are lost that the signed verdict names {added.id}"
     assert gone in run(*signed, expect=3)
     assert gone.replace("signed verdict", "verdict gate.json") in run(*by_verdict, expect=3)
+    assert '"exit_code": 3' in run(*by_verdict, "--json", expect=3)
     with pytest.raises(CorpusRefused, match="lost that the signed verdict names"):
         open_manifest("m", public_key=place / "k.pub", quarantine=held, root=place)
     run("gate", "m", "--policy", "team/plain.yaml", "--out", "none.json")

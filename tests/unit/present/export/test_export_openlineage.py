@@ -150,6 +150,7 @@ def test_a_verdict_becomes_assertions_and_tests(manifest):
         rule_result("broken", State.FAILED, scope=Scope(source="web")),
         rule_result("soft", State.WARNED, severity="warn"),
         rule_result("first", State.WARNED),
+        rule_result("optional", State.NOT_EVALUATED, required=False),
         rule_result("lost", State.NOT_EVALUATED),
         rule_result("idle", State.NOT_APPLICABLE),
     ]
@@ -160,6 +161,7 @@ def test_a_verdict_becomes_assertions_and_tests(manifest):
         ("broken", False, "error"),
         ("soft", False, "warn"),
         ("first", False, "warn"),
+        ("optional", False, "warn"),
         ("lost", False, "error"),
     ]
     broken = assertions[1]
@@ -169,9 +171,9 @@ def test_a_verdict_becomes_assertions_and_tests(manifest):
         "0.25",
     )
     assert broken["params"] == {"state": "fail", "waived": 0, "source": "web"}
-    assert assertions[4]["actual"] == "metric_missing"
+    assert assertions[5]["actual"] == "metric_missing"
     tests = made["run"]["facets"]["test"]["tests"]
-    assert [one["status"] for one in tests] == ["pass", "fail", "fail", "fail", "fail", "skip"]
+    assert [one["status"] for one in tests] == ["pass", *["fail"] * 5, "skip"]
 
 
 def test_small_counts_of_personal_data_are_withheld(manifest):

@@ -1,10 +1,13 @@
 """What a verdict comes to, in words."""
 
+from dataclasses import replace
+
 import pytest
-from made_verdict import case, result, rule, verdict
+from made_verdict import case, result, rule, rule_result, verdict
 
 from dataaudit.decide.gate.judge import UNREAD
 from dataaudit.decide.gate.verdict import State
+from dataaudit.decide.gate.writers.blocks import area_tones, verdict_section
 from dataaudit.decide.gate.writers.words import advice, judged_words, value_words
 
 HOLDS = result(rule("leaks"), case(State.PASSED, of="leaks", value=0.0))
@@ -75,3 +78,12 @@ def test_hits_that_are_validated_are_called_so():
     secrets = rule("secrets", metric="secret_hit_rate", stat="validated_hits", unit="hits", budget=0)
     none = case(State.PASSED, of="secrets", value=0.0, judged=0.0, unit="hits", stat="validated_hits")
     assert value_words(secrets, none) == "0 validated hits"
+
+
+@pytest.mark.parametrize(("fail_on", "tone"), [("fail", "warn"), ("warn", "bad")])
+@pytest.mark.parametrize("rule", [{"state": State.NOT_EVALUATED, "required": False}, {"state": State.WARNED}])
+def test_a_page_is_red_only_where_a_rule_stops_the_release(rule, fail_on, tone):
+    """An optional rule that is not evaluated was red, and a warning that stops the release was not."""
+    shown = replace(verdict(rule_result("r", **rule)), fail_on=fail_on)
+    assert area_tones(shown) == {"duplicates": tone}
+    assert [point.tone for point in verdict_section(shown)[1]] == [tone]
