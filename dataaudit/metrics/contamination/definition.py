@@ -29,8 +29,8 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import (
-    documents_with_text_of,
     LeakSite,
+    documents_with_text_of,
     leak_sites,
     leaks_table,
     lists_all_items,
