@@ -186,11 +186,12 @@ def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
 def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     """Count tokens of the shards that are new since the baseline, by which a share or a drift moved.
 
-    Of a source or language they are its own tokens; where its share fell, those of the others. Of a shard that changed
+    Of a source or language they are its own tokens; where its share fell or is too small, those of the others. Of a shard that changed
     they are the difference; all its tokens where there is none.
     """
     shards, scope = clues.shards, case.scope
     fell = case.value is not None and case.baseline is not None and case.value < case.baseline
+    fell |= rule.limit_kind == "budget" and rule.comparator in {">", ">="}
     known = statistic(rule.metric, case.stat)
     is_amount = known is not None and known.is_amount
     if fell and is_amount and rule.unit != "ratio":

@@ -340,6 +340,28 @@ def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, nou
 
 
 @pytest.mark.parametrize(
+    ("metric", "more", "noun"),
+    [
+        ("tokens", {"stat": "count", "unit": "tokens", "budget": 900, "comparator": ">="}, None),
+        ("tokens", {"stat": "count", "unit": "tokens", "budget": 100}, "tokens"),
+        ("tokens", {"stat": "count", "unit": "tokens", "change": 50, "direction": "down"}, None),
+        ("source_mix_share", {"budget": 0.9, "comparator": ">", "scope": {"source": "web"}}, "tokens of other sources"),
+        ("source_mix_share", {"budget": 0.1, "scope": {"source": "code"}}, "tokens"),
+    ],
+)
+def test_a_new_shard_is_not_behind_too_little(tmp_path, metric, more, noun):
+    """A release with fewer tokens than it needs named the shards that had brought some."""
+    old = shard("a.jsonl", tokens=100)
+    new = shard("c.jsonl", tokens=200, sha256="c" * 64, sources={"code": 200})
+    for name, shards, total in (("old", [old], 400.0), ("new", [old, new], 300.0)):
+        shares = [record("source_mix_share", "share", 0.5, source=source) for source in ("web", "code")]
+        make(tmp_path / name, shards, metrics=[record("tokens", "count", total, "tokens"), *shares])
+    one = rule(metric=metric, **({"stat": "share"} | more))
+    (case,) = judged(tmp_path / "new", one, baseline=tmp_path / "old").rules[0].cases
+    assert [(found.uri, found.noun) for found in case.evidence] == ([("train/c.jsonl", noun)] if noun else [])
+
+
+@pytest.mark.parametrize(
     ("now", "named"),
     [
         ({"tokens": 196, "documents": 98}, [("train/c.jsonl", 60, True, False), ("train/a.jsonl", 4, False, True)]),
