@@ -186,8 +186,8 @@ def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
 def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     """Count tokens of the shards that are new since the baseline, by which a share or a drift moved.
 
-    Of a source or language they are its own tokens; where its share fell or is too small, those of the others. Of a shard that changed
-    they are the difference; all its tokens where there is none.
+    Of a source or language they are its own tokens; where its share fell or is too small, those of the others. Of a
+    shard that changed they are the difference; all its tokens where there is none.
     """
     shards, scope = clues.shards, case.scope
     fell = case.value is not None and case.baseline is not None and case.value < case.baseline
