@@ -60,8 +60,8 @@ def explain(name: str | None, *, as_json: bool) -> str:
         return _listed(known, as_json=as_json)
     wanted = _plain(name)
     both = (part.get(item, []) for item in (wanted, wanted.removeprefix("baseline_")) for part in (known, mentioned))
-    matches = _in_section(wanted, known) or next((own for own in both if own), None)
-    if matches is None:
+    matches = _in_section(wanted, known) or next((own for own in both if own), [])
+    if not matches:
         close = difflib.get_close_matches(wanted, known, n=_NEAREST)
         meant = f" (did you mean {' or '.join(f'`{item}`' for item in close)}?)" if close else ""
         raise ConfigError(f"nothing is explained under `{t.clean(name, 60)}`{meant}", "`dataaudit explain` lists all.")
