@@ -323,6 +323,7 @@ READ_ALL = rule("read", metric="coverage_unread_bytes", stat="shard_bytes", unit
 def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, nouns):
     """Of the source that rose; of one that fell those of the others, which took its place."""
     web, code = shard("a.jsonl", tokens=100), shard("b.jsonl", tokens=50, sha256="b" * 64, sources={"code": 50})
+    again = code | {"sha256": "b1" * 32, "rows_digest": "b1" * 32}  # its rows in another order move no share
     new = shard("c.jsonl", tokens=200, sha256="c" * 64, sources={"code": 200})
     shares = [
         [
@@ -332,7 +333,7 @@ def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, nou
         for moved in (0.3, 0.7)
     ]
     make(tmp_path / "old", [web, code], metrics=shares[0])
-    make(tmp_path / "new", [web, code, new], metrics=shares[1])
+    make(tmp_path / "new", [web, again, new], metrics=shares[1])
     one = rule(metric="source_mix_share", stat="share", change=0.1, scope=scope)
     cases = judged(tmp_path / "new", one, baseline=tmp_path / "old").rules[0].cases
     told = [(found.uri, found.count, found.noun, found.fresh) for case in cases for found in case.evidence]
