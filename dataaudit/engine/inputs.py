@@ -76,7 +76,7 @@ def prepare(
         if left_out:
             shown = ", ".join(path if scheme_of(path) else os.path.relpath(path, cwd) for path in left_out[:3])
             more = f" and {len(left_out) - 3:,} more" if len(left_out) > 3 else ""
-            note(f"found: {len(left_out):,} files that are no data left out: {shown}{more}")
+            note(f"found: {plural(len(left_out), 'file')} left out as no data: {shown}{more}")
         for name, split in splits.items():
             held_out = " (held out)" if split.held_out else ""
             verb = "is" if len(split.paths) == 1 else "are"

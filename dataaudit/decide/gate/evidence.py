@@ -187,11 +187,12 @@ def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
 def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     """Count tokens of the shards that are new since the baseline, by which a share or a drift moved.
 
-    Of a source or language they are its own tokens; where its share fell, those of the others. Of a shard that changed
-    they are the difference; all its tokens where there is none.
+    Of a source or language they are its own tokens; where its share fell or is too small, those of the others. Of a
+    shard that changed they are the difference; where there is none, all its tokens, unless tokens alone are counted.
     """
     shards, scope = clues.shards, case.scope
     fell = case.value is not None and case.baseline is not None and case.value < case.baseline
+    fell |= rule.limit_kind == "budget" and rule.comparator in {">", ">="}
     known = statistic(rule.metric, case.stat)
     is_amount = known is not None and known.is_amount
     if fell and is_amount and rule.unit != "ratio":
@@ -204,7 +205,7 @@ def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     since = clues.since()
     changed = since == CHANGED
     more = np.abs(tokens[changed] - before[clues.arrays["rows"][changed]])
-    tokens[changed] = np.where(more, more, tokens[changed])
+    tokens[changed] = np.where(more, more, 0 if is_amount else tokens[changed])
     chosen = (since != SAME) & (tokens > 0)
     if scope.split is not None:
         chosen &= np.asarray(shards["split"].to_pylist(), dtype=object) == scope.split

@@ -120,8 +120,8 @@ def judge(
             raise ManifestMismatch(
                 f"the policy {policy.policy} asks for the same text column in all splits; {judged.place}: {different}",
                 "Look whether these are the texts. If not, name the column of each split in a config, and build again."
-                " If so, give the columns one name, or judge by a policy without `same_text_column`: `dataaudit policy draft`"
-                " writes one.",
+                " If so, give the columns one name, or judge by a policy without `same_text_column`:"
+                " `dataaudit policy draft` writes one.",
             )
     check_entities(policy, facts, older, f"policy {policy.policy}")
     check_detectors(policy, f"policy {policy.policy}")

@@ -29,6 +29,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import Broken, Counted, Family, ShardStatistic, Tables, declare, statistics
 from dataaudit.metrics.overlap.evidence import (
+    LeakSite,
     documents_with_text_of,
     leak_sites,
     leaks_table,
@@ -303,8 +304,20 @@ def _highlights(manifest: Manifest) -> Iterator[Highlight]:
 
 def _blocks(manifest: Manifest) -> list[Section | Block]:
     """Return the sets, then the shards that hold what is protected, of held-out splits too."""
-    places = leak_sites(manifest)
-    return [section(set_leaks(manifest)), *([leaks_table(places)] if places else [])]
+    leaks, places = set_leaks(manifest), leak_sites(manifest)
+    siblings = [Prose(text=text) for leak in _worst_parts(leaks) for text in _siblings(leak, places)]
+    return [section(leaks), *siblings, *([leaks_table(places)] if places else [])]
+
+
+def _siblings(leak: dict[str, Any], places: Sequence[LeakSite]) -> Iterator[Line]:
+    """Yield a remark where more items are similar to training text than documents hold any."""
+    verbatim, similar = _counts(leak)
+    documents = sum(place.documents for place in places if place.set == leak["set"])
+    if 0 < documents < similar - verbatim:
+        text = (
+            "{}: {} are only similar to text of {}. Items of one template resemble each other: inspect some documents."
+        )
+        yield say(text, Name(leak["set"]), f"{similar - verbatim:,} items", plural(documents, "training document"))
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:

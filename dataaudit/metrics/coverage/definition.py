@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -217,8 +218,12 @@ def _highlights(manifest: Manifest) -> Iterator[Highlight]:
         unread = sum(shard["size"] for shard in shards)
         largest = max(shards, key=lambda shard: (shard["size"], -shard["shard"]))
         number = f"{t.count(len(shards))} of {t.plural(planned, 'shard')}"
-        causes = sorted((-records, why) for why, records in largest["reasons"].items() if records > 0)
-        cause = say(", most {}", Name(causes[0][1], _CODE, ends=True)) if causes else ""
+        bad = Counter[str]()
+        for shard in shards:
+            bad.update({why: records for why, records in shard["reasons"].items() if records > 0})
+        why = min(bad, key=lambda name: (-bad[name], name), default="")
+        share = "most" if 2 * bad[why] > bad.total() else "some"
+        cause = say(", {} {}", share, Name(why, _CODE, ends=True)) if why else ""
         yield Highlight(
             kind=Kind.UNREAD,
             part="coverage",

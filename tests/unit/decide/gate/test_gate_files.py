@@ -323,6 +323,7 @@ READ_ALL = rule("read", metric="coverage_unread_bytes", stat="shard_bytes", unit
 def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, nouns):
     """Of the source that rose; of one that fell those of the others, which took its place."""
     web, code = shard("a.jsonl", tokens=100), shard("b.jsonl", tokens=50, sha256="b" * 64, sources={"code": 50})
+    again = code | {"sha256": "b1" * 32, "rows_digest": "b1" * 32}  # its rows in another order move no share
     new = shard("c.jsonl", tokens=200, sha256="c" * 64, sources={"code": 200})
     shares = [
         [
@@ -332,11 +333,33 @@ def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, nou
         for moved in (0.3, 0.7)
     ]
     make(tmp_path / "old", [web, code], metrics=shares[0])
-    make(tmp_path / "new", [web, code, new], metrics=shares[1])
+    make(tmp_path / "new", [web, again, new], metrics=shares[1])
     one = rule(metric="source_mix_share", stat="share", change=0.1, scope=scope)
     cases = judged(tmp_path / "new", one, baseline=tmp_path / "old").rules[0].cases
     told = [(found.uri, found.count, found.noun, found.fresh) for case in cases for found in case.evidence]
     assert told == [("train/c.jsonl", 200, noun, True) for noun in nouns]
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "noun"),
+    [
+        ("tokens", {"stat": "count", "unit": "tokens", "budget": 900, "comparator": ">="}, None),
+        ("tokens", {"stat": "count", "unit": "tokens", "budget": 100}, "tokens"),
+        ("tokens", {"stat": "count", "unit": "tokens", "change": 50, "direction": "down"}, None),
+        ("source_mix_share", {"budget": 0.9, "comparator": ">", "scope": {"source": "web"}}, "tokens of other sources"),
+        ("source_mix_share", {"budget": 0.1, "scope": {"source": "code"}}, "tokens"),
+    ],
+)
+def test_a_new_shard_is_not_behind_too_little(tmp_path, metric, more, noun):
+    """A release with fewer tokens than it needs named the shards that had brought some."""
+    old = shard("a.jsonl", tokens=100)
+    new = shard("c.jsonl", tokens=200, sha256="c" * 64, sources={"code": 200})
+    for name, shards, total in (("old", [old], 400.0), ("new", [old, new], 300.0)):
+        shares = [record("source_mix_share", "share", 0.5, source=source) for source in ("web", "code")]
+        make(tmp_path / name, shards, metrics=[record("tokens", "count", total, "tokens"), *shares])
+    one = rule(metric=metric, **({"stat": "share"} | more))
+    (case,) = judged(tmp_path / "new", one, baseline=tmp_path / "old").rules[0].cases
+    assert [(found.uri, found.noun) for found in case.evidence] == ([("train/c.jsonl", noun)] if noun else [])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.metrics.contamination.definition import section as set_section
 from dataaudit.metrics.contamination.definition import set_leaks
 from dataaudit.metrics.overlap.definition import held_out_leaks, section
-from dataaudit.present.report.show import facts_of
+from dataaudit.present.report.show import facts_of, show_manifest
 
 
 def share(metric, stat, part, whole, **scope):
@@ -168,3 +168,18 @@ def test_what_is_common_alone_is_no_leak(tmp_path):
     make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl", split="val")], metrics=[OVERLAP[0], *rates])
     part = section([], held_out_leaks(load_manifest(tmp_path / "m")), [])
     assert (part.tone, "notices, or one text" in str(part.lead)) == ("good", True)
+
+
+def test_more_items_than_documents_that_hold_them_are_of_one_template(tmp_path):
+    """Twenty documents held twenty items, and sixty were reported: the others only resemble these."""
+    match = {"set": "quiz", "part": "question", "tier": "similar", "rule": "similar", "shard": 0, "start": 0, "end": 9}
+    match |= {"score": 0.8, "score_without_common": 0.8}
+    part = {"set": "quiz", "entity": "question"}
+    rates = [share("benchmark_contamination", "rate", 1, 6, rule="verbatim", **part), CONTAMINATION[0]]
+    rates.append(share("benchmark_contamination", "rate", 4, 6, rule="similar", **part))
+    for documents in (2, 4):
+        overlap = [match | {"item": f"q{at}", "row": at % documents} for at in range(4)]
+        folder = tmp_path / str(documents)
+        make(folder, [shard("a.jsonl")], metrics=rates, tables={"overlap": overlap})
+        text = " ".join(show_manifest(folder, part="leaks", as_json=False).split())
+        assert ("quiz: 3 items are only similar to text of 2 training documents." in text) == (documents == 2)

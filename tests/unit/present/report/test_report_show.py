@@ -188,6 +188,18 @@ def test_a_build_ends_with_facts_reasons_and_the_next_commands(folder):
     assert "Exit code" not in whole
 
 
+@pytest.mark.parametrize(("second", "cause"), [("bad_json", "most bad_json"), ("bad_utf8", "some bad_json")])
+def test_what_most_records_are_is_counted_in_all_shards_of_a_line(tmp_path, second, cause):
+    """It was that of the largest shard, though the line counts five."""
+    shards = [shard(f"{at}.jsonl", status="quarantined", reason="too_many_bad_records", size=9 - at) for at in (0, 1)]
+    ledger = [(at, "too_many_bad_records", "", -1, 9 - at) for at in (0, 1)]
+    ledger += [(0, "bad_json", "line 1", 2, 4), (1, second, "line 1", 2, 4)]
+    make(tmp_path / "m", shards, ledger=ledger)
+    assert f"2 of 2 shards not read, too_many_bad_records, {cause} (" in build_summary(
+        _result(tmp_path / "m", 4), as_json=False
+    )
+
+
 def test_a_long_note_keeps_its_beginning(folder, monkeypatch):
     """`1 note (--section notes), the fir...r text` told neither."""
     monkeypatch.setenv("COLUMNS", "80")
