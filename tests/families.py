@@ -23,6 +23,8 @@ LIBRARIES = ("mosaicml-streaming", "litdata", "megatron-core")
 FRAMEWORKS = "frameworks"
 """The part that installs trainers and trackers; a test that is skipped there has failed."""
 SHARED = ("--numprocesses", "2", "--dist", "loadfile")
+NO_TESTS = 5
+"""Exit code of pytest where it found no test: a part whose tests have no further repetitions has passed."""
 
 
 def tests_of(*names):
@@ -49,6 +51,7 @@ def ran(name, command, variables):
     )
     began = time.monotonic()
     code = subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False).returncode
+    code = 0 if code == NO_TESTS and name.startswith("whole ") else code
     minutes = round((time.monotonic() - began) / 60, 1)
     print(f"== {name}: {'passed' if code == 0 else f'exit code {code}'}, {minutes} min", flush=True)
     return minutes if code == 0 else None
