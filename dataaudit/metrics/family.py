@@ -170,6 +170,8 @@ class ShardColumn:
     """Number below which a shard is not named: of personal data a small one could point at a person."""
     kinds: KindColumn | None = None
     """Column that tells kinds and tiers of findings apart; ``column`` has those of all kinds."""
+    listed: str = ""
+    """Statistic that the column does not count: the documents behind it are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

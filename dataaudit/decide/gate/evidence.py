@@ -27,7 +27,7 @@ from dataaudit.decide.gate.verdict import Case, Evidence, ShardBehind, State, Su
 from dataaudit.decide.gate.writers.words import STOPPING, effect_of_case
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope, rounded
-from dataaudit.metrics.family import TIERS, Broken, Counted, Population, ShardColumn
+from dataaudit.metrics.family import TIERS, Broken, Counted, MetricDefinition, Population, ShardColumn
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.peers import COLUMNS
 from dataaudit.metrics.records import LISTED
@@ -181,7 +181,7 @@ def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
     if isinstance(metric.evidence, Counted):
         noun, counts = metric.evidence.count(Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
         return noun, clues.facts.beyond_tolerance(rule, counts)
-    return _newcomers(rule, case, clues) if metric.evidence is None else _of_column(metric.evidence, case, clues)
+    return _newcomers(rule, case, clues) if metric.evidence is None else _of_column(metric, case, clues)
 
 
 def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
@@ -247,8 +247,10 @@ def _contents(shards: pa.Table) -> np.ndarray:
     return np.asarray(contents, dtype=str)
 
 
-def _of_column(evidence: ShardColumn, case: Case, clues: Clues) -> Counts:
-    shards, scope, noun = clues.shards, case.scope, evidence.noun
+def _of_column(metric: MetricDefinition, case: Case, clues: Clues) -> Counts:
+    evidence, shards, scope = metric.evidence, clues.shards, case.scope
+    assert isinstance(evidence, ShardColumn)
+    noun = evidence.noun
     values = pc.fill_null(pc.cast(shards[evidence.column], pa.float64()), 0.0).to_numpy().copy()
     if (kinds := evidence.kinds) is not None:
         tier, _, counted_in = case.stat.rpartition("_")
@@ -257,7 +259,11 @@ def _of_column(evidence: ShardColumn, case: Case, clues: Clues) -> Counts:
         if scope.entity is not None or tier != kinds.tier:
             noun, own = kinds.noun.format(tier).strip(), _of_kind(shards[kinds.name], kinds.counted, scope.entity, tier)
             values = own if kinds.counted == "hits" else np.minimum(own, values)  # tiers of a kind share documents
-    if evidence.share_of:
+    documents = metric.documents if case.stat == evidence.listed else None
+    rows = None if documents is None else documents(Broken(metric=metric.name, stat=case.stat, scope=scope), clues)
+    if rows is not None:
+        values = np.bincount(rows["shard"], minlength=len(values)).astype(float)
+    elif evidence.share_of:
         of = shards[evidence.share_of].to_numpy()
         values *= of - pc.fill_null(shards[evidence.but], 0).to_numpy() if evidence.but else of
     values[pc.is_in(shards["status"], pa.array(UNREAD_STATES)).to_numpy()] = 0

@@ -32,7 +32,7 @@ FAMILY = Family(
             statistics("documents", "documents", SOURCES),
             statistics("within_split_rate", "ratio", "split, split and source", draws="documents"),
             reading=6,
-            evidence=ShardColumn(column="exact_dup_rate", noun="documents seen before"),
+            evidence=ShardColumn(column="exact_dup_rate", noun="documents seen before", listed="within_split_rate"),
             documents=of_clusters("exact"),
             finds_copies=True,
             area="duplicates",

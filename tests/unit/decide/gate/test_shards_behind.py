@@ -196,3 +196,18 @@ def test_only_findings_of_the_rule_s_kind_and_tier_name_a_shard(tmp_path, metric
     one = rule("r", metric, stat, unit, budget=0, scope=scope)
     evidence = judged(tmp_path / "m", one).rules[0].cases[0].evidence
     assert [(place.uri.removeprefix("train/"), place.count, place.noun) for place in evidence] == named
+
+
+def test_copies_within_a_split_are_not_those_of_other_splits(tmp_path):
+    """Of `copies`, three documents stand in training; in its own split `again` alone repeats one."""
+    shards = [
+        shard("train.jsonl", documents=10),
+        shard("copies.jsonl", split="val", documents=10, exact_dup_rate=0.3, sha256="bb" * 32),
+        shard("again.jsonl", split="val", documents=10, exact_dup_rate=0.1, sha256="cc" * 32),
+    ]
+    clusters = [("exact", place, 0, place, True) for place in range(3)]
+    clusters += [("exact", place, 1, place, False) for place in range(3)] + [("exact", 0, 2, 5, False)]
+    metrics = [record("exact_dup_rate", "within_split_rate", 0.05, split="val")]
+    make(tmp_path / "m", shards, metrics=metrics, clusters=clusters, odd=True)
+    one = rule("r", "exact_dup_rate", "within_split_rate", budget=0, scope={"split": "val"})
+    assert [place.uri for place in judged(tmp_path / "m", one).rules[0].cases[0].evidence] == ["val/again.jsonl"]
