@@ -92,6 +92,8 @@ def watch(
     shows = not (once or as_json) and (port is not None or sys.stdout.isatty())
     if beside and not shows:  # without a page --manifest changes nothing, and a script may name it all the same
         raise click.UsageError("--beside goes with what is shown: a terminal, or --serve.")
+    if once and log is not None and not log.is_file():
+        raise click.UsageError(f"--log: {t.clean(str(log))} is not there; name the file that the process writes.")
     file = None if rules == _SHIPPED else Path(rules)
     if not once:
         wait_for(runlog, interval, lambda line: click.echo(t.clean(line), err=True))

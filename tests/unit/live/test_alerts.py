@@ -507,6 +507,8 @@ def test_watch_once_says_by_its_code_how_the_run_stands(tmp_path):
     assert (code, output.splitlines()[0]) == (0, f"{folder}: step 1, 1 rank, no incident")
     assert cli("watch", folder, "--alert", rules, "--once", "--manifest", tmp_path) == (code, output)
     assert "goes with what is shown" in cli("watch", folder, "--alert", rules, "--once", "--beside", folder)[1]
+    code, output = cli("watch", folder, "--once", "--log", tmp_path / "train.lgo")
+    assert (code, "train.lgo is not there" in output) == (2, True)
     more = "  - {name: b, about: B., severity: 0, metric: mfu, not_finite: true, required: true}\n"
     rules.write_text(rules.read_text() + more)
     code, output = cli("watch", folder, "--alert", rules, "--once")

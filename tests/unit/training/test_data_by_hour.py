@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 from reconstructed import Tokenized, call
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.torch
 HOUR = 3_600
 
 
-def test_an_hour_of_a_few_documents_is_beyond_chance_and_an_hour_of_all_is_not(tmp_path):
+def test_an_hour_of_a_few_documents_is_beyond_chance_and_an_hour_of_all_is_not(tmp_path, monkeypatch):
     """The same numbers stand on the page that follows, and on the still one."""
     made = Tokenized(tmp_path, 60, stages={})
     corpus = open_manifest(made.manifest, require="verified")
@@ -28,13 +29,14 @@ def test_an_hour_of_a_few_documents_is_beyond_chance_and_an_hour_of_all_is_not(t
         Documents(corpus, "train", Encoder.of(own_tokenizer(tmp_path / "tiny.json")["tokenizer"])), 64
     )
     few = torch.utils.data.Subset(rows, [0, 1, 2] * (len(rows) // 3))
+    now = time.time
     with TrainingMonitor(tmp_path / "run", corpus) as monitor:
-        for data in (rows, few):
+        for hour, data in enumerate((rows, few)):
+            monkeypatch.setattr(time, "time", lambda later=hour * HOUR: now() + later)
             for batch in torch.utils.data.DataLoader(data, 8, collate_fn=TaggedCollator(shift="outer")):
                 monitor.batch(batch["tags"], labels=batch["labels"])
                 monitor.step(2.0)
             monitor.state_dict()  # as at a checkpoint: counts of the hour are written
-            monitor._clock._offset += HOUR
     view = RunView(tmp_path / "run", manifest=load_manifest(made.manifest))
     view.read(math.inf)
     first, second = (hour for _, hour in sorted(view.tiles.hours.by_time.items()))

@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.vitals,
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
     pytest.mark.filterwarnings("ignore:enable_nested_tensor is True"),
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning"),
 ]
 LENGTH, WIDTH = 12, 64
 

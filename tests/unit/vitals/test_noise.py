@@ -213,7 +213,6 @@ COMPILED = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of the compiler's own imports
 @pytest.mark.parametrize(("backend", "checkpointed"), [(None, "reentrant"), *COMPILED])
 def test_norms_of_micro_batches_and_gradients_unchanged(backend, checkpointed):
     torch._dynamo.reset()

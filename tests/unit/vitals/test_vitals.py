@@ -25,7 +25,6 @@ from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
 pytestmark = pytest.mark.vitals
 OWN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
-COMPILED = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 
 INDUCTOR = thinned(["inductor"], few=[])
 """Its compiler takes a minute of CPU a model: one model in the part, all in a whole run."""
@@ -47,22 +46,16 @@ def seen(sink, metric, stat, step=None):
 CASES = [
     *((family, "sdpa", None) for family in made.FAMILIES if family not in {"gpt_oss", "gemma2"}),
     *((family, "eager", None) for family in ("llama", "gpt2", "qwen3", "mixtral", "gpt_oss", "gemma2")),
-    pytest.param("llama", "sdpa", "aot_eager", marks=COMPILED),
-    pytest.param("gpt_oss", "eager", "aot_eager", marks=COMPILED),
+    pytest.param("llama", "sdpa", "aot_eager"),
+    pytest.param("gpt_oss", "eager", "aot_eager"),
+    *(pytest.param(family, "sdpa", "aot_eager") for family in ("gpt2", "qwen3", "mixtral", "mapped", "multihead")),
+    pytest.param("gemma2", "eager", "aot_eager"),
+    *(pytest.param(family, "eager", "aot_eager") for family in ("llama", "gpt2", "qwen3", "mixtral")),
     *(
-        pytest.param(family, "sdpa", "aot_eager", marks=COMPILED)
-        for family in ("gpt2", "qwen3", "mixtral", "mapped", "multihead")
-    ),
-    pytest.param("gemma2", "eager", "aot_eager", marks=COMPILED),
-    *(pytest.param(family, "eager", "aot_eager", marks=COMPILED) for family in ("llama", "gpt2", "qwen3", "mixtral")),
-    *(
-        pytest.param(family, "sdpa", "inductor", marks=COMPILED)
+        pytest.param(family, "sdpa", "inductor")
         for family in ("llama", *thinned(["gpt2", "qwen3", "mixtral", "multihead", "mapped"], few=[]))
     ),
-    *(
-        pytest.param(family, "eager", "inductor", marks=COMPILED)
-        for family in thinned(["llama", "gemma2", "gpt_oss"], few=[])
-    ),
+    *(pytest.param(family, "eager", "inductor") for family in thinned(["llama", "gemma2", "gpt_oss"], few=[])),
 ]
 
 
@@ -81,9 +74,9 @@ def test_training_that_is_looked_at_has_the_same_bits(family, function, backend)
     [
         ("mapped", None),
         ("llama", None),
-        pytest.param("mapped", "aot_eager", marks=[COMPILED, pytest.mark.filterwarnings("ignore:The .grad attribute")]),
-        pytest.param("llama", "aot_eager", marks=COMPILED),
-        *(pytest.param("llama", backend, marks=COMPILED) for backend in INDUCTOR),
+        pytest.param("mapped", "aot_eager", marks=pytest.mark.filterwarnings("ignore:The .grad attribute")),
+        pytest.param("llama", "aot_eager"),
+        *(pytest.param("llama", backend) for backend in INDUCTOR),
     ],
 )
 def test_checkpointing_changes_neither_bits_nor_what_is_seen(family, backend):
@@ -106,7 +99,7 @@ def test_checkpointing_changes_neither_bits_nor_what_is_seen(family, backend):
     [
         ("llama", None),
         *((family, None) for family in ("gpt2", "qwen3", "mixtral", "multihead")),
-        *(pytest.param("llama", backend, marks=COMPILED) for backend in ("aot_eager", *INDUCTOR)),
+        *(pytest.param("llama", backend) for backend in ("aot_eager", *INDUCTOR)),
     ],
 )
 def test_mixed_precision_changes_no_bit(family, backend):
