@@ -215,7 +215,7 @@ class TestPage:
         assert reason_text("something_new") == "something new"
 
     def test_the_numbers_of_single_shards_are_those_of_the_code(self):
-        told = re.findall(r"`(\w+\.\w+)`", self.PAGE.partition("Per shard there are: ")[2].partition(".\n\n")[0])
+        told = re.findall(r"`(\w+\.\w+)`", re.split(r"Per\s+shard\s+there\s+are:", self.PAGE)[1].partition(".\n\n")[0])
         assert told == [f"{one.metric}.{one.stat}" for one in SHARD_STATISTICS]
 
 

@@ -86,8 +86,8 @@ def test_what_is_not_looked_for_has_a_reason():
 
 
 def test_the_table_of_kinds_is_that_of_the_rules():
-    page = Path(__file__).parents[5] / "docs/reference/detectors.md"
-    named = re.findall(r"^\| `([A-Z0-9_]+)` \|", page.read_text(), re.MULTILINE)
+    page = (Path(__file__).parents[5] / "docs/reference/detectors.md").read_text()
+    named = re.findall(r"^\| `([A-Z0-9_]+)` \|", page.partition("## Kinds of secrets")[2], re.MULTILINE)
     assert named == [entity.name for entity in shipped().entities]
 
 
