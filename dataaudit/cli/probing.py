@@ -103,7 +103,7 @@ def probe(
         print_text(t.as_json(table.document()) if as_json else cross_text(table))
         sys.exit(table.exit_code)
     if chosen.out is not None and not chosen.step:
-        note("no --step: the report is of step 0, replaces an earlier one, and is compared with none")
+        note("no --step: the report is of step 0, replaces an earlier report, and is compared with none")
     report = run_probes(chosen, note)
     print_text(t.as_json(report.document()) if as_json else report_text(report))
     sys.exit(exit_code(report))

@@ -137,7 +137,7 @@ class Curves:
         return made
 
     def detected(self, steps: int) -> dict[str, Floats]:
-        """Return the largest score of each four steps, by detector; one that is no number counts as infinite.
+        """Return the largest score of each four steps, by detector; what is no number counts as infinite.
 
         Detectors of a curve that was not recorded are left out.
         """

@@ -1,4 +1,4 @@
-"""Atomic publishing of a manifest: a reader sees the old manifest or the new one, never a mix.
+"""Atomic publishing of a manifest: a reader sees the old manifest or the new, never a mix.
 
 Everything is written and synced in a hidden sibling folder, ``manifest.json`` last; then the folder replaces the old
 one in one step (:mod:`dataaudit.manifest.replace`). A kill leaves at most hidden siblings, which the next publish

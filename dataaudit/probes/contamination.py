@@ -128,7 +128,7 @@ class Contamination:
         made = Outcome(notes=[f"contamination: {self.doubt}"] if self.doubt else [])
         measured: dict[str, Scores] = {}
         for name, rows in self.sets.items():
-            if len(rows) < 2:  # a sample is scored after another one
+            if len(rows) < 2:  # a sample is scored after another sample
                 made.absent("codec_score", "ratio", "few_samples", set=name)
                 continue
             own = self._scores(model, name, rows, store)

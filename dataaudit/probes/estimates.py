@@ -4,8 +4,8 @@ A loss per token is nats over tokens, summed over documents; a share is successe
 units like these, by the linearised ratio (Cochran 1977, *Sampling Techniques*, 6.4) with Student's quantile, so that
 long documents and tokens that belong together count as what they are. A share of single trials has the exact interval
 of Clopper and Pearson. A share of tokens has that of as many trials as its variance is worth (Korn and Graubard 1998,
-*Survey Methodology* 24:193), at 0 and 1 that of its units: a Student's interval of 40 outputs of which one in fifty is
-copied covers in 54 % of samples, this one in 99 %. The change between two checkpoints is paired, unit by unit. That of
+*Survey Methodology* 24:193), at 0 and 1 that of its units: a Student's interval of 40 outputs of which 2 % are
+copied covers in 54 % of samples, this in 99 %. The change between two checkpoints is paired, unit by unit. That of
 trials is the difference of two shares, those that rose and those that fell, by the intervals of both and their
 correlation (MOVER: Zou and Donner 2008, *Statistics in Medicine* 27:1693): where none moved it is not sure to be 0.
 """

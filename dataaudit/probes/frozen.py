@@ -48,7 +48,7 @@ class Frozen:
                 made.absent(metric, "nats", reason)
             return made
         if self.batch.tokenizer not in {"", model.tokenizer.digest}:
-            made.notes.append("frozen: the batch was made with another tokenizer: another --out has one of its own")
+            made.notes.append("frozen: the batch was made with another tokenizer: another --out has its own batch")
         batches = self._row_numbers(model, previous, made)
         loss, entropy, mass, divergence, row = (np.concatenate(parts) for parts in zip(*batches, strict=True))
         count = np.bincount(row).astype(np.float64)

@@ -341,7 +341,7 @@ def _flagged(folder: Path) -> set[int]:
     """Return the steps that a rank flagged so far."""
     steps: set[int] = set()
     for number in part_numbers(folder, "events"):
-        with CatchErrors():  # one that is damaged, which reading the log reports
+        with CatchErrors():  # of a damaged part, which reading the log reports
             part = read_part(part_path(folder, "events", number), "events")
             rows = [] if part is None else part.table.filter(pc.equal(part.table["kind"], "flagged")).to_pylist()
             for row in rows:

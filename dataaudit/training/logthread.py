@@ -318,7 +318,7 @@ class LogThread:
             self._miss(step.number, "labels", call)
 
     def _compare(self, step: int, batch: MicroBatch) -> None:
-        """Compare labels of a row of the batch, another one at each step, with the tokens that its tags name."""
+        """Compare labels of a row of the batch, another row at each step, with the tokens that its tags name."""
         tags = array_of(batch.tags)
         if batch.labels is not None and not self.moved:
             row = step % len(tags)

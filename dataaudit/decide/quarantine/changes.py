@@ -203,8 +203,8 @@ def lift(path: Path, names: Sequence[str], reason: str, author: Author) -> Chang
             if ids and len({*ids, *starting(name, (record.entry.id for record in draft.folded.records))}) > 1:
                 raise QuarantineError(f"`{name}` is the beginning of several lines", "Give more of its digits.")
         records = find_records([name for name in names if not lines[name]], draft.folded)
-        held = {entry.id for entry in draft.folded.standing(Standing.HELD)}
-        if after := [record.by for record in records if record.by is not None and record.by.id in held]:
+        standing = {entry.id for entry in draft.folded.standing(Standing.HELD)}
+        if after := [record.by for record in records if record.by is not None and record.by.id in standing]:
             raise QuarantineError(
                 f"a proposal that {short_id(after[0])} accepted is no entry in force: that addition is",
                 f"Lift the addition: `dataaudit quarantine lift {path} {short_id(after[0])}`.",

@@ -209,7 +209,7 @@ def _times(series: Series, steps: pa.Table, events: pa.Table, ranks: int) -> Tim
     stalled = _in_steps(series.of("dataloader_wait"), step)
     of_waits = np.isin(at << 20 | rank, stalled[0] << 20 | stalled[1])
     memory = series.of("gpu_mem_used")[2]
-    in_order = [("step", "ascending"), ("time", "ascending")]  # a clock may be set back from one start to the next
+    in_order = [("step", "ascending"), ("time", "ascending")]  # a clock may be set back between two starts
     counted = events.filter(pc.equal(events["kind"], "utilisation")).sort_by(in_order).to_pylist()
     alike = step[step >= counted[-1]["step"]] if counted else step[:0]  # an earlier start may count otherwise
     return Times(

@@ -44,7 +44,7 @@ class LoopReplay:
 
     Args:
         rows: The data set of the run, read in its own order.
-        batch_rows: Rows of a micro-batch; the last one of the data set may have fewer.
+        batch_rows: Rows of a micro-batch; the last of the data set may have fewer.
         micro_batches: Micro-batches of a step.
         manifest: Folder of the manifest, for the languages of its shards; without it controls are not matched in them.
         checkpoints: By step: what ``restore`` is called with, a path for one.
