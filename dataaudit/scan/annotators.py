@@ -222,7 +222,9 @@ class Tokens:
 
     def encoder(self) -> Encoder:
         """Return the encoders, loaded once in a thread."""
-        return load_once(self.tokenizer, self.risks, self.force_reference, self.seed)
+        encoder = load_once(self.tokenizer, self.risks, self.force_reference, self.seed)
+        encoder.file = self.tokenizer
+        return encoder
 
     def load(self) -> Annotate:
         """Return the encoders."""

@@ -142,13 +142,16 @@ class Encoder:
         self,
         *,
         fast: FastEncoder | None,
-        reference: Callable[[], ReferenceEncoder],
+        reference: Callable[[TokenizerFile], ReferenceEncoder],
+        file: TokenizerFile,
         risks: Risks,
         sample_one_in: int,
         seed: int,
     ) -> None:
         self._fast = fast
         self._reference = reference
+        self.file = file
+        """Where the reference is read at its first document; the copy of an earlier build may be gone."""
         self._risks = risks
         self._sample_one_in = sample_one_in
         self._seed = seed
@@ -198,7 +201,7 @@ class Encoder:
         """Encode some rows by the reference, a few at a time."""
         for start in range(0, len(rows), _REFERENCE_ROWS):
             part = rows[start : start + _REFERENCE_ROWS]
-            answers = self._reference().encode(texts.take(pa.array(part)).to_pylist())
+            answers = self._reference(self.file).encode(texts.take(pa.array(part)).to_pylist())
             yield from zip(part.tolist(), answers, strict=True)
 
 
@@ -209,8 +212,8 @@ def load_encoder(file: TokenizerFile, risks: Risks, *, force_reference: bool, sa
         ClusterError: One of them cannot be loaded: the file is gone, or a library fails; from ``encode``, too.
     """
     fast = None if force_reference or not risks.supported else _loaded(FastEncoder, file)
-    reference = cache(partial(_loaded, load_reference, file))
-    return Encoder(fast=fast, reference=reference, risks=risks, sample_one_in=sample_one_in, seed=seed)
+    reference = cache(partial(_loaded, load_reference))
+    return Encoder(fast=fast, reference=reference, file=file, risks=risks, sample_one_in=sample_one_in, seed=seed)
 
 
 def _loaded(load: Callable[[TokenizerFile], _Loaded], file: TokenizerFile) -> _Loaded:

@@ -1,9 +1,12 @@
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from dataaudit.scan.annotators import Tokens
 from dataaudit.scan.corpus.tokens import Risks, load_encoder
 from dataaudit.scan.corpus.tokens.encoder import sample_mask
 from dataaudit.scan.corpus.tokens.libraries import FastEncoder, FastEncoderFailed
@@ -45,6 +48,19 @@ def test_slices_of_an_array_are_encoded_as_themselves(tiny_file, low, size, forc
     batch = load(tiny_file, force_reference=force).encode(texts, KEYS[low : low + size])
     assert rows(batch) == expected(tiny_file, TEXTS[low : low + size])
     assert batch.by_reference.tolist() == [force] * size
+
+
+def test_the_reference_is_read_from_the_copy_of_the_newest_build(tiny_file, tmp_path):
+    """A second build in a process whose first state folder is gone could not load the tokenizer."""
+    texts, loaded = pa.array(TEXTS, pa.large_string()), []
+    for name in "ab":
+        path = Path(shutil.copy(tiny_file.path, tmp_path / name))
+        model = Tokens(tokenizer=replace(tiny_file, path=path), risks=TRUST, force_reference=True, seed=20_261)
+        loaded.append(model.encoder())
+        if name == "a":
+            path.unlink()
+    assert loaded[0] is loaded[1]
+    assert rows(loaded[1].encode(texts, KEYS)) == expected(tiny_file, TEXTS)
 
 
 @pytest.mark.inputs
