@@ -166,11 +166,11 @@ class HarnessTasks:
 
 
 def _number(task: str, metric: str, value: float, error: Any, results: Mapping[str, Any]) -> Number:
-    half = 1.959964 * float(error) if isinstance(error, int | float) and math.isfinite(error) else None
+    error = float(error) if isinstance(error, int | float) and math.isfinite(error) else None
     units = int(results.get("n-samples", {}).get(task, {}).get("effective", 0))
-    low, high = (None, None) if half is None else (value - half, value + half)
-    if half is not None and metric in _OF_ITEMS and units and (value in {0, 1} or (half > 0 and 0 < value < 1)):
-        low, high = share_bounds(value, half / 1.959964, units)
+    low, high = (None, None) if error is None else (value - 1.959964 * error, value + 1.959964 * error)
+    if error is not None and metric in _OF_ITEMS and units and (value in {0, 1} or (error > 0 and 0 < value < 1)):
+        low, high = share_bounds(value, error, units)
     return Number(
         metric="microbench_score",
         stat=metric,
@@ -180,7 +180,7 @@ def _number(task: str, metric: str, value: float, error: Any, results: Mapping[s
         low=low,
         high=high,
         units=units,
-        reason="" if half is not None else "no_standard_error",
+        reason="" if error is not None else "no_standard_error",
     )
 
 

@@ -94,11 +94,10 @@ def files_of(path: Path | None) -> dict[str, Path | None]:
     """Return a policy's file and those that it names, by option or key; of a wrong policy the file alone."""
     files = {"--policy": path}
     with contextlib.suppress(ConfigError):
-        policy = None if path is None else load_policy(path)
-        if policy is not None:
-            files |= {"`quarantine_list` of the policy": policy.path_of("quarantine_list")}
-            files |= {"`token_proof` of the policy": policy.path_of("token_proof")}
-            files |= {"`canary` of the policy": policy.path_of("canary")}
+        if path is not None:
+            policy = load_policy(path)
+            for key in ("quarantine_list", "token_proof", "canary"):
+                files[f"`{key}` of the policy"] = policy.path_of(key)
     return files
 
 

@@ -285,7 +285,7 @@ def _most(result: Count) -> tuple[bool, int]:
 
 
 def _counted(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the kinds whose documents are some and may be told."""
+    """Return the kinds whose documents are some and may be published."""
     return [item for item in result["entities"] if item["found"].documents and not item["found"].suppressed]
 
 

@@ -141,7 +141,7 @@ def _personal_data(manifest: Manifest, row: Entry) -> Entry:
     """Return what stands in place of a shard's columns of personal data, rounded, small counts left out."""
     if row["pii"] is None:
         return {}
-    if (cells := pii_cells(manifest)) is None:  # without cells small counts cannot be told from others
+    if (cells := pii_cells(manifest)) is None:  # without cells small counts look like others
         return dict.fromkeys(("pii", "pii_hits", "pii_documents"))
     total, counts = shard_counts(cells, row["shard"], row["documents"], row["tokens"])
     return {

@@ -29,8 +29,8 @@ def overlays(old: Manifest, new: Manifest) -> tuple[Block, ...]:
     if tokenizer_of(old.core) == tokenizer_of(new.core):
         blocks += [*_lengths(old, new), *_tokens(old, new)]
     else:
-        told = "Lengths and tokens are not drawn over each other: the tokenizers differ."
-        blocks.append(Prose(text=told, tone="quiet"))
+        text = "Lengths and tokens are not drawn over each other: the tokenizers differ."
+        blocks.append(Prose(text=text, tone="quiet"))
     return (*blocks, *_scores(old, new))
 
 

@@ -330,7 +330,7 @@ def _named_by(decision: Decision, tables: Tables, rarity: Rarity | None) -> dict
 
 
 def attribute(data: Data, step: int | None = None) -> Attribution:
-    """Return for each episode of a run which block or shard holds the excess, or why that cannot be told."""
+    """Return for each episode of a run which block or shard holds the excess, or why that is not known."""
     curve, judged = data.curve, data.judged
     norms = judge(*series_of(data.log.table("values"), GRADIENT), log=True)
     all_episodes = [episode_of(data, flagged) for flagged in judged.spikes]

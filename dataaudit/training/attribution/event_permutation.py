@@ -7,7 +7,7 @@ episode itself are left to the accounting). The count is compared with what othe
   permuted within their pass and laid out again, those of flagged steps stay where they are. Under the hypothesis that
   nothing read before matters, each of these orders was as likely as the real order, so the p-value is exact;
 - else the episodes are shifted along the run, in a circle within each phase of it. What was read in one stretch
-  without a gap cannot be told from its time and is not tested.
+  without a gap cannot be distinguished from its time and is not tested.
 
 The statistic of a unit is -log10 of the binomial tail of its count; the family of all units is kept by the largest
 statistic of each order (Westfall & Young 1993, step-down). p = (1 + orders as extreme) / (1 + orders) (Phipson & Smyth

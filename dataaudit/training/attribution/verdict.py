@@ -1,4 +1,4 @@
-"""The decision which block or shard holds an episode's excess, or why that cannot be told."""
+"""The decision which block or shard holds an episode's excess, or why that is not known."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
         corpus: What was opened.
         options: Further ones of :class:`dataaudit.training.TrainingMonitor`: ``resume``, ``allow``, ``digests``,
             ``block_rows``, ``shift`` (``inner`` by default, as transformers' models do), ``order`` (``rows`` by
-            default where the trainer shuffles its data set, as it does unless it is told otherwise),
+            default where the trainer shuffles its data set, as it does unless its arguments differ),
             ``planned_tokens``, ``tokenizer``, ``profile_every``, ``flops``, ``alerts``, ``sinks`` (by default sinks for
             the trackers that ``report_to`` names; ``()``: none). Optimizer, scaler, schedule and losses on held-out
             data are the trainer's.
