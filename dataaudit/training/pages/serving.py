@@ -247,6 +247,7 @@ def serve(view: RunView, *, port: int, interval: float, show: Callable[[str], No
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))
+        listening.listen()  # before the link is shown: who opens it at once waits, and is not refused
     except OSError as error:
         listening.close()
         raise ConfigError(
@@ -259,11 +260,11 @@ def serve(view: RunView, *, port: int, interval: float, show: Callable[[str], No
         application(live, token), log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=2
     )
     bound = listening.getsockname()[1]
-    show(f"http://{HOST}:{bound}/?token={token}\n")
-    show(f"The token, which an acknowledgement asks for: {token}\n")
-    show(f"From another machine: ssh -L {bound}:{HOST}:{bound} THIS-MACHINE, then the same link. Ctrl-C ends it.\n")
-    live.start()
     try:
+        show(f"http://{HOST}:{bound}/?token={token}\n")
+        show(f"The token, which an acknowledgement asks for: {token}\n")
+        show(f"From another machine: ssh -L {bound}:{HOST}:{bound} THIS-MACHINE, then the same link. Ctrl-C ends it.\n")
+        live.start()
         uvicorn.Server(config).run(sockets=[listening])
     finally:
         live.close()

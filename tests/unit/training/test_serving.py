@@ -3,6 +3,8 @@
 import asyncio
 import json
 import math
+import socket
+from urllib.parse import urlsplit
 
 import pytest
 from test_followed_run import Log, healthy, viewed
@@ -150,10 +152,21 @@ def test_a_look_that_failed_is_on_the_page(live, client):
 
 def test_a_port_that_is_taken_is_a_message(live, capsys):
     """With what to type instead."""
-    import socket
-
     with socket.socket() as other:
         other.bind((serving.HOST, 0))
         other.listen()
         with pytest.raises(ConfigError, match="cannot be used"):
             serve(live.view, port=other.getsockname()[1], interval=1.0, show=print)
+
+
+def test_the_link_is_shown_when_it_can_be_opened(live):
+    """Who opens it at once is not refused."""
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+
+    def show(line):
+        port = urlsplit(line.strip()).port
+        with socket.create_connection((serving.HOST, port), timeout=5):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(live.view, port=0, interval=1.0, show=show)
