@@ -141,14 +141,11 @@ def _judged(verdict: Verdict) -> Facts:
     if older is not None:
         baseline = (("baseline", say("{} ({} {})", older.id, Name(older.name, 80), Name(older.version, 40))),)
     policy = (_name(verdict.policy), Name(verdict.policy_version, 40), verdict.policy_digest)
-    canary: tuple[tuple[Line, Line], ...] = ()
-    if (own := verdict.canary) is not None:
-        canary = (("canary", say("{}, {}, {}, {}", own.id, own.verdict, plural(own.pairs, "pair"), Name(own.on))),)
     return Facts(
         pairs=(
             ("manifest", verdict.subject.id),
             *baseline,
-            *canary,
+            *((("canary", words.canary_words(verdict.canary)),) if verdict.canary else ()),
             *(("remark", words.prose(remark)) for remark in verdict.remarks),
             ("policy", say("{} {}, {}", *policy)),
             ("rules", words.tally(verdict)),

@@ -98,6 +98,8 @@ def _properties(verdict: Verdict) -> list[tuple[str, str]]:
     ]
     if verdict.baseline is not None:
         pairs.append(("baseline", w.name(verdict.baseline.id)))
+    if verdict.canary is not None:
+        pairs.append(("canary", w.canary_words(verdict.canary)))
     return [*pairs, *(("waiver", w.waiver_words(waiver)) for waiver in verdict.waivers)]
 
 

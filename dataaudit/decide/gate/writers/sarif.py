@@ -206,6 +206,7 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
         "dataset": w.name(verdict.subject.name),
         "datasetVersion": w.name(verdict.subject.version),
         "baseline": w.name(verdict.baseline.id) if verdict.baseline else "none",
+        "canary": w.canary_words(verdict.canary) if verdict.canary else "none",
         "policy": w.name(verdict.policy),
         "policyDigest": w.name(verdict.policy_digest),
         "on": w.name(verdict.on),

@@ -19,7 +19,7 @@ from dataaudit.base.text import clean, plural
 from dataaudit.decide.gate.judge import UNKNOWN_BYTES
 from dataaudit.decide.gate.number_texts import Numbers, evidence_count, listed, number, numbers, reason_text, with_unit
 from dataaudit.decide.gate.policy import COVERAGE, Rule
-from dataaudit.decide.gate.verdict import BINDING, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.decide.gate.verdict import BINDING, CanarySeen, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 
 
 class Effect(StrEnum):
@@ -266,6 +266,11 @@ def evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
 def about(rule: Rule, *names: str) -> list[str]:
     """Return the owner, reason and runbook of a rule, as far as the policy has them, a line each."""
     return [f"{name}: {prose(text)}" for name in names if (text := getattr(rule, name.lower()))]
+
+
+def canary_words(seen: CanarySeen) -> str:
+    """Return the record of a canary on one line."""
+    return f"{name(seen.id)}, {name(seen.verdict)}, {plural(seen.pairs, 'pair')}, {name(seen.on)}"
 
 
 def waiver_words(result: WaiverResult) -> str:

@@ -14,7 +14,10 @@ from dataaudit.base.errors import ConfigError, CorpusRefused, ManifestError, Man
 from dataaudit.decide.gate.document import gate_json, gate_schema, read_verdict
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import judge, policy_of
+from dataaudit.decide.gate.writers.annotations import PolicyFile
 from dataaudit.decide.gate.writers.blocks import terminal_text
+from dataaudit.decide.gate.writers.junit import junit_xml
+from dataaudit.decide.gate.writers.sarif import sarif_json
 from dataaudit.decide.gate.writers.writing import comment
 from dataaudit.manifest.canary_record import CanaryCore, RunFacts, SeedRun, Side, read_canary, sealed
 from dataaudit.manifest.canary_record import judge as judge_runs
@@ -55,7 +58,10 @@ def policy(folder, **more):
 def test_a_canary_that_passes_is_accepted(tmp_path):
     """The key is part of the policy's digest only where it stands."""
     record(tmp_path, side(), days=6)
-    assert judge(DEMO, policy(tmp_path, canary_days=7)).policy == "p"
+    verdict = judge(DEMO, policy(tmp_path, canary_days=7))
+    seen = f"{verdict.canary.id}, {verdict.canary.verdict}, 8 pairs, {verdict.canary.on}"
+    assert f'name="canary" value="{seen}"' in junit_xml(verdict).decode()
+    assert f'"canary":"{seen}"' in sarif_json(verdict, PolicyFile()).decode()
     record(tmp_path, side(worse=-1.0), expect="better")
     assert judge(DEMO, policy(tmp_path)).policy == "p"
     plain = {"policy": "p", "rules": [RULE]}
