@@ -313,8 +313,8 @@ def check_files(manifest: Manifest, shards: pa.Table, paths: Sequence[str], chec
     _refuse(_wrong(_size_problem, files), files)
     chosen = {} if check == "size" else files if check == "all" else _sample(manifest, files)
     unique = sorted({file.path for file in chosen.values()})
-    digests = dict(zip(unique, _threaded(_sha256, unique, at_once=1), strict=True))
-    _refuse(_wrong(lambda file: _digest_problem(digests[file.path], file.sha256), chosen), files)
+    digests = dict(zip(unique, _threaded(sha256_of, unique, at_once=1), strict=True))
+    _refuse(_wrong(lambda file: digest_problem(digests[file.path], file.sha256), chosen), files)
     return _notes(check, files, chosen)
 
 
@@ -364,7 +364,8 @@ def _size_problem(file: _File) -> str:
     return "" if size == file.size else f"{size:,} bytes, audited were {file.size:,}"
 
 
-def _sha256(path: str) -> str | OSError:
+def sha256_of(path: str) -> str | OSError:
+    """Return the digest of a file, hex, or why it cannot be read."""
     try:
         state = hashlib.sha256()
         with open_binary(path) as file:
@@ -375,7 +376,8 @@ def _sha256(path: str) -> str | OSError:
         return error
 
 
-def _digest_problem(digest: str | OSError, audited: str) -> str:
+def digest_problem(digest: str | OSError, audited: str) -> str:
+    """Return how a file differs from the audited file; nothing where it does not."""
     if isinstance(digest, OSError):
         return _reason(digest)
     return "" if digest == audited else "other bytes of the same size"

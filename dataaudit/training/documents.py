@@ -29,6 +29,7 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.corpus.fields import FieldRule
 from dataaudit.scan.corpus.loss import LossLog, ShardUnreadable
 from dataaudit.scan.corpus.readers import READER_VERSION, PartStats, ReadRequest, plan_parts, read_part
+from dataaudit.training.checks import digest_problem, sha256_of
 from dataaudit.training.corpus import Corpus
 
 _BATCH_BYTES = 16 << 20
@@ -276,7 +277,12 @@ class Documents:
         sources: list[pa.DictionaryArray] = []
         lengths: list[int] = []
         pieces: list[np.ndarray] = []
-        for numbers, names, texts in read_texts(row, self.corpus.path(row["shard"]), fields):
+        path = self.corpus.path(row["shard"])
+        if problem := digest_problem(sha256_of(path), row["sha256"]):  # else the cache kept these as the audited ones
+            raise ManifestMismatch(
+                f"{row['split']}/{row['uri']}: {problem}, as it is encoded", "Restore the file, or build again."
+            )
+        for numbers, names, texts in read_texts(row, path, fields):
             rows.append(numbers)
             sources.append(names)
             for text in texts:

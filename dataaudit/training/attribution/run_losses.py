@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from dataaudit.base.statistics import SIGMA, Floats, Ints, Mask, spread
 from dataaudit.runlog.format import WINDOW_STEPS
-from dataaudit.training.attribution.curve import Curve, curve_of, judge_run
+from dataaudit.training.attribution.curve import Curve, curve_of, judge_run, series_of
 from dataaudit.training.attribution.findings import Collapse, MovedTax, ScalingLaw, SourceLoss, SourceLosses
 from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_findings import number
@@ -323,10 +323,8 @@ def collapse_of(data: Data) -> Collapse | None:
 
 
 def learning_rates(data: Data) -> tuple[Ints, Floats]:
-    """Return steps and their learning rate."""
-    values = data.log.table("values")
-    rates = values.filter(pc.equal(values["metric"], "learning_rate")).sort_by("step")
-    return rates["step"].to_numpy(), rates["value"].to_numpy()
+    """Return steps and their learning rate, which every rank writes."""
+    return series_of(data.log.table("values"), "learning_rate")
 
 
 def rate_changes(rate: Floats) -> Floats:

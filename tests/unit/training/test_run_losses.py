@@ -266,7 +266,8 @@ def folder(tmp_path_factory):
     """A manifest, a healthy run, and one that gets worse towards its end, all blocks alike."""
     folder = tmp_path_factory.mktemp("made")
     make_shards(folder / "manifest")
-    write_run(folder / "good", folder / "manifest", Made(steps=1_000), rates=lambda step: min(1.0, step / 100))
+    two = Made(steps=1_000, ranks=2, batch_rows=4)  # each writes its rate
+    write_run(folder / "good", folder / "manifest", two, rates=lambda step: min(1.0, step / 100))
     write_run(
         folder / "worse",
         folder / "manifest",
