@@ -112,6 +112,7 @@ def build(
                 root_at_base=root_at_base,
                 follow_symlinks=reader.follow_symlinks,
                 root=config.root,
+                listed_before=not root_at_base,
                 access=Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries),
             )
             check_inputs(discovery.shards)

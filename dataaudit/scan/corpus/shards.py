@@ -83,9 +83,10 @@ def discover(
     follow_symlinks: bool,
     root: str | None = None,
     access: Access | None = None,
+    listed_before: bool = False,
 ) -> Discovery:
-    """Resolve the patterns of every split."""
-    remote = remote_lister(access or Access())
+    """Resolve the patterns of every split; what was ``listed_before`` is taken as it is."""
+    remote = remote_lister(access or Access(), listed_before=listed_before)
     far: Address | None = None
     if root is not None and scheme_of(root):
         far = parse_address(root, "root")
@@ -106,7 +107,10 @@ def discover(
             given = pattern
             if far is not None and not scheme_of(pattern) and not os.path.isabs(os.path.expanduser(_local(pattern))):
                 given = far.below(pattern).full
-            files, ignored = expand(given, base, where=where, follow_symlinks=follow_symlinks, remote=remote)
+            if listed_before and not scheme_of(given):
+                files, ignored = [_local(given)], []  # a link to a folder, and a file that is gone, stay losses
+            else:
+                files, ignored = expand(given, base, where=where, follow_symlinks=follow_symlinks, remote=remote)
             check_one_split(files, where=where)
             listed += [(name, path) for path in files]
             left_out += [(name, path) for path in ignored]
@@ -125,9 +129,9 @@ def discover(
     )
 
 
-def remote_lister(access: Access) -> RemoteLister:
+def remote_lister(access: Access, *, listed_before: bool = False) -> RemoteLister:
     """Return what resolves the remote patterns of one build."""
-    return RemoteLister(access=access, is_dataset=_is_dataset)
+    return RemoteLister(access=access, is_dataset=_is_dataset, listed_before=listed_before)
 
 
 def format_of(path: str) -> tuple[str, Compression]:

@@ -61,6 +61,8 @@ class RemoteLister:
     access: Access
     is_dataset: Callable[[str], bool]
     """Whether a folder that a pattern's last component matches is a shard in pieces (``name.parquet/``)."""
+    listed_before: bool = False
+    """Whether addresses come from a listing: what is gone by now is a loss with a name."""
     _asked: dict[str, int] = field(default_factory=dict)
     """Files asked for alone, by their folder."""
     _known: dict[str, dict[str, RemoteStat | None]] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class RemoteLister:
         if address.is_web:
             return [self._web_file(address, where)], []
         kind, seen = self._kind(address, where)
-        if kind == "file":
+        if kind == "file" or (kind == "nothing" and self.listed_before):
             return [address.remote_path(self.access, seen)], []
         if kind == "refused" and not has_glob(address.path):
             if self.is_dataset(address.path):

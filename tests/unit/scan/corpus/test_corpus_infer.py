@@ -5,6 +5,7 @@ import os
 from itertools import product
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +14,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.config import SourceRule, Split
 from dataaudit.scan.corpus.fields import MIXED, NOTHING, TEXT, field_rule
 from dataaudit.scan.corpus.infer import infer_source, infer_splits, infer_text, peek
+from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.shards import Shard, discover
 
 
@@ -91,6 +93,21 @@ def test_what_is_left_out_is_told(tmp_path):
     left_out: list[str] = []
     infer_splits(["."], tmp_path, left_out)
     assert left_out == [str(tmp_path / "README.md")]
+
+
+def test_what_was_listed_is_not_listed_again(tmp_path):
+    """A link to a folder is a loss, as with a config, and so is a file that is gone by now; here and in a store."""
+    make(tmp_path, "data/a.jsonl", "data/b.jsonl", "c.jsonl")
+    (tmp_path / "data" / "up").symlink_to("..")
+    memory = fsspec.filesystem("memory")
+    for place in (str(tmp_path / "data"), "memory://listed"):
+        memory.pipe({"/listed/a.jsonl": b"{}", "/listed/b.jsonl": b"{}"})
+        splits = infer_splits([place], tmp_path)
+        memory.rm("/listed/b.jsonl")
+        (tmp_path / "data" / "b.jsonl").unlink(missing_ok=True)
+        shards = discover(splits, tmp_path, root_at_base=False, follow_symlinks=False, listed_before=True).shards
+        expected = {"a.jsonl": None, "b.jsonl": None} | ({} if "://" in place else {"up": Reason.OUTSIDE_ROOT})
+        assert {shard.uri: shard.skip for shard in shards} == expected
 
 
 def test_a_name_that_is_no_unicode_survives_the_config(tmp_path):
