@@ -249,7 +249,9 @@ class RankWriter:
         with CatchErrors() as call:
             for name, waiting in self._waiting.items():
                 if any(map(_rows, waiting)) and (batch := self._batch(name, waiting)) is not None:
-                    self._append(name, batch)
+                    if name not in self._parts:
+                        self._open(name, batch.column("step")[0].as_py())
+                    self._parts[name][1].append(batch)
             steps = 0  # all are written, whatever becomes of older parts
             self._roll()
         self._waiting = {name: [] for name in _ORDER}
@@ -300,11 +302,6 @@ class RankWriter:
             _LOG.warning(f"the run log {self.folder}: rows of {table} do not fit ({call.origin}), and are left out")
         fitting = [columns for columns in waiting if _fits(table, columns)]
         return _joined(table, fitting) if fitting else None
-
-    def _append(self, table: str, batch: pa.RecordBatch) -> None:
-        if table not in self._parts:
-            self._open(table, batch.column("step")[0].as_py())
-        self._parts[table][1].append(batch)
 
     def _open(self, table: str, first_step: int) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
