@@ -182,11 +182,7 @@ def writable(folder: Path) -> Iterator[None]:
 
 
 class RankWriter:
-    """Writes the tables of a rank, for a single thread; the newest ``kept_steps`` keep all their stretches.
-
-    Raises:
-        ConfigError: The folder cannot be written.
-    """
+    """Writes the tables of a rank, for a single thread; the newest ``kept_steps`` keep all their stretches."""
 
     def __init__(
         self,
