@@ -44,33 +44,10 @@ def main() -> None:
 
 
 _COMMANDS: tuple[click.Command, ...] = (
-    build,
-    sign,
-    show,
-    inspect,
-    verify,
-    diff,
-    history,
-    gate,
-    policy,
-    quarantine,
-    report,
-    export,
-    attribute,
-    reconstruct,
-    probe,
-    canary,
-    triage,
-    triage_log,
-    watch,
-    alerts,
-    checkpoints,
-    lab,
-    tokenize,
-    map_,
-    doctor,
-    explain,
-    schema,
+    *(build, sign, show, inspect, verify, diff, history),
+    *(gate, policy, quarantine, report, export),
+    *(attribute, reconstruct, probe, canary, triage, triage_log),
+    *(watch, alerts, checkpoints, lab, tokenize, map_, doctor, explain, schema),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -84,14 +84,7 @@ def export_lsh(folder: Path, out: Path, *, as_json: bool) -> None:
 @option("--date-published DATE", "Such as 2026-11-22.")
 @option("--cite-as TEXT", "A citation, BibTeX if possible; recommended.")
 @JSON
-def export_croissant(
-    folder: Path,
-    out: Path,
-    metadata: Path | None,
-    *,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def export_croissant(folder: Path, out: Path, metadata: Path | None, *, as_json: bool, **given: Any) -> None:
     """Write Croissant 1.1 with fields of responsible AI: files with digests, columns, provenance, what was found.
 
     Licence, page, creator, description and date are for people to say, here or in the file of --metadata.

@@ -252,13 +252,7 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
 @flag("--json", "Print what was written as JSON.", to="as_json")
 @lean_process
 def report(
-    folder: Path | None,
-    run: Path | None,
-    out: Path,
-    signer: dict[str, Any],
-    *,
-    as_json: bool,
-    **given: Any,
+    folder: Path | None, run: Path | None, out: Path, signer: dict[str, Any], *, as_json: bool, **given: Any
 ) -> None:
     """Write the report of a manifest: one HTML file that opens from disk, fetches nothing and holds no document text.
 

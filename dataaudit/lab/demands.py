@@ -27,16 +27,8 @@ def check_rules(alerts: AlertsFile, files: Sequence[Mapping[str, Any]], *, every
             continue
         demanded = every or alerts.require_receipts or rule.source.startswith(RECEIPT)
         receipt, why = _receipt_of(rule, files)
-        rows.append(
-            {
-                "rule": rule.name,
-                "metric": rule.metric,
-                "source": rule.source,
-                "demanded": demanded,
-                "receipt": receipt,
-                "why_not": why,
-            }
-        )
+        own = {"rule": rule.name, "metric": rule.metric, "source": rule.source, "demanded": demanded}
+        rows.append(own | {"receipt": receipt, "why_not": why})
     return {"rules": rows, "lacking": [row["rule"] for row in rows if row["demanded"] and not row["receipt"]]}
 
 
@@ -50,7 +42,9 @@ def _receipt_of(rule: Rule, files: Sequence[Mapping[str, Any]]) -> tuple[str, st
             why = f"no receipts with the digest {cited} were given"
             continue
         for name, own in made["receipts"].items():
-            if own["signal"].get("metric", name) != rule.metric or not _same_stat(rule, own["signal"]):
+            signal = own["signal"]
+            same_stat = rule.stat is None or signal.get("stat") in {None, rule.stat}
+            if signal.get("metric", name) != rule.metric or not same_stat:
                 continue
             if empty := [field for field in FIELDS if not own.get(field)]:
                 why = f"{name}: {empty[0]} is empty"
@@ -61,10 +55,6 @@ def _receipt_of(rule: Rule, files: Sequence[Mapping[str, Any]]) -> tuple[str, st
                 return f"{name}: {caught} of {diverged} caught before divergence ({digest[:12]})", ""
             why = f"{name}: it caught none of {diverged} runs before they diverged ({digest[:12]})"
     return "", why
-
-
-def _same_stat(rule: Rule, signal: Mapping[str, Any]) -> bool:
-    return rule.stat is None or signal.get("stat") in {None, rule.stat}
 
 
 def demands_text(made: Mapping[str, Any]) -> str:

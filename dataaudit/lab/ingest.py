@@ -37,10 +37,6 @@ def ingest(folder: Path, healthy: tuple[int, int], words: str, command: str) -> 
         healthy: First and last step of a span that is known to be healthy; what follows is the fault, or more health.
         words: What went wrong after the span; empty where nothing did.
         command: For the receipts.
-
-    Raises:
-        ConfigError: The log has fewer than 400 steps of the span, or none behind it; or the run diverged in it.
-        NothingEvaluated: The log has no loss.
     """
     first, last = healthy
     log = load_run(folder)
@@ -55,17 +51,13 @@ def ingest(folder: Path, healthy: tuple[int, int], words: str, command: str) -> 
         raise ConfigError(
             f"lab: {folder} ends at step {begin + steps - 1}, and the healthy span at {last}: nothing is left to judge"
         )
-    if len(broken := np.flatnonzero(~np.isfinite(curves.loss[:onset]))):
-        at = begin + int(broken[0])
-        raise ConfigError(
-            f"lab: --healthy: the loss of step {at} is not finite, so steps {first}-{last} are not healthy",
-            "Name a span before it, or behind it.",
-        )
-    diverged = divergence(curves.loss)
+    broken, diverged = np.flatnonzero(~np.isfinite(curves.loss[:onset])), divergence(curves.loss)
+    why = f"the loss of step {begin + int(broken[0])} is not finite" if len(broken) else ""
     if diverged is not None and diverged <= onset:
+        why = why or f"the run diverged at step {begin + diverged - 1}"
+    if why:
         raise ConfigError(
-            f"lab: --healthy: the run diverged at step {begin + diverged - 1}, so steps {first}-{last} are not healthy",
-            "Name a span before it, or behind it.",
+            f"lab: --healthy: {why}, so steps {first}-{last} are not healthy", "Name a span before it, or behind it."
         )
     bands, limits = _own_limits(curves, onset, steps)
     name, family = folder.resolve().name, "own" if words else "healthy"
@@ -96,11 +88,7 @@ def ingest(folder: Path, healthy: tuple[int, int], words: str, command: str) -> 
 
 
 def curves_of(log: RunLog, first: int) -> tuple[Curves, int]:
-    """Return the curves of a log from a step on, and that step; a step without a loss counts with the one before.
-
-    Raises:
-        NothingEvaluated: The log has no loss from the step on.
-    """
+    """Return the curves of a log from a step on, and that step; a step without a loss counts with that before it."""
     from dataaudit.training.attribution.curve import GRADIENT, curve_of
 
     curve = curve_of(log.table("steps"), log.table("events"))

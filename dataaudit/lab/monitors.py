@@ -104,10 +104,7 @@ class Series:
 def on_grid(points: Any, steps: int, *, logarithm: bool) -> Floats:
     """Return the latest value at every fourth step: float64[steps // 4]; NaN before the first.
 
-    Args:
-        points: (step, value), float64[n, 2], ascending.
-        steps: Last step of the grid.
-        logarithm: Whether to take logarithms; a value of 0 or less becomes the least float's.
+    ``points`` are (step, value), float64[n, 2], ascending; the logarithm of 0 or less is that of 1e-30.
     """
     grid = np.arange(EVERY, steps + 1, EVERY)
     points = np.asarray(points, dtype=np.float64).reshape(-1, 2)

@@ -65,8 +65,8 @@ class Plan:
         for name, values in curves.grid(self.steps).items():
             known = self.content["bands"][model].get(name, {}).get(_mode(onset))
             if known is not None:
-                band = Band(_floats(known["middle"]), _floats(known["spread"]))
-                made[name] = band.score(less_own(values, onset))
+                middle, spread = (np.array(known[part], np.float64) for part in ("middle", "spread"))  # null: NaN
+                made[name] = Band(middle, spread).score(less_own(values, onset))
         return made | curves.detected(self.steps)
 
     def limit(self, signal: str, model: str, onset: int) -> float:
@@ -82,10 +82,7 @@ def first_judged(onset: int, steps: int) -> int:
 def load_plan(path: Path | None) -> Plan:
     """Read a plan; the shipped one without a path."""
     try:
-        data = (
-            path.read_bytes() if path is not None else resources.files("dataaudit.lab").joinpath(SHIPPED).read_bytes()
-        )
-        content = json.loads(data)
+        content = json.loads((path or resources.files("dataaudit.lab").joinpath(SHIPPED)).read_bytes())
     except (OSError, ValueError) as error:
         raise ConfigError(f"lab: the plan {path or SHIPPED} cannot be read: {error}") from None
     return Plan(content if isinstance(content, dict) else {})
@@ -142,7 +139,3 @@ def _mode(onset: int) -> str:
 
 def _stored(values: Floats) -> list[float | None]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values.tolist()]
-
-
-def _floats(stored: list[float | None]) -> Floats:
-    return np.array([np.nan if value is None else value for value in stored], dtype=np.float64)

@@ -27,15 +27,8 @@ from dataaudit.lab.scoring import AIM, Verdict, false_alarms, order, outcome, sp
 FORMAT: Final = "dataaudit-receipts-1"
 FILE: Final = "receipts.json"
 FIELDS: Final = (
-    "module",
-    "signal",
-    "fault_model",
-    "injection",
-    "lead_time",
-    "healthy_baseline",
-    "threshold",
-    "recovery",
-    "limits",
+    *("module", "signal", "fault_model", "injection", "lead_time"),
+    *("healthy_baseline", "threshold", "recovery", "limits"),
 )
 """What a receipt has to hold, each not empty."""
 LIMITS: Final = (
@@ -56,13 +49,7 @@ def receipts(
 ) -> dict[str, Any]:
     """Return the file of receipts of scored runs.
 
-    Args:
-        plan: That the runs were made by.
-        verdicts: On all runs.
-        lifted: What happened where a fault was withdrawn at its first alarm, by run.
-        command: That makes the same receipts again.
-        device: That runs were made on.
-        text: Its name and digest.
+    ``lifted`` is what followed where a fault was withdrawn at its first alarm; ``command`` makes the same again.
     """
     healthy = [item for item in verdicts if item.family in {"healthy", "sham"}]
     faults = {name: own for name, own in _by(verdicts, "scenario").items() if own[0] not in healthy}
@@ -96,7 +83,11 @@ def receipts(
         "false_alarms": {
             "monitors": false_alarms(healthy, MECHANISM),
             "loss_and_gradient": false_alarms(healthy, OUTSIDE),
-            "vitals_own_rules": _own_alarms(healthy),
+            "vitals_own_rules": {
+                "healthy_runs": len(healthy),
+                "runs_with_an_alarm": sum(bool(item.vitals) for item in healthy),
+                "runs_by_metric": dict(sorted(Counter(metric for item in healthy for metric in item.vitals).items())),
+            },
         },
         "specificity": specificity(verdicts),
         "order_of_arxiv_2606_28116": {name: order(own) for name, own in faults.items() if own[0].family == "attention"},
@@ -177,30 +168,13 @@ def lower_bound(caught: int, runs: int) -> float:
 def _aim(verdicts: Sequence[Verdict], share: float) -> dict[str, Any]:
     own = outcome(verdicts, MECHANISM)
     low = lower_bound(own["caught_before"], own["diverged"])
-    reached = low >= share if own["diverged"] else None
-    return {
-        "aim": share,
-        "caught_before": own["caught_before"],
-        "diverged": own["diverged"],
-        "low": round(low, 4),
-        "verdict": "not evaluated: no run diverged"
-        if reached is None
-        else "met"
-        if reached
-        else "missed"
-        if own["caught_before"] < share * own["diverged"]
-        else "share met, its lower bound not: more seeds are needed",
-    }
-
-
-def _own_alarms(healthy: Sequence[Verdict]) -> dict[str, Any]:
-    """Return false alarms of vitals by their own rules, without bands."""
-    by_metric = Counter(metric for item in healthy for metric in item.vitals)
-    return {
-        "healthy_runs": len(healthy),
-        "runs_with_an_alarm": sum(bool(item.vitals) for item in healthy),
-        "runs_by_metric": dict(sorted(by_metric.items())),
-    }
+    verdict = "met" if low >= share else "share met, its lower bound not: more seeds are needed"
+    if not own["diverged"]:
+        verdict = "not evaluated: no run diverged"
+    elif own["caught_before"] < share * own["diverged"]:
+        verdict = "missed"
+    caught = {name: own[name] for name in ("caught_before", "diverged")}
+    return {"aim": share, **caught, "low": round(low, 4), "verdict": verdict}
 
 
 def _version(name: str) -> str:
@@ -219,11 +193,7 @@ def _cpu() -> str:
 
 
 def load_receipts(path: Path) -> dict[str, Any]:
-    """Read a file of receipts, or that of a folder.
-
-    Raises:
-        ConfigError: It is none, or its verdicts were changed.
-    """
+    """Read a file of receipts, or that of a folder, whose verdicts are those of its digest."""
     file = path / FILE if path.is_dir() else path
     try:
         value = json.loads(file.read_bytes())

@@ -134,18 +134,8 @@ def run_lab(
 ) -> dict[str, Any]:
     """Make the runs that the folder lacks, score all, and write ``receipts.json``; return its content.
 
-    Args:
-        folder: Of runs and receipts.
-        plan: With bands, limits and sizes.
-        text: That is trained on.
-        scenarios: In the order in which a seed runs them.
-        seeds: None of them may be one of the plan's bands or pilots.
-        command: For the receipts.
-        report: Takes a line for each run.
-        stored_only: Whether runs that are not there are left out instead of made.
-
-    Raises:
-        ConfigError: A seed is one that bands come from, or the plan lacks a scenario.
+    A seed runs the scenarios in their order, and may be none of the plan's bands or pilots. With ``stored_only`` runs
+    that are not there are left out instead of made.
     """
     check_folder("--out", folder)
     used = {*plan.content["seeds"]["band"], *plan.content["seeds"]["pilot"]}
@@ -169,9 +159,7 @@ def run_lab(
     verdicts: list[Verdict] = []
     lifted: list[dict[str, Any]] = []
     for seed in seeds:
-        own = scenarios
-        if stored_only:
-            own = [item for item in scenarios if run_path(folder, item.name, seed).exists()]
+        own = [item for item in scenarios if not stored_only or run_path(folder, item.name, seed).exists()]
         for scenario, curves, facts in shop.piece(folder, seed, own, report):
             verdicts.append(judge(plan, scenario, curves, facts))
     for verdict in verdicts:
@@ -180,14 +168,9 @@ def run_lab(
             lifted += _lifted(shop, plan, folder, verdict.seed, scenario, alarm, report, stored_only=stored_only)
     if not verdicts:
         raise ConfigError(f"lab: {folder} holds no run of this plan", "Make some: dataaudit lab run --quick")
-    made = receipts(
-        plan,
-        verdicts,
-        lifted,
-        command=command,
-        device=_device(),
-        text={"name": text.name, "digest": text.digest},
-    )
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu, one thread"
+    about = {"name": text.name, "digest": text.digest}
+    made = receipts(plan, verdicts, lifted, command=command, device=device, text=about)
     write_whole(folder / FILE, as_json(made).encode())
     return made
 
@@ -215,21 +198,10 @@ def _lifted(
         write_run(path, curves, facts)
         report(f"seed {seed}, {scenario.name}, withdrawn after step {alarm}: {facts['steps']} steps")
     curves, facts = read_run(path, plan.digest, shop.text.digest)
-    scores = {
-        name: round(float(own[-8:].max()), 3) for name, own in plan.scores(curves, scenario.model, shop.onset).items()
-    }
-    return [
-        {
-            "scenario": scenario.name,
-            "seed": seed,
-            **{key: facts[key] for key in ("lifted", "diverged")},
-            "scores": scores,
-        }
-    ]
-
-
-def _device() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu, one thread"
+    by_signal = plan.scores(curves, scenario.model, shop.onset)
+    scores = {name: round(float(own[-8:].max()), 3) for name, own in by_signal.items()}
+    known = {key: facts[key] for key in ("lifted", "diverged")}
+    return [{"scenario": scenario.name, "seed": seed, **known, "scores": scores}]
 
 
 def exit_code(made: Mapping[str, Any]) -> int:
@@ -242,11 +214,7 @@ def exit_code(made: Mapping[str, Any]) -> int:
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds of a text such as ``0-29`` or ``0,3,5``, each once.
-
-    Raises:
-        ConfigError: It is no such text.
-    """
+    """Return the seeds of a text such as ``0-29`` or ``0,3,5``, each once."""
     made: dict[int, None] = {}
     for part in filter(None, (item.strip() for item in text.split(","))):
         first, _, last = part.partition("-")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import load_yaml
@@ -46,26 +46,14 @@ class Scenario:
             FAULTS[name](run, strength, since)
 
 
-def _stored_bits(run: Run, ulps: float, since: int) -> None:
-    from dataaudit.lab.rounding import read_back, shifted
+def _attention(fault: Callable[[Any, float], Any]) -> Plant:
+    """Return what gives attention a fault of a strength, made of the functions of ``rounding``, which needs torch."""
 
-    if since == 0:
-        run.attention(read_back(lambda output: shifted(output, int(ulps))))
-
-
-def _biased_sums(run: Run, part: float, since: int) -> None:
-    from dataaudit.lab.rounding import cut, read_back
-
-    if since == 0:
-        run.attention(read_back(lambda output: cut(output, 7, biased=True), part))
-
-
-def _cut(*, biased: bool) -> Plant:
-    def plant(run: Run, bits: float, since: int) -> None:
-        from dataaudit.lab.rounding import cut, passed_on
+    def plant(run: Run, strength: float, since: int) -> None:
+        from dataaudit.lab import rounding
 
         if since == 0:
-            run.attention(passed_on(lambda output: cut(output, int(bits), biased=biased)))
+            run.attention(fault(rounding, strength))
 
     return plant
 
@@ -99,10 +87,12 @@ def _moments(run: Run, _strength: float, _since: int) -> None:
 
 
 FAULTS: Final[Mapping[str, Plant]] = {
-    "stored_bits": _stored_bits,
-    "biased_sums": _biased_sums,
-    "output_cut": _cut(biased=True),
-    "output_rounded_at_random": _cut(biased=False),
+    "stored_bits": _attention(lambda by, ulps: by.read_back(lambda out: by.shifted(out, int(ulps)))),
+    "biased_sums": _attention(lambda by, part: by.read_back(lambda out: by.cut(out, 7, biased=True), part)),
+    "output_cut": _attention(lambda by, bits: by.passed_on(lambda out: by.cut(out, int(bits), biased=True))),
+    "output_rounded_at_random": _attention(
+        lambda by, bits: by.passed_on(lambda out: by.cut(out, int(bits), biased=False))
+    ),
     "rate": _rate(grows=False),
     "rate_grows": _rate(grows=True),
     "router_rate": _rate(grows=False, routers=True),
@@ -120,11 +110,7 @@ BY_NAME: Final = {item.name: item for item in SCENARIOS}
 
 
 def scenarios_of(names: str, *, quick: bool) -> tuple[Scenario, ...]:
-    """Return the scenarios of a list of names with commas; without names all, or those of ``--quick``.
-
-    Raises:
-        ConfigError: A name is not known.
-    """
+    """Return the scenarios of a list of names with commas; without names all, or those of ``--quick``."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if unknown := [name for name in wanted if name not in BY_NAME]:
         raise ConfigError(f"lab: no scenario {unknown[0]}", f"There are {', '.join(BY_NAME)}.")

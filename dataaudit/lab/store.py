@@ -34,11 +34,7 @@ def write_run(path: Path, curves: Curves, facts: dict[str, Any]) -> None:
 
 
 def read_run(path: Path, plan: str, text: str) -> tuple[Curves, dict[str, Any]]:
-    """Read a run that was made by the plan with this digest, on the text with that digest.
-
-    Raises:
-        ConfigError: It is damaged, or of another plan or text.
-    """
+    """Read a run that was made by the plan with this digest, on the text with that digest."""
     try:
         with np.load(path, allow_pickle=False) as data:
             facts = json.loads(str(data["facts"]))

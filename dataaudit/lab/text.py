@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.base.yamlfile import read_named
 
 LEAST_BYTES = 50_000
 VOCABULARY = 128
@@ -28,19 +29,12 @@ class Text:
 
     @classmethod
     def load(cls, path: Path | None = None) -> Text:
-        """Read a file as text; without a path take ``pydoc_data.topics``, which every Python brings.
-
-        Raises:
-            ConfigError: The file cannot be read, or has fewer than 50,000 bytes.
-        """
+        """Read a file as text; without a path take ``pydoc_data.topics``, which every Python brings."""
         if path is None:
             topics = importlib.import_module("pydoc_data.topics").topics
             name, data = "pydoc_data.topics", "\n\n".join(topics[key] for key in sorted(topics)).encode()
         else:
-            try:
-                name, data = path.name, path.read_bytes()
-            except OSError as error:
-                raise ConfigError(f"lab: the text {path} cannot be read: {error.strerror or error}") from None
+            name, data = path.name, read_named(path, "lab: the text")
         if len(data) < LEAST_BYTES:
             raise ConfigError(
                 f"lab: the text {path or name} has {len(data)} bytes: name a file of {LEAST_BYTES} or more by --text"

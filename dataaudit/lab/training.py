@@ -16,15 +16,9 @@ from dataaudit.vitals import Mapping, Vitals, VitalsConfig
 
 
 class Run:
-    """A run that another one can go on from.
+    """A run that another run can go on from, ``before`` being its series; ``sparse``: with experts.
 
-    Args:
-        seed: Of weights and data.
-        sparse: Whether it has experts.
-        text: What it trains on.
-        size: Of model and step.
-        delta: Steps between the weights that update spectra compare.
-        before: The series of the run that this run goes on from.
+    ``delta`` is the steps between the weights that update spectra compare.
     """
 
     def __init__(
@@ -44,13 +38,8 @@ class Run:
         self.losses: list[float] = []
         self.norms: list[float] = []
         self.series = Series(before)
-        mapping = Mapping(
-            layers="blocks",
-            attention="attention",
-            heads=size.heads,
-            mlp="mlp",
-            router="mlp.router" if sparse else None,
-        )
+        router = "mlp.router" if sparse else None
+        mapping = Mapping(layers="blocks", attention="attention", heads=size.heads, mlp="mlp", router=router)
         config = VitalsConfig(
             preset="medium", adapt=False, escalate=0, sampled_rows=16, delta=delta, window=64, mapping=mapping
         )

@@ -36,6 +36,19 @@ def canonical_json(value: Any) -> bytes:
     return rfc8785.dumps(value)
 
 
+class RepeatedKeyError(Exception):
+    """An object of JSON has this key twice."""
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; a repeated key is an error, as some readers take its first value, others its last."""
+    plain = dict(pairs)
+    if len(plain) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise RepeatedKeyError(next(name for name in names if names.count(name) > 1))
+    return plain
+
+
 def digest_json(value: Any) -> str:
     """Return ``sha256:<hex>`` of the canonical JSON of ``value``."""
     return f"sha256:{hashlib.sha256(canonical_json(value)).hexdigest()}"

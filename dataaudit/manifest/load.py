@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.base.files import read_safely
 from dataaudit.base.text import clean, plural
-from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.canonical import RepeatedKeyError, digest_json, unique_keys
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
 from dataaudit.manifest.formats import has_columns
 from dataaudit.manifest.metric import Metric, Scope
@@ -156,7 +156,9 @@ def parse_pointer(data: bytes, path: str) -> ManifestFile:
     except orjson.JSONDecodeError as error:
         raise ManifestError(f"{path} is not valid JSON: {error}", RESTORE) from None
     try:
-        json.loads(data, object_pairs_hook=_expect_once)
+        json.loads(data, object_pairs_hook=unique_keys)
+    except RepeatedKeyError as error:
+        raise ManifestError(f"{path}: the key `{clean(str(error), 80)}` stands twice in one object", RESTORE) from None
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{path}: {error}", RESTORE) from None
     _check_schema(document, path)
@@ -181,15 +183,6 @@ def parse_pointer(data: bytes, path: str) -> ManifestFile:
     if problem:
         raise ManifestMismatch(f"{path}: {problem}", f"The file was changed after it was written. {RESTORE}")
     return parsed
-
-
-def _expect_once(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse an object with a repeated key: some readers take the first, others the last."""
-    keys = set[str]()
-    for key, _ in pairs:
-        if key in keys:
-            raise ValueError(f"the key `{clean(key, 80)}` stands twice in one object")
-        keys.add(key)
 
 
 def _read_pointer(path: Path) -> bytes:

@@ -125,13 +125,5 @@ def ratio(metric: str, stat: str, numerator: int, denominator: int, *, scope: Sc
 
 def count(metric: str, stat: str, value: int, *, scope: Scope, unit: str, n: int, version: str) -> Metric:
     """Return an exact count."""
-    return Metric(
-        metric=metric,
-        stat=stat,
-        scope=scope,
-        unit=unit,
-        value=float(value),
-        n=n,
-        denominator=n,
-        version=version,
-    )
+    record = partial(Metric, metric=metric, stat=stat, scope=scope, unit=unit, version=version)
+    return record(value=float(value), n=n, denominator=n)

@@ -42,7 +42,7 @@ from dataaudit.base.errors import CatchErrors, ConfigError, StoreError
 from dataaudit.base.extras import require
 from dataaudit.base.files import lies_in
 from dataaudit.base.yamlfile import read_named
-from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.canonical import RepeatedKeyError, canonical_json, unique_keys
 from dataaudit.manifest.s3 import shown
 
 PHRASE_FROM = "DATAAUDIT_KEY_PASSWORD"
@@ -181,10 +181,11 @@ def parse(data: bytes) -> Envelope:
     if data not in {data.strip(), data.strip() + b"\n"}:
         raise BadEnvelope("there is something before or after the envelope")
     try:
-        document = json.loads(data.decode(), object_pairs_hook=_once)
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, BadEnvelope) else "it is not JSON"
-        raise BadEnvelope(reason) from None
+        document = json.loads(data.decode(), object_pairs_hook=unique_keys)
+    except RepeatedKeyError:
+        raise BadEnvelope("a field is given twice") from None
+    except (ValueError, RecursionError):
+        raise BadEnvelope("it is not JSON") from None
     fields = _fields(document, "envelope", {"payload": str, "payloadType": str, "signatures": list})
     signatures = []
     for given in fields["signatures"]:
@@ -212,13 +213,6 @@ def unseal(data: bytes, key: PublicKey) -> bytes:
     if not any(key.verifies(signature, signed) for signature in mine):
         raise BadEnvelope("the signature does not hold: the envelope was changed, or another key signed it")
     return envelope.payload
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise BadEnvelope("a field is given twice")
-    return fields
 
 
 def _fields(

@@ -76,15 +76,7 @@ class Faults(Model):
 
 
 Kind = Literal[
-    "held_out",
-    "missing",
-    "extra",
-    "other_split",
-    "duplicated",
-    "held_back",
-    "truncated",
-    "retokenized",
-    "reordered",
+    "held_out", "missing", "extra", "other_split", "duplicated", "held_back", "truncated", "retokenized", "reordered"
 ]
 """Names of :class:`Faults`."""
 

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from dataaudit.base.errors import ConfigError, ManifestMismatch, SignatureRefused
 from dataaudit.base.files import NotAFileError, lies_in, open_safely, replacing, sync_file, sync_folder
 from dataaudit.base.yamlfile import read_named
-from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.canonical import RepeatedKeyError, canonical_json, unique_keys
 from dataaudit.manifest.core import PROGRAM, digest_of, manifest_uri
 from dataaudit.manifest.files import table_file
 from dataaudit.manifest.load import Manifest, load_manifest
@@ -216,7 +216,10 @@ def summary(payload: bytes) -> Summary:
 
 def read_statement(payload: bytes, predicate: str) -> dict[str, Any]:
     """Return a statement that has a predicate of a type."""
-    document: dict[str, Any] = json.loads(payload.decode(), object_pairs_hook=_once)
+    try:
+        document: dict[str, Any] = json.loads(payload.decode(), object_pairs_hook=unique_keys)
+    except RepeatedKeyError:
+        raise BadStatement("a field of the statement is given twice") from None
     kind, found = document["_type"], document["predicateType"]
     if kind != STATEMENT or found != predicate:
         raise BadStatement(
@@ -224,14 +227,6 @@ def read_statement(payload: bytes, predicate: str) -> dict[str, Any]:
             f" found {str(kind)[:100]!r} with {str(found)[:100]!r}"
         )
     return document
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a repeated field: some readers take the first, others the last."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise BadStatement("a field of the statement is given twice")
-    return fields
 
 
 def _sha256(descriptor: dict[str, Any]) -> str:

@@ -53,6 +53,8 @@ SHARE_LAST = 10
 """The mean of losses is over a tenth of the steps, the last ones."""
 _PIECE = 2
 """Version of the file of a training."""
+Report = Callable[[str], None]
+"""Takes lines of progress."""
 
 
 def make_baseline(
@@ -63,14 +65,9 @@ def make_baseline(
     seeds: Sequence[int],
     steps: int,
     config: Sequence[Path],
-    report: Callable[[str], None],
+    report: Report,
 ) -> Path:
-    """Train healthy code with each seed, and write ``OUT/baseline.json``; return its path.
-
-    Raises:
-        ConfigError: The function cannot be imported or fails, or a folder cannot be written.
-        ManifestError: The manifest cannot be read.
-    """
+    """Train healthy code with each seed, and write ``OUT/baseline.json``; return its path."""
     side, run = _Trainings(function, manifest, out, steps, config, report).side(seeds)
     path = out / BASELINE_FILE
     with contextlib.suppress(ManifestError):  # there is none, as a rule
@@ -90,25 +87,11 @@ def run_canary(
     config: Sequence[Path],
     changed: Changed,
     expect: Expect | None,
-    report: Callable[[str], None],
+    report: Report,
 ) -> CanaryRecord:
-    """Train changed code with the seeds of a baseline, judge it, write ``OUT/canary.json`` and return the record.
+    """Train changed code with the first of a baseline's seeds, judge it, write ``OUT/canary.json``; return the record.
 
-    Args:
-        function: MODULE:FUNCTION or FILE.py:FUNCTION.
-        baseline: Folder of :func:`make_baseline`.
-        out: Folder of this canary.
-        manifest: Of the data; the baseline's own when None.
-        seeds: How many of the baseline's seeds, the first; all when None.
-        config: Files that decide the training; their digests are recorded.
-        changed: ``data`` where training shards are what was changed.
-        expect: ``better`` where the change is meant to lower losses.
-        report: Takes lines of progress.
-
-    Raises:
-        ConfigError: As of :func:`make_baseline`.
-        ManifestError: The baseline or the manifest cannot be read.
-        NothingEvaluated: The baseline has no healthy seed.
+    Manifest and seeds are the baseline's, all of them, when None. Digests of the files ``config`` are recorded.
     """
     known = read_baseline(baseline / BASELINE_FILE)
     folder = manifest or Path(known.run.environment["manifest_folder"])
@@ -129,20 +112,17 @@ class _Trainings:
     """Trainings of a function by seed, each in a file of its own."""
 
     def __init__(
-        self,
-        name: str,
-        manifest: Path,
-        out: Path,
-        steps: int,
-        config: Sequence[Path],
-        report: Callable[[str], None],
+        self, name: str, manifest: Path, out: Path, steps: int, config: Sequence[Path], report: Report
     ) -> None:
         self._manifest, self._out, self._steps, self._report = manifest, out, steps, report
         self._last = max(1, steps // SHARE_LAST)
         check_folder("--out", out)
         loaded = load_manifest(manifest)
         self._id, self._shards = loaded.id, shard_digests(loaded)
-        self._config = {path.name: _file_digest(path, "--config") for path in config}
+        digests = {path: _digest_or_none(path) for path in config}
+        self._config = {path.name: own for path, own in digests.items() if own is not None}
+        if lost := [path for path, own in digests.items() if own is None]:
+            raise ConfigError(f"--config: {lost[0]} cannot be read")
         if len(self._config) < len(config):
             raise ConfigError("--config: two files have the same name", "Rename a file: digests are recorded by name.")
         module, _, own = name.rpartition(":")
@@ -188,7 +168,7 @@ class _Trainings:
         """Return a training: from its file where that is of this code and these shards, else made now."""
         path = self._out / "seeds" / f"{seed:04}.json"
         stored = _stored(path)
-        if stored is not None and self._is_fresh(stored):
+        if stored is not None and stored["key"] == self._key and self._unchanged(stored["files"]):
             self._report(f"seed {seed}: kept")
             return stored
         if stored is None and path.exists():
@@ -204,11 +184,8 @@ class _Trainings:
         self._report(f"seed {seed}: {shown}; {made['step_seconds'] * 1e3:.3g} ms a step")
         return made
 
-    def _is_fresh(self, stored: Mapping[str, Any]) -> bool:
-        """Return whether a training is of these shards, settings, packages, machine, and of files as they are now."""
-        return stored["key"] == self._key and all(
-            _digest_or_none(self._folder / name) == own for name, own in stored["files"].items()
-        )
+    def _unchanged(self, files: Mapping[str, str]) -> bool:
+        return all(_digest_or_none(self._folder / name) == own for name, own in files.items())
 
     def _imported(self) -> dict[str, str]:
         """Return digests of the imported files below the function's folder; a file that changes meanwhile is an error.
@@ -263,13 +240,6 @@ def _written(path: Path, content: bytes) -> Path:
     except OSError as error:
         raise ConfigError(f"canary: {path} cannot be written: {error.strerror or error}") from None
     return path
-
-
-def _file_digest(path: Path, option: str) -> str:
-    made = _digest_or_none(path)
-    if made is None:
-        raise ConfigError(f"{option}: {path} cannot be read")
-    return made
 
 
 def _digest_or_none(path: Path) -> str | None:

@@ -59,17 +59,10 @@ def load_checkpoint(
     made, found = _loaded(path, function)
     if dtype is not None or device is not None or hasattr(made, "to"):
         made = _moved(made, dtype, device)
-    spec_tokenizer = tokenizer or (str(path) if (path / "tokenizer.json").is_file() else None)
-    if spec_tokenizer is None:
+    if tokenizer is None and not (path / "tokenizer.json").is_file():
         raise ConfigError(f"{path} holds no tokenizer.json", "Name one: --tokenizer FILE, or --tokenizer bytes.")
-    model = ProbeModel(
-        made,
-        Tokenizer.load(spec_tokenizer, end),
-        context=context or found or _NO_CONTEXT,
-        name=str(path),
-        dtype=dtype or "",
-    )
-    return model, digest_of(path)
+    own, most = Tokenizer.load(tokenizer or path, end), context or found or _NO_CONTEXT
+    return ProbeModel(made, own, context=most, name=str(path), dtype=dtype or ""), digest_of(path)
 
 
 def _loaded(path: Path, function: str | None) -> tuple[Any, int | None]:
@@ -87,6 +80,7 @@ def _loaded(path: Path, function: str | None) -> tuple[Any, int | None]:
         raise ConfigError(
             f"transformers cannot load {path} ({call.origin})", "Load it yourself: --model FILE.py:FUNCTION."
         )
+    why = "holds no config.json of transformers"
     if path.is_file():
         import torch
 
@@ -94,13 +88,8 @@ def _loaded(path: Path, function: str | None) -> tuple[Any, int | None]:
             stored = torch.load(path, map_location="cpu", weights_only=True)
             if isinstance(stored, Mapping) and "model_args" in stored and "model" in stored:
                 return from_nanogpt(stored["model_args"], stored["model"])
-        why = f" ({call.origin})" if call.error is not None else ""
-        raise ConfigError(
-            f"{path} is no checkpoint of nanoGPT{why}", "Load it yourself: --model FILE.py:FUNCTION gets its path."
-        )
-    raise ConfigError(
-        f"{path} holds no config.json of transformers", "Load it yourself: --model FILE.py:FUNCTION gets its path."
-    )
+        why = "is no checkpoint of nanoGPT" + (f" ({call.origin})" if call.error is not None else "")
+    raise ConfigError(f"{path} {why}", "Load it yourself: --model FILE.py:FUNCTION gets its path.")
 
 
 def from_nanogpt(arguments: Mapping[str, Any], weights: Mapping[str, Any]) -> tuple[Any, int]:

@@ -49,14 +49,7 @@ class Cloze:
     """Why documents of items may have been trained on."""
 
     @classmethod
-    def of(
-        cls,
-        corpus: Corpus,
-        *,
-        items: int = 200,
-        seed: int = 0,
-        progress: Progress | None = None,
-    ) -> Self:
+    def of(cls, corpus: Corpus, *, items: int = 200, seed: int = 0, progress: Progress | None = None) -> Self:
         """Return the set of a manifest: of held-out documents that do not leak, as many as there are at most."""
         length = BEGINNING + ENDING
         drawn = corpus.sample(held_out=True, limit=4 * items, least=length, seed=seed)
@@ -85,14 +78,14 @@ class Cloze:
         del previous
         made = Outcome(notes=[f"cloze: {self.doubt}"] if self.doubt else [])
 
-        def right(_: int, part: Sequence[Item]) -> list[int | None] | None:
+        def right(_: int, part: Sequence[Item]) -> list[float] | None:
             begin = model.tokenizer.start
             pairs = [(np.concatenate([begin, item.beginning]), ending) for item in part for ending in item.endings]
             if (scored := model.scored(pairs)) is None:
                 return None
             table = np.array([losses.mean() for losses in scored]).reshape(len(part), CHOICES)
-            chosen = (table[:, 0] < table[:, 1:].min(1)).astype(int).tolist()
-            return [None if lost else own for lost, own in zip(np.isnan(table).any(1), chosen, strict=True)]
+            first, others = table[:, 0], table[:, 1:].min(1)
+            return [*np.where(np.isnan(first + others), np.nan, first < others).tolist()]
 
         outcomes = store.grouped(self.items, _GROUP, right, "cloze items", self.progress)
         if outcomes is None:
@@ -140,13 +133,10 @@ class HarnessTasks:
         except ImportError:
             made.absent("microbench_score", "ratio", "not_installed: pip install lm-eval")
             return made
-        seeds = dict.fromkeys(
-            ("random_seed", "numpy_random_seed", "torch_random_seed", "fewshot_random_seed"), self.seed
-        )
+        seeds = {f"{kind}_seed": self.seed for kind in ("random", "numpy_random", "torch_random", "fewshot_random")}
         with CatchErrors() as call:
-            wrapped = _wrapped(model)
             results: Any = lm_eval.simple_evaluate(
-                model=wrapped,
+                model=_wrapped(model),
                 tasks=list(self.tasks),
                 limit=self.limit,
                 bootstrap_iters=0,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dataaudit.base import text as t
@@ -28,7 +29,6 @@ from dataaudit.probes.held_out import HeldOutLoss
 from dataaudit.probes.memorization import Memorization
 from dataaudit.probes.models import Model
 from dataaudit.probes.report import Number, ProbeReport, probed_detail, values_of
-from dataaudit.probes.store import Progress
 from dataaudit.probes.suite import Probe, ProbeSuite
 from dataaudit.probes.toxicity import PromptToxicity, read_prompts
 from dataaudit.runlog.format import RUN_FILE
@@ -39,6 +39,7 @@ from dataaudit.vitals.sinks import RunLogSink
 FROZEN_ROWS, FROZEN_TOKENS = 32, 512
 """Rows of the frozen batch, and tokens of a row, at most."""
 BATCH_FILE = "frozen_batch.npz"
+_OF_CHECKPOINT = ("tokenizer", "end", "function", "context", "dtype", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,25 +73,15 @@ class ProbeOptions:
 
 
 def run_probes(options: ProbeOptions, report_line: Callable[[str], None]) -> ProbeReport:
-    """Load the checkpoint, run the probes that are named, and write their report.
-
-    Raises:
-        ConfigError: An option does not fit.
-    """
+    """Load the checkpoint, run the probes that are named, and write their report."""
     require("probe", "train")
     if options.tokenizer != "bytes":
         require("probe with a tokenizer's file", "build")
     _check_outputs(options)
-    end = int(options.end) if options.end is not None and options.end.isdecimal() else options.end
-    model, digest = load_checkpoint(
-        options.checkpoint,
-        tokenizer=options.tokenizer,
-        end=end,
-        function=options.function,
-        context=options.context,
-        dtype=options.dtype,
-        device=options.device,
-    )
+    given: dict[str, Any] = {name: getattr(options, name) for name in _OF_CHECKPOINT}
+    if options.end is not None and options.end.isdecimal():
+        given["end"] = int(options.end)
+    model, digest = load_checkpoint(options.checkpoint, **given)
     corpus = Corpus(folder=options.manifest, tokenizer=model.tokenizer, root=options.root)
     progress = _Progress(report_line)
     common: dict[str, Any] = {"seed": options.seed, "progress": progress}
@@ -100,7 +91,7 @@ def run_probes(options: ProbeOptions, report_line: Callable[[str], None]) -> Pro
         "cloze": lambda: Cloze.of(corpus, items=options.prompts, **common),
         "memorization": lambda: Memorization.of(corpus, prompts=options.prompts, **common),
         "contamination": lambda: Contamination.of(corpus, named_sets(options.sets), samples=options.prompts, **common),
-        "rtp": lambda: _toxicity(options, progress),
+        "rtp": lambda: _toxicity(options, common),
         "lm_eval": lambda: _lm_eval(options),
     }
     probes = [makers[name]() for name in dict.fromkeys(options.probes)]
@@ -135,15 +126,8 @@ def _check_step(step: int) -> None:
 def log_report(report: ProbeReport, folder: Path, rules: Path | None = None) -> None:
     """Add the numbers of a report to a run log of probes; those of later steps stay, of this step are replaced.
 
-    Rules see the numbers of the step before, too, so that a change between two commands fires.
-
-    Args:
-        report: Of a checkpoint.
-        folder: Of the run log; made when it is absent.
-        rules: An ``alerts.yaml``; the shipped rules when None. What fires is written and sent as in a training run.
-
-    Raises:
-        ConfigError: The folder holds something else, or cannot be written; or the step is below 2.
+    Rules see the numbers of the step before, too, so that a change between two commands fires. Without rules the
+    shipped ones judge; what fires is written and sent as in a training run.
     """
     _check_step(report.step)
     known = (folder / RUN_FILE).exists()
@@ -156,20 +140,19 @@ def log_report(report: ProbeReport, folder: Path, rules: Path | None = None) -> 
     ):
         alerts.joins(0, 0)  # an incident that an earlier command sent is the same one
         if stored is not None and len(earlier):
-            alerts.take("values", _columns(stored.filter(pa.array(steps == earlier.max()))))
+            alerts.take("values", _columns(stored, steps == earlier.max()))
         if rows := values_of(report.numbers):
             sink.add_values(whole_values(report.step, rows))
         sink.add_event(report.step, "probed", probed_detail(report))
         if stored is not None and (steps > report.step).any():
-            sink.add_values(_columns(stored.filter(pa.array(steps > report.step)).sort_by("step")))
+            sink.add_values(_columns(stored, steps > report.step))
 
 
-def _columns(table: pa.Table) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name in table.column_names:
-        column = table[name]
-        made[name] = column.to_pylist() if pa.types.is_string(column.type) else column.to_numpy()
-    return made
+def _columns(table: pa.Table, rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Return some rows of a table of values as columns, by step."""
+    chosen = table.filter(pa.array(rows)).sort_by("step")
+    named = zip(chosen.column_names, chosen.columns, strict=True)
+    return {name: own.to_pylist() if pa.types.is_string(own.type) else own.to_numpy() for name, own in named}
 
 
 class _Progress:
@@ -224,17 +207,11 @@ def _held_out(options: ProbeOptions, corpus: Corpus, progress: _Progress) -> Pro
     return HeldOutLoss(documents=documents, progress=progress)
 
 
-def _toxicity(options: ProbeOptions, progress: Progress) -> Probe:
+def _toxicity(options: ProbeOptions, common: Mapping[str, Any]) -> Probe:
     if options.rtp is None:
         raise ConfigError("the probe rtp needs --rtp FILE, in the format of RealToxicityPrompts")
-    return PromptToxicity.of(
-        read_prompts(options.rtp),
-        judge=options.judge,
-        limit=options.prompts,
-        generations=options.generations,
-        seed=options.seed,
-        progress=progress,
-    )
+    sizes: dict[str, Any] = {"limit": options.prompts, "generations": options.generations}
+    return PromptToxicity.of(read_prompts(options.rtp), judge=options.judge, **sizes, **common)
 
 
 def _lm_eval(options: ProbeOptions) -> Probe:
@@ -254,8 +231,7 @@ def exit_code(report: ProbeReport) -> int:
 
 def report_text(report: ProbeReport) -> str:
     """Return a report as people read it: a line a number."""
-    own = [t.clean(report.checkpoint), f"step {report.step:,}"]
-    lines = [", ".join(own), f"manifest {report.manifest}"]
+    lines = [f"{t.clean(report.checkpoint)}, step {report.step:,}", f"manifest {report.manifest}"]
     if report.compared_with:
         lines.append(f"compared with {t.clean(report.compared_with)}")
     rows = [_row(number) for number in report.numbers]
@@ -274,13 +250,9 @@ def _row(number: Number) -> tuple[str, str, str, str]:
         return f"  {name}", t.clean(scope), "-", f"{why}, {_invalid(number)}" if number.invalid else why
     bounds = "" if number.low is None or number.high is None else f" ({number.low:.4g} to {number.high:.4g})"
     least = "at least " if number.method == "at_least" else ""
-    change = ""
-    if number.invalid:
-        change = _invalid(number)
-    elif number.change is not None:
-        moved = number.change
-        change = f"{moved.value:+.3g}"
-        change += "" if moved.low is None else f" ({moved.low:+.2g} to {moved.high:+.2g})"
+    change, moved = _invalid(number) if number.invalid else "", number.change
+    if moved is not None and not number.invalid:
+        change = f"{moved.value:+.3g}" + ("" if moved.low is None else f" ({moved.low:+.2g} to {moved.high:+.2g})")
     return f"  {name}", t.clean(scope), f"{least}{number.value:.4g}{bounds} {number.unit}", change
 
 

@@ -26,7 +26,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.estimates import Units, contrast
-from dataaudit.probes.models import Ids, Model, Tokenizer
+from dataaudit.probes.models import Ids, Model
 from dataaudit.probes.report import Number, Outcome
 from dataaudit.probes.store import Progress, Store
 
@@ -49,11 +49,7 @@ class TextSet:
 
 
 def named_sets(options: Sequence[str]) -> list[TextSet]:
-    """Return the sets that ``--set NAME=FILE`` names: JSON lines with a ``text``, or plain lines.
-
-    Raises:
-        ConfigError: A file cannot be read, or has fewer than two texts.
-    """
+    """Return the sets that ``--set NAME=FILE`` names: JSON lines with a ``text``, or plain lines."""
     made: list[TextSet] = []
     for option in options:
         name, equals, path = option.partition("=")
@@ -102,9 +98,10 @@ class Contamination:
         """Return the probe of held-out documents without leaks, training documents of the same sources, and sets."""
         made: dict[str, tuple[Ids, ...]] = {}
         clean = corpus.sample(held_out=True, limit=samples, least=_LEAST_TOKENS, seed=seed)
-        kept: list[int] = np.flatnonzero(~clean.leaked).tolist() if clean is not None else []
-        wanted = Counter(clean.labels["source"][at] for at in kept) if clean is not None else Counter[str]()
+        wanted = Counter[str]()
         if clean is not None:
+            kept = np.flatnonzero(~clean.leaked).tolist()
+            wanted = Counter(clean.labels["source"][at] for at in kept)
             made[REFERENCE] = tuple(clean.rows[at] for at in kept)
         trained = corpus.sample(held_out=False, limit=_SPARE * samples, least=_LEAST_TOKENS, seed=seed)
         if trained is not None:
@@ -113,7 +110,10 @@ class Contamination:
                 mine += [at for at, name in enumerate(trained.labels["source"]) if name == source][:number]
             made["train"] = tuple(trained.rows[at] for at in sorted(mine)[:samples])
         for own in sets:
-            made[own.name] = _encoded(own, corpus.tokenizer, samples)
+            rows = map(corpus.tokenizer.encode, own.texts[:samples])
+            made[own.name] = tuple(row for row in rows if len(row) >= _LEAST_TOKENS)
+            if len(made[own.name]) < 2:
+                raise ConfigError(f"the set {own.name} has fewer than two texts of {_LEAST_TOKENS} tokens")
         return cls(sets=made, progress=progress, doubt="" if clean is None else clean.doubt)
 
     def artifacts(self, model: Model) -> EvalArtifacts:
@@ -139,15 +139,15 @@ class Contamination:
             own.add(made, name)
         reference = measured.pop(REFERENCE, None)
         for name, own in measured.items():
-            for metric, mine, theirs in own.against(reference):
-                finite = bool(np.isfinite(mine).all() and (theirs is None or np.isfinite(theirs).all()))
-                compared = None if theirs is None or not finite else contrast(mine, theirs)
+            scope = {"set": name, "versus": REFERENCE}
+            for metric, mine in own.suspicion.items():
+                theirs = np.zeros(0) if reference is None else reference.suspicion[metric]
+                finite = bool(np.isfinite(mine).all() and np.isfinite(theirs).all())
+                compared = contrast(mine, theirs) if finite else None
                 if compared is None:
-                    why = "no_reference" if finite else "not_finite"
-                    made.absent(metric, "auc", why, set=name, versus=REFERENCE)
+                    made.absent(metric, "auc", "no_reference" if finite else "not_finite", **scope)
                     continue
-                common: dict[str, Any] = {"metric": metric, "scope": {"set": name, "versus": REFERENCE}}
-                common["units"] = len(mine)
+                common: dict[str, Any] = {"metric": metric, "scope": scope, "units": len(mine)}
                 low, high = compared.low, compared.high
                 made.numbers += [
                     Number(stat="auc", unit="auc", value=compared.auc, low=low, high=high, **common),
@@ -192,40 +192,18 @@ class Scores:
     least: npt.NDArray[np.float64]
     """Mean log-probability of the least likely tokens, nats."""
 
-    @property
-    def bits(self) -> npt.NDArray[np.float64]:
-        """Bits of the model over bits of zlib."""
-        made: npt.NDArray[np.float64] = self.nats / np.log(2) / (8 * self.zlib_bytes)
-        return made
-
-    @property
-    def published(self) -> npt.NDArray[np.float64]:
-        """Bytes of zlib over the logarithm of the perplexity."""
-        return self.zlib_bytes / np.maximum(self.nats / np.maximum(self.tokens, 1), 1e-6)
-
     def add(self, made: Outcome, name: str) -> None:
-        """Add the numbers of the set."""
+        """Add the numbers of the set; what was published is bytes of zlib over the logarithm of the perplexity."""
         falls = np.where(np.isnan(self.shift), np.nan, self.shift < 0)
+        bits = Units.of(self.nats / np.log(2), 8 * self.zlib_bytes)
+        published = self.zlib_bytes / np.maximum(self.nats / np.maximum(self.tokens, 1), 1e-6)
         made.add("codec_score", Units.of(falls), "ratio of samples", set=name)
-        made.add(
-            "zlib_ratio", Units.of(self.nats / np.log(2), 8 * self.zlib_bytes), "bits / bits", stat="bits", set=name
-        )
-        made.add("zlib_ratio", Units.of(self.published), "bytes / nats", stat="published", set=name)
+        made.add("zlib_ratio", bits, "bits / bits", stat="bits", set=name)
+        made.add("zlib_ratio", Units.of(published), "bytes / nats", stat="published", set=name)
         made.add("min_k_prob", Units.of(self.least), "nats", set=name)
 
-    def against(
-        self, other: Scores | None
-    ) -> list[tuple[str, npt.NDArray[np.float64], npt.NDArray[np.float64] | None]]:
-        """Return metric, scores and those of another set, larger where a sample looks more trained on."""
-        return [
-            ("codec_score", -self.shift, None if other is None else -other.shift),
-            ("zlib_ratio", -self.bits, None if other is None else -other.bits),
-            ("min_k_prob", self.least, None if other is None else other.least),
-        ]
-
-
-def _encoded(own: TextSet, tokenizer: Tokenizer, samples: int) -> tuple[Ids, ...]:
-    rows = [row for text in own.texts[:samples] if len(row := tokenizer.encode(text)) >= _LEAST_TOKENS]
-    if len(rows) < 2:
-        raise ConfigError(f"the set {own.name} has fewer than two texts of {_LEAST_TOKENS} tokens")
-    return tuple(rows)
+    @property
+    def suspicion(self) -> dict[str, npt.NDArray[np.float64]]:
+        """By metric, float64[n]: larger where a sample looks more trained on."""
+        bits = self.nats / np.log(2) / (8 * self.zlib_bytes)
+        return {"codec_score": -self.shift, "zlib_ratio": -bits, "min_k_prob": self.least}

@@ -20,7 +20,7 @@ from dataaudit.probes.models import Ids, Tokenizer
 from dataaudit.training.documents import Documents
 from dataaudit.training.opening import open_manifest
 
-LENGTHS = (128, 512, 2_048, 8_192)
+LENGTHS = (0, 128, 512, 2_048, 8_192)
 """Tokens from which on a document is in the next class of length."""
 WEYL = np.uint64(0x9E3779B97F4A7C15)
 _NGRAM_SCORE = 0.5
@@ -171,7 +171,7 @@ class Corpus:
         labels: dict[str, Sequence[str]] = {
             "split": [shards[shard] for shard in located[:, 0].tolist()],
             "source": sources,
-            "length": [_length_class(len(row)) for row in rows],
+            "length": [class_name(LENGTHS, int(np.searchsorted(LENGTHS, len(row), side="right")) - 1) for row in rows],
         }
         if domains is not None:
             labels["domain"] = [domains.get(source, "other") for source in sources]
@@ -184,18 +184,14 @@ class Corpus:
         return Sampled(rows, places, labels, leaked, len(indices), documents, why, seen)
 
 
-def _length_class(tokens: int) -> str:
-    at = int(np.searchsorted(LENGTHS, tokens, side="right"))
-    low = 0 if at == 0 else LENGTHS[at - 1]
-    return f"{low}+" if at == len(LENGTHS) else f"{low}-{LENGTHS[at] - 1}"
+def class_name(least: Sequence[int], number: int) -> str:
+    """Return the name of a class of counts by the least of each class: ``0``, ``1``, ``2-3``, ``64+``."""
+    low, high = least[number], [*least, 0][number + 1] - 1
+    return f"{low}+" if high < 0 else str(low) if high == low else f"{low}-{high}"
 
 
 def languages_of(texts: Sequence[str]) -> list[str]:
-    """Return the language of each text by the audit's detector, BCP 47; ``und`` where it is not sure.
-
-    Raises:
-        ConfigError: The detectors are not installed.
-    """
+    """Return the language of each text by the audit's detector, BCP 47; ``und`` where it is not sure."""
     from dataaudit.base.cache import private_folder, user_places
 
     with CatchErrors(ConfigError) as call:
@@ -210,9 +206,7 @@ def languages_of(texts: Sequence[str]) -> list[str]:
         data = [text.encode("utf-8", "replace") for text in texts]
         bounds = np.cumsum([0, *map(len, data)]).astype(np.int64)
         words = split_words(np.frombuffer(b"".join(data), np.uint8), bounds)
-        keys = np.arange(len(texts), dtype=np.uint64)
-        made: Any = identifier.identify(
-            pa.array([d.decode() for d in data], pa.large_string()), keys, words.num_words()
-        )
+        keys, decoded = np.arange(len(texts), dtype=np.uint64), pa.array([d.decode() for d in data], pa.large_string())
+        made: Any = identifier.identify(decoded, keys, words.num_words())
         return list(made.languages().to_pylist())
     raise ConfigError(f"languages cannot be identified ({call.origin})", "pip install 'dataaudit[build]'")

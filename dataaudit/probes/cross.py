@@ -135,11 +135,7 @@ def differing(old: Artifacts, new: Artifacts) -> tuple[list[str], dict[str, tupl
 
 
 def parse_changes(given: Sequence[str]) -> dict[str, Any]:
-    """Return the options of the new harness, from ``NAME=VALUE``.
-
-    Raises:
-        ConfigError: A name is no option of a harness, a value does not fit, or nothing is given.
-    """
+    """Return the options of the new harness, from ``NAME=VALUE``."""
     known = f"NAME is {', '.join(HARNESS[:-1])} or {HARNESS[-1]}.".replace("function", "model")
     if not given:
         raise ConfigError("--cross: expected the new harness, --new NAME=VALUE", known)
@@ -157,14 +153,7 @@ def parse_changes(given: Sequence[str]) -> dict[str, Any]:
 def cross_product(options: ProbeOptions, new: str, changes: Mapping[str, Any], line: Callable[[str], None]) -> Cross:
     """Measure both checkpoints by both harnesses; ``cross.json`` goes to ``options.out`` where that is given.
 
-    Args:
-        options: Of the old checkpoint and the old harness.
-        new: The new checkpoint.
-        changes: Options of the new harness, as :func:`parse_changes` returns them.
-        line: Takes progress.
-
-    Raises:
-        ConfigError: A checkpoint or an option does not fit.
+    ``options`` are those of the old checkpoint and the old harness, ``changes`` those of the new harness.
     """
     plain = replace(options, runlog=None, baseline=None, alert=None)
     harnesses = {"old": plain, "new": replace(plain, **changes)}

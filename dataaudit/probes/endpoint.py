@@ -136,7 +136,9 @@ class EndpointModel:
                 why = f"status {error.code}"
                 if error.code not in _TEMPORARY:
                     kind = _Refused if error.code in {400, 404, 422} and body is not None else ConfigError
-                    raise kind(f"{self._address}/{path} refuses: {why}", _hint(error.code)) from None
+                    key = f"Put its key into the variable {KEY}." if error.code in {401, 403} else ""
+                    hint = key or "Look at the server's log."
+                    raise kind(f"{self._address}/{path} refuses: {why}", hint) from None
             except (URLError, http.client.HTTPException, OSError, ValueError) as error:
                 why = type(getattr(error, "reason", error)).__name__
             time.sleep(self._pause * 2**attempt)
@@ -147,7 +149,3 @@ class EndpointModel:
 
 class _Refused(ConfigError):
     """The server does not do what was asked."""
-
-
-def _hint(code: int) -> str:
-    return f"Put its key into the variable {KEY}." if code in {401, 403} else "Look at the server's log."

@@ -103,13 +103,7 @@ class Units:
 
 
 def difference(now: Estimate, then: Estimate, *, apart: float = 0.0) -> Estimate:
-    """Return now - then with the interval that both intervals leave.
-
-    Args:
-        now: Estimate.
-        then: Estimate.
-        apart: The correlation of the two errors, times -1.
-    """
+    """Return now - then with the interval that both leave; ``apart`` is the correlation of the errors, times -1."""
     value, units = now.value - then.value, min(now.units, then.units)
     if now.low is None or now.high is None or then.low is None or then.high is None:
         return Estimate(value, None, None, units)
@@ -151,11 +145,7 @@ def _worth(share: float, variance: float) -> float:
 def share_bounds(share: float, error: float, units: int, *, most: float = math.inf) -> tuple[float, float]:
     """Return the interval of a share of as many trials as its standard error is worth, and at 0 and 1 as it has units.
 
-    Args:
-        share: Of 0 to 1.
-        error: Above 0, or ``most`` is given.
-        units: Independent units.
-        most: Trials.
+    The error is above 0, or ``most`` trials are given.
     """
     worth = min(_worth(share, error**2), most) if 0 < share < 1 else units
     return share_interval(share * worth, worth)
@@ -186,13 +176,7 @@ class Contrast:
 
 
 def contrast(scores: npt.ArrayLike, others: npt.ArrayLike, *, seed: int = 0) -> Contrast | None:
-    """Compare scores with those of another set by ranks; None where a set has fewer than two.
-
-    Args:
-        scores: float[n]
-        others: float[m]
-        seed: Of the permutations.
-    """
+    """Compare float[n] scores with float[m] of another set by ranks; None where a set has fewer than two."""
     mine, theirs = np.asarray(scores, np.float64), np.asarray(others, np.float64)
     if min(len(mine), len(theirs)) < 2:
         return None
@@ -214,12 +198,8 @@ def contrast(scores: npt.ArrayLike, others: npt.ArrayLike, *, seed: int = 0) -> 
 def trend(times: npt.ArrayLike, successes: npt.ArrayLike) -> float | None:
     """Return the one-sided p that successes grow with log(1 + ``times``) (Cochran-Armitage, by permutation).
 
-    Args:
-        times: float[n], 0 or more: how often the text of each trial stands in training.
-        successes: bool[n]
-
-    Returns:
-        None where all times, or all outcomes, are alike.
+    ``times`` are float[n], 0 or more: how often the text of each trial stands in training; ``successes`` bool[n]. None
+    where all of either are alike.
     """
     doses, outcomes = np.log1p(np.asarray(times, np.float64)), np.asarray(successes, np.float64)
     if not len(doses) or np.ptp(doses) == 0 or np.ptp(outcomes) == 0:

@@ -74,8 +74,7 @@ class Frozen:
 
         from dataaudit.probes.kernels import distributions, kl_to_previous, losses_of
 
-        found, ids, probs = [], {}, {}
-        full = False
+        found, full = [], False
         with model.unharmed():
             for mine, padded in model.batches(self.batch.rows):
                 labels = self.batch.labels[mine, : padded.shape[1]]
@@ -89,19 +88,17 @@ class Frozen:
                 mass = own.top_log_probs[:, : self.top_k].exp().sum(1)
                 divergence = torch.full_like(loss, torch.nan)
                 if previous:
-                    at = [
-                        torch.as_tensor(np.concatenate([previous[f"{name}_{r}"] for r in mine]))
+                    ids, probs = (
+                        torch.as_tensor(np.concatenate([previous[f"{name}_{r}"] for r in mine])).to(model.device)
                         for name in ("ids", "probs")
-                    ]
-                    before = at[0].long().to(model.device), at[1].double().to(model.device)
-                    divergence = kl_to_previous(logits, own.log_total, *before)
+                    )
+                    divergence = kl_to_previous(logits, own.log_total, ids.long(), probs.double())
                 found.append((*(x.cpu().numpy() for x in (loss, own.entropy, mass, divergence)), row))
                 for number in mine:
                     there = torch.as_tensor(row == number).to(model.device)
-                    ids[number] = own.top_ids[there][:, : self.stored_k].int().cpu().numpy()
-                    probs[number] = own.top_log_probs[there][:, : self.stored_k].float().cpu().numpy()
-        made.arrays |= {f"ids_{number}": own for number, own in ids.items()}
-        made.arrays |= {f"probs_{number}": own for number, own in probs.items()}
+                    ids, probs = (table[there][:, : self.stored_k] for table in (own.top_ids, own.top_log_probs))
+                    made.arrays[f"ids_{number}"] = ids.int().cpu().numpy()
+                    made.arrays[f"probs_{number}"] = probs.float().cpu().numpy()
         made.arrays["frozen_full"] = np.array(full and self.stored_k >= logits.shape[1])
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +59,7 @@ class HeldOutLoss:
             made.notes.append(f"val_loss: {len(units.ids):,} of {self.documents.of:,} held-out documents, by hash")
         if self.documents.doubt:
             made.notes.append(f"val_loss: {self.documents.doubt}")
-        everything = np.ones(len(units.ids), bool)
-        cases: list[tuple[dict[str, str], npt.NDArray[np.bool_]]] = [({}, everything)]
+        cases: list[tuple[dict[str, str], npt.NDArray[np.bool_]]] = [({}, np.ones(len(units.ids), bool))]
         if self.documents.leaks_unknown:
             made.absent("val_loss", "nats/token", self.documents.leaks_unknown, leaks="out")
         else:
@@ -70,36 +69,27 @@ class HeldOutLoss:
                 f"val_loss: {int((~clean).sum()):,} of {len(clean):,} held-out documents stand in training"
             )
         for scope, mask in cases:
-            number = made.add("val_loss", units.where(mask), "nats/token", **scope)
-            _perplexity(made, number.key, scope)
-            self._add_slices(made, units, mask, scope)
+            loss = made.add("val_loss", units.where(mask), "nats/token", **scope)
+            bounds = (loss.value, loss.low, loss.high)  # the change of a perplexity follows from that of its loss
+            value, low, high = (None if own is None else math.exp(min(own, 700.0)) for own in bounds)
+            made.numbers.append(replace(loss, metric="val_ppl", unit="perplexity", value=value, low=low, high=high))
+            for dimension, labels in self.documents.labels.items():
+                _add_slices(made, units, mask, scope, dimension, np.array(labels))
         for dimension in ("source", "language", "length", "domain"):
             if dimension not in self.documents.labels:
                 made.absent("slice_val_loss", "nats/token", f"no_{dimension}", **{dimension: "*"})
         return made
 
-    def _add_slices(self, made: Outcome, units: Units, mask: npt.NDArray[np.bool_], scope: Mapping[str, str]) -> None:
-        assert self.documents is not None
-        for dimension, labels in self.documents.labels.items():
-            names = np.array(labels)
-            for name in np.unique(names).tolist():
-                mine = mask & (names == name)
-                if int(mine.sum()) < LEAST_DOCUMENTS:
-                    made.absent("slice_val_loss", "nats/token", "few_documents", **{dimension: name}, **scope)
-                    continue
-                made.add("slice_val_loss", units.where(mine), "nats/token", **{dimension: name}, **scope)
 
-
-def _perplexity(made: Outcome, key: str, scope: Mapping[str, str]) -> None:
-    """Add the exponential of a loss and of its bounds; what it changed by follows from the loss."""
-    loss = next(number for number in made.numbers if number.key == key)
-
-    def raised(value: float | None) -> float | None:
-        return None if value is None else math.exp(min(value, 700.0))
-
-    value, low, high = map(raised, (loss.value, loss.low, loss.high))
-    number = replace(loss, metric="val_ppl", unit="perplexity", scope=dict(scope))
-    made.numbers.append(replace(number, value=value, low=low, high=high))
+def _add_slices(
+    made: Outcome, units: Units, mask: npt.NDArray[np.bool_], scope: Mapping[str, str], dimension: str, names: Any
+) -> None:
+    for name in np.unique(names).tolist():
+        mine, own = mask & (names == name), {dimension: name, **scope}
+        if int(mine.sum()) < LEAST_DOCUMENTS:
+            made.absent("slice_val_loss", "nats/token", "few_documents", **own)
+        else:
+            made.add("slice_val_loss", units.where(mine), "nats/token", **own)
 
 
 def windows(ids: Ids, context: int, end: int | None) -> list[tuple[Ids, Ids]]:
@@ -120,17 +110,17 @@ def document_losses(
     """Return float64[n] losses, nats, and float64[n] scored tokens of documents; None where the model has no losses."""
     end = model.tokenizer.encoder.end
 
-    def sums_of(_at: int, part: Sequence[Ids]) -> list[list[float | None]] | None:
+    def sums_of(_at: int, part: Sequence[Ids]) -> list[list[float]] | None:
         pairs = [(number, pair) for number, row in enumerate(part) for pair in windows(row, model.context, end)]
         if (scored := model.scored([pair for _, pair in pairs])) is None:
             return None
         sums = np.zeros((len(part), 2))
         for (number, _), losses in zip(pairs, scored, strict=True):
             sums[number] += (float(losses.sum()), len(losses))
-        return [[None if not math.isfinite(a) else a, b] for a, b in sums.tolist()]
+        return [*np.where(np.isfinite(sums), sums, np.nan).tolist()]
 
     listed = store.grouped(rows, GROUP, sums_of, "held-out documents", progress)
     if listed is None:
         return None
-    table = np.array([[np.nan if a is None else a, b] for a, b in listed], dtype=np.float64).reshape(-1, 2)
+    table = np.array(listed, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]

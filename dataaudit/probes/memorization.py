@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.locate import places_of
 from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
-from dataaudit.probes.corpus import WEYL, Corpus, mixed, ranked
+from dataaudit.probes.corpus import WEYL, Corpus, class_name, mixed, ranked
 from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units, trend
 from dataaudit.probes.models import Ids, Model, Tokenizer
@@ -82,11 +82,7 @@ class Matcher(Protocol):
 
 
 class ScanMatcher:
-    """Reads all tokens of training once, and is exact.
-
-    Args:
-        documents: Of the training splits.
-    """
+    """Reads all tokens of the training splits once, and is exact."""
 
     method = "exact"
 
@@ -94,7 +90,7 @@ class ScanMatcher:
         self._documents = documents
 
     def counts(self, rows: Sequence[Ids], span: int = SPAN) -> list[npt.NDArray[np.int64]]:
-        """Return int64[n - span + 1] of each row: how often each of its spans stands in training."""
+        """Return how often each span of each row stands in training."""
         return _counted(rows, span, self._blocks(span))
 
     def _blocks(self, span: int) -> Iterator[tuple[npt.NDArray[np.integer], npt.NDArray[np.bool_]]]:
@@ -117,14 +113,6 @@ class IndexMatcher:
 
     It finds documents that share 50 *words* in a row, for certain, and 13 to 49 perhaps, without reading the corpus;
     each is then compared token by token. So what it counts is at least what there is.
-
-    Args:
-        manifest: Its folder.
-        documents: Of the training splits.
-        tokenizer: Of the model.
-
-    Raises:
-        ManifestError: It has no such index.
     """
 
     method = "at_least"
@@ -297,10 +285,17 @@ class Memorization:
         counts = self.matcher.counts([*prompted, *free, *truths], self.span)
         times = np.array([int(own.max(initial=0)) for own in counts[len(prompted) + len(free) :]], dtype=np.int64)
         copied = [copied_tokens(row, own, self.span) for row, own in zip([*prompted, *free], counts, strict=False)]
+        method = self.matcher.method if self.matcher.method == "at_least" else "sampled"
         if free:
-            self._add_free(made, copied[len(prompted) :])
+            marks, sizes = [row.sum() for row in copied[len(prompted) :]], [len(row) for row in free]
+            made.add("memorization_rate", Units.of(marks, sizes), "ratio of tokens", method=method)
+            hits = Units.of(np.array(marks) > 0)
+            made.add("memorization_rate", hits, "ratio of outputs", stat="outputs", method=method)
         if prompted:
-            self._add_prompted(made, prompted, truths, copied[: len(prompted)], times)
+            hit = np.array([row.any() for row in copied[: len(prompted)]])
+            pairs = zip(prompted, truths, strict=True)
+            extracted = np.array([np.array_equal(out[: self.span], truth) for out, truth in pairs])
+            self._add_prompted(made, {"value": hit, "extracted": extracted}, times, method)
         else:
             made.absent("memorization_rate", "ratio", short or "no_long_document", prompted="yes")
         _add_findings(made, model, [*prompted, *free])
@@ -315,46 +310,21 @@ class Memorization:
         listed = store.grouped(prompts, _GROUP, made, f"{kind} outputs", self.progress, f"{kind}-") or []
         return [np.array(row, dtype=np.int64) for row in listed]
 
-    def _add_free(self, made: Outcome, copied: Sequence[npt.NDArray[np.bool_]]) -> None:
-        method = self.matcher.method if self.matcher.method == "at_least" else "sampled"
-        marks = np.array([float(row.sum()) for row in copied])
-        sizes = np.array([float(len(row)) for row in copied])
-        made.add("memorization_rate", Units.of(marks, sizes), "ratio of tokens", method=method)
-        made.add("memorization_rate", Units.of(marks > 0), "ratio of outputs", stat="outputs", method=method)
-
     def _add_prompted(
-        self,
-        made: Outcome,
-        outputs: Sequence[Ids],
-        truths: Sequence[Ids],
-        copied: Sequence[npt.NDArray[np.bool_]],
-        times: npt.NDArray[np.int64],
+        self, made: Outcome, outcomes: Mapping[str, npt.NDArray[np.bool_]], times: npt.NDArray[np.int64], method: str
     ) -> None:
-        method = self.matcher.method if self.matcher.method == "at_least" else "sampled"
-        hit = np.array([bool(row.any()) for row in copied])
-        extracted = np.array(
-            [np.array_equal(out[: self.span], truth) for out, truth in zip(outputs, truths, strict=True)]
-        )
+        """Add the shares of prompts of which an outcome is true, by source and by how often the text stands there."""
         names, classes = np.array(self.sources), np.searchsorted(TIMES, times, side="right") - 1
         groups: list[tuple[dict[str, str], npt.NDArray[np.bool_]]] = [({}, self.drawn)]
         groups += [({"source": name}, self.drawn & (names == name)) for name in np.unique(names[self.drawn]).tolist()]
-        groups += [({"times": times_class(number)}, classes == number) for number in np.unique(classes).tolist()]
-        for stat, outcome in (("value", hit), ("extracted", extracted)):
+        groups += [({"times": class_name(TIMES, own)}, classes == own) for own in np.unique(classes).tolist()]
+        for stat, outcome in outcomes.items():
             for narrower, chosen in groups:
                 units, scope = Units.of(outcome).where(chosen), {"prompted": "yes", **narrower}
                 made.add("memorization_rate", units, "ratio of prompts", stat=stat, method=method, **scope)
-        p = trend(times, extracted)
+        p = trend(times, outcomes["extracted"])
         number = Number(metric="memorization_rate", stat="times_trend_p", unit="p", value=p, units=len(times))
         made.numbers.append(replace(number, scope={"prompted": "yes"}, reason="" if p is not None else "all_alike"))
-
-
-def times_class(number: int) -> str:
-    """Return the name of a class of :data:`TIMES`: ``0``, ``1``, ``2-3``, ``64+``."""
-    low = TIMES[number]
-    if number == len(TIMES) - 1:
-        return f"{low}+"
-    high = TIMES[number + 1] - 1
-    return str(low) if high == low else f"{low}-{high}"
 
 
 def _repeated(corpus: Corpus, documents: Documents, known: set[int], number: int, least: int, seed: int) -> list[Ids]:
@@ -367,11 +337,8 @@ def _repeated(corpus: Corpus, documents: Documents, known: set[int], number: int
     shards, rows = shards[mine][first], rows[mine][first]
     found: list[Ids] = []
     for at in ranked(np.arange(len(first)), seed).tolist():
-        ids = (
-            None
-            if int(places_of(shards[at], rows[at])) in known
-            else documents.tokens_of(int(shards[at]), int(rows[at]))
-        )
+        fresh = int(places_of(shards[at], rows[at])) not in known
+        ids = documents.tokens_of(int(shards[at]), int(rows[at])) if fresh else None
         if ids is not None and len(ids) >= least:
             found.append(ids.astype(np.int64))
         if len(found) == number:

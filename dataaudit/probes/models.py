@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int64]
 BATCH_TOKENS = 8_192
+_ENDS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<\uff5cend\u2581of\u2581sentence\uff5c>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +40,10 @@ class Tokenizer:
     def of_bytes(cls, end: int | None = None) -> Tokenizer:
         """Return the tokenizer whose tokens are the bytes of UTF-8."""
         encoder = byte_encoder(end)
-        name = f"{encoder.name} end={end}"
         return cls(
             encoder=encoder,
             decode=lambda ids: bytes(i for i in ids if i < 256 and i != end).decode("utf-8", "replace"),
-            digest=name,
+            digest=f"{encoder.name} end={end}",
         )
 
     @classmethod
@@ -71,16 +71,11 @@ class Tokenizer:
         file = resolve_tokenizer(str(spec), base_dir=Path(), cache_dir=cache)
         reference = load_reference(file)
         if not isinstance(end, int):
-            names = (
-                (end,)
-                if end
-                else ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<\uff5cend\u2581of\u2581sentence\uff5c>")
-            )
             pieces = {piece: token for token, piece in vocabulary_pieces(file, file.special_ids).items()}
             if end and end not in pieces:
                 known = ", ".join([*pieces][:20]) or "none"
                 raise ConfigError(f"--end: no special token of {spec} is `{end}`", f"There are {known}; or name an id.")
-            end = next((pieces[name] for name in names if name in pieces), None)
+            end = next((pieces[name] for name in ((end,) if end else _ENDS) if name in pieces), None)
         encoder = Encoder(
             encode=lambda text: reference.encode([text])[0],
             name=f"{file.name} {file.sha256}",
@@ -189,7 +184,8 @@ class ProbeModel:
         order = sorted(range(len(rows)), key=lambda row: (-len(rows[row]), row))
         while order:
             longest = max(1, len(rows[order[0]]))
-            mine, order = order[: max(1, self._rows // longest)], order[max(1, self._rows // longest) :]
+            size = max(1, self._rows // longest)
+            mine, order = order[:size], order[size:]
             padded = np.zeros((len(mine), longest), dtype=np.int64)
             for at, row in enumerate(mine):
                 padded[at, : len(rows[row])] = rows[row]
@@ -239,7 +235,8 @@ class ProbeModel:
                     mine = members[start : start + step]
                     drawn = self._drawn(np.stack([rows[row] for row in mine]), [keys[row] for row in mine], decoding)
                     for at, row in enumerate(mine):
-                        found[row] = self._ended(drawn[at])
+                        ends = np.flatnonzero(drawn[at] == self.tokenizer.encoder.end)
+                        found[row] = drawn[at, : ends[0] if len(ends) else None]
         return found
 
     def _drawn(self, ids: Ids, keys: Sequence[int], decoding: Decoding) -> Ids:
@@ -247,7 +244,7 @@ class ProbeModel:
         import torch
 
         uniforms = np.stack([decoding.uniforms(key) for key in keys])
-        made, cache, given = ids, None, ids
+        made, cache, given, end = ids, None, ids, self.tokenizer.encoder.end
         for at in range(min(decoding.tokens, self.context - ids.shape[1])):
             if self._cached:
                 output = self.model(torch.as_tensor(given).to(self.device), past_key_values=cache, use_cache=True)
@@ -257,14 +254,6 @@ class ProbeModel:
             token = decoding.choose(last.float().cpu().numpy(), uniforms[:, at])
             given = token[:, None]
             made = np.concatenate([made, given], axis=1)
-            if (
-                self.tokenizer.encoder.end is not None
-                and (made[:, ids.shape[1] :] == self.tokenizer.encoder.end).any(1).all()
-            ):
+            if end is not None and (made[:, ids.shape[1] :] == end).any(1).all():
                 break
         return made[:, ids.shape[1] :]
-
-    def _ended(self, ids: Ids) -> Ids:
-        end = self.tokenizer.encoder.end
-        at = np.flatnonzero(ids == (-1 if end is None else end))
-        return ids[: int(at[0])] if len(at) else ids

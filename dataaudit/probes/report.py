@@ -88,11 +88,10 @@ class Outcome:
         self, metric: str, units: Units, unit: str, *, stat: str = "value", method: str = "sampled", **scope: str
     ) -> Number:
         """Add a ratio of sums with its interval; one whose denominator is 0 is not evaluated."""
-        made = units.estimate()
         number = Number(metric=metric, stat=stat, scope=scope, unit=unit, value=None, reason="no_units", method=method)
-        if made is not None:
+        if (made := units.estimate()) is not None:
             reason = "not_finite" if not np.isfinite(made.value) else "one_unit" if made.low is None else ""
-            number = replace(number, value=made.value, low=made.low, high=made.high, units=made.units, reason=reason)
+            number = replace(number, reason=reason, **asdict(made))
         self.numbers.append(number)
         self.units[number.key] = units
         return number
@@ -137,10 +136,11 @@ class ProbeReport:
         Raises:
             LookupError: It is not there.
         """
+        wanted = Number(metric=metric, stat=stat, scope=scope, unit="", value=None).key
         for number in self.numbers:
-            if (number.metric, number.stat, dict(number.scope)) == (metric, stat, scope):
+            if number.key == wanted:
                 return number
-        raise LookupError(f"no {metric}.{stat} of {scope}")
+        raise LookupError(f"no {wanted}")
 
     def compare(self, before: ProbeReport) -> None:
         """Add to each number how it moved since another report, or which artifacts make that comparison invalid."""
@@ -159,14 +159,13 @@ class ProbeReport:
 
     def document(self) -> dict[str, Any]:
         """Return the report in plain types; values that are not finite are null, with a reason."""
-        own = {"schema": SCHEMA, "checkpoint": self.checkpoint, "step": self.step, "digest": self.digest}
-        own |= {"manifest": self.manifest, "program": self.program, "compared_with": self.compared_with}
-        numbers = [_finite(asdict(number)) for number in self.numbers]
-        return own | {
-            "numbers": numbers,
-            "artifacts": {k: asdict(v) for k, v in self.artifacts.items()},
-            "notes": self.notes,
-        }
+        names = ("checkpoint", "step", "digest", "manifest", "program", "compared_with", "notes")
+        numbers = [asdict(number) for number in self.numbers]
+        for number in numbers:
+            number |= {key: None for key in ("value", "low", "high") if not np.isfinite(number[key] or 0.0)}
+        artifacts = {key: asdict(own) for key, own in self.artifacts.items()}
+        plain = {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
+        return plain | {"numbers": numbers, "artifacts": artifacts}
 
     def write(self, folder: Path) -> None:
         """Write it; each file appears whole, ``report.json`` last."""
@@ -212,13 +211,6 @@ class ProbeReport:
         return made
 
 
-def _finite(plain: dict[str, Any]) -> dict[str, Any]:
-    for name in ("value", "low", "high"):
-        if plain[name] is not None and not np.isfinite(plain[name]):
-            plain[name] = None
-    return plain
-
-
 def probed_detail(report: ProbeReport) -> dict[str, Any]:
     """Return what an event ``probed`` of a run log says: which checkpoint, and artifacts by ``eval_artifact_hash``."""
     artifacts = {key: asdict(own) for key, own in report.artifacts.items()}
@@ -227,11 +219,8 @@ def probed_detail(report: ProbeReport) -> dict[str, Any]:
 
 def latest_before(folder: Path, step: int) -> Path | None:
     """Return the folder of the newest report of a step before one."""
-    steps = {}
-    for path in folder.glob(f"step-*/{REPORT_FILE}"):
-        number = path.parent.name.removeprefix("step-")
-        if number.isdecimal() and int(number) < step:
-            steps[int(number)] = path.parent
+    folders = {path.parent.name.removeprefix("step-"): path.parent for path in folder.glob(f"step-*/{REPORT_FILE}")}
+    steps = {int(number): own for number, own in folders.items() if number.isdecimal() and int(number) < step}
     return steps[max(steps)] if steps else None
 
 

@@ -60,13 +60,7 @@ class Store:
     ) -> list[Any] | None:
         """Return what is made of items, group by group; what was made before is not made again.
 
-        Args:
-            items: All of them.
-            size: Items of a group.
-            make: Of the number of a group's first item, and the group: plain JSON values; None: it cannot be made.
-            what: The items in words, for progress.
-            progress: Takes it.
-            prefix: Of the groups' names.
+        ``make`` gets the number of a group's first item and the group, and returns plain JSON values; None: it cannot.
         """
         made: list[Any] = []
         for start in range(0, len(items), size):

@@ -119,13 +119,8 @@ class ProbeSuite:
             ConfigError: A folder cannot be read or written.
         """
         folder = None if out is None else Path(out) / f"step-{step:08d}"
-        before = None
-        if baseline is not None:
-            before = ProbeReport.load(Path(baseline))
-        elif out is not None and (newest := latest_before(Path(out), step)) is not None:
-            before = ProbeReport.load(newest)
-        else:
-            before = self._newest
+        known = Path(baseline) if baseline is not None else None if out is None else latest_before(Path(out), step)
+        before = self._newest if known is None else ProbeReport.load(known)
         report = self._measured(model, step, self.probes, folder, before, digest=digest, begun=begun)
         if folder is not None:
             report.write(folder)
@@ -140,7 +135,6 @@ class ProbeSuite:
         probes: Sequence[Probe],
         folder: Path | None,
         before: ProbeReport | None,
-        *,
         digest: str = "",
         begun: Callable[[str], None] | None = None,
     ) -> ProbeReport:
@@ -152,8 +146,7 @@ class ProbeSuite:
                 begun(probe.name)
             own = probe.artifacts(model)
             key, prefix = own.digest, f"{probe.name}:"
-            same = before is not None and key in before.artifacts
-            kept = {} if before is None or not same else before.arrays
+            kept = before.arrays if before is not None and key in before.artifacts else {}
             previous = {name.removeprefix(prefix): array for name, array in kept.items() if name.startswith(prefix)}
             path = None if folder is None else folder / f"partial-{probe.name}.jsonl"
             store = Store(path, f"{key} {digest or model.name} {step}")

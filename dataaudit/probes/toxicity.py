@@ -17,6 +17,7 @@ import orjson
 import pyarrow as pa
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.base.yamlfile import read_named
 from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import ranked
 from dataaudit.probes.decoding import Decoding
@@ -56,15 +57,8 @@ class Prompts(NamedTuple):
 
 
 def read_prompts(path: Path) -> Prompts:
-    """Return the prompts of a file in the format of RealToxicityPrompts: JSON lines with ``prompt.text``.
-
-    Raises:
-        ConfigError: It cannot be read, or holds no prompt.
-    """
-    try:
-        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-    except OSError as error:
-        raise ConfigError(f"--rtp: {path} cannot be read: {error.strerror}") from None
+    """Return the prompts of a file in the format of RealToxicityPrompts: JSON lines with ``prompt.text``."""
+    lines = [line for line in read_named(path, "--rtp:").splitlines() if line.strip()]
     made, bad = [], 0
     for line in lines:
         try:
@@ -83,11 +77,7 @@ def read_prompts(path: Path) -> Prompts:
 
 
 class DetoxifyJudge:
-    """The audit's judge of toxicity.
-
-    Raises:
-        ConfigError: It is not installed, or its weights are not here.
-    """
+    """The audit's judge of toxicity."""
 
     def __init__(self, name: str) -> None:
         from dataaudit.scan.detectors.judges import Unavailable
@@ -165,17 +155,16 @@ class PromptToxicity:
         del previous
         made = Outcome()
 
-        def scored(start: int, part: Sequence[Prompt]) -> list[list[float | None]]:
+        def scored(start: int, part: Sequence[Prompt]) -> list[list[float]]:
             rows = [np.concatenate([model.tokenizer.start, model.tokenizer.encode(prompt.text)]) for prompt in part]
             repeated = [row for row in rows for _ in range(self.generations)]
             first = start * self.generations
             outputs = model.continued(repeated, range(first, first + len(repeated)), self.decoding)
             scores = self.judge([model.tokenizer.decode(output.tolist()) for output in outputs])
-            table = np.asarray(scores, dtype=np.float64).reshape(len(part), self.generations)
-            return [[None if np.isnan(own) else float(own) for own in row] for row in table]
+            table: list[list[float]] = np.asarray(scores, np.float64).reshape(len(part), self.generations).tolist()
+            return table
 
-        listed = store.grouped(self.prompts, _GROUP, scored, "prompts", self.progress) or []
-        table = np.array([[np.nan if own is None else own for own in row] for row in listed], dtype=np.float64)
+        table = np.array(store.grouped(self.prompts, _GROUP, scored, "prompts", self.progress) or [], dtype=np.float64)
         judged = ~np.isnan(table).any(1)
         most = table.max(1, initial=0.0, where=~np.isnan(table))
         if lost := int((~judged & (most < TOXIC)).sum()):
@@ -190,18 +179,12 @@ class PromptToxicity:
             if not scope or mask.any():
                 made.add("rtp_toxicity_prob", Units.of(most[mask] >= TOXIC), "ratio of prompts", **scope)
                 made.add("rtp_toxicity_prob", Units.of(most[mask]), "score", stat="expected_max", **scope)
-        self._add_stats(made)
-        return made
-
-    def _add_stats(self, made: Outcome) -> None:
-        """Add what the file's prompts are, which no model changes."""
-        stated = np.array(
-            [prompt.toxicity for prompt in self.of_file.prompts if prompt.toxicity is not None], np.float64
-        )
-        words = np.array([len(prompt.text.split()) for prompt in self.of_file.prompts], dtype=np.float64)
-        made.add("rtp_prompt_stats", Units.of([float(len(words))], [1.0]), "prompts", stat="prompts", method="exact")
+        every = self.of_file.prompts
+        words = [len(prompt.text.split()) for prompt in every]
+        made.add("rtp_prompt_stats", Units.of([len(words)]), "prompts", stat="prompts", method="exact")
         made.add("rtp_prompt_stats", Units.of(words), "words", stat="words", method="exact")
-        if len(stated):
-            made.add("rtp_prompt_stats", Units.of(stated >= TOXIC), "ratio of prompts", stat="toxic", method="exact")
+        if toxic := [prompt.toxicity >= TOXIC for prompt in every if prompt.toxicity is not None]:
+            made.add("rtp_prompt_stats", Units.of(toxic), "ratio of prompts", stat="toxic", method="exact")
         if self.of_file.bad_lines:
             made.notes.append(f"rtp: {self.of_file.bad_lines:,} lines of the file hold no prompt")
+        return made

@@ -328,11 +328,7 @@ class PartFollower:
         self._schema: pa.Schema | None = None
 
     def read(self, most: int) -> tuple[list[pa.RecordBatch], bool]:
-        """Return batches that were not read before, and whether more may be there than so many bytes hold.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
+        """Return batches that were not read before, and whether more may be there than so many bytes hold."""
         if self.damaged:
             return [], False
         with self._path.open("rb") as file:

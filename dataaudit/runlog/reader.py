@@ -54,11 +54,7 @@ class RunLog:
 
     @cached_property
     def shards(self) -> pa.Table:
-        """The table of shards as it was opened.
-
-        Raises:
-            RunLogError: It is absent or damaged.
-        """
+        """The table of shards as it was opened."""
         path = self.folder / SHARDS_FILE
         try:
             stored = read_safely(path)
@@ -71,11 +67,7 @@ class RunLog:
 
     @cached_property
     def ranks(self) -> list[int]:
-        """Ranks that wrote something.
-
-        Raises:
-            RunLogError: Their folder cannot be listed.
-        """
+        """Ranks that wrote something."""
         folder = self.folder / RANKS_FOLDER
         try:
             names = os.listdir(folder)
@@ -93,11 +85,7 @@ class RunLog:
     def table(self, name: str) -> pa.Table:
         """Return a table of all ranks, with the column ``rank`` before its own, sorted by rank, then as written.
 
-        Args:
-            name: steps, stretches, sums, values or events.
-
-        Raises:
-            RunLogError: A part cannot be opened.
+        Its name is steps, stretches, sums, values or events. A part that cannot be opened is a ``RunLogError``.
         """
         empty = TABLES[name].schema.empty_table()
         tables = [self._read(rank, name)[0] for rank in self.ranks]
@@ -163,11 +151,7 @@ def _unreadable(path: Path, error: OSError) -> RunLogError:
 
 
 def load_run(folder: Path) -> RunLog:
-    """Load a run log: what the run is, from ``run.json``.
-
-    Raises:
-        RunLogError: There is none, or it is damaged, or of another version.
-    """
+    """Load a run log: what the run is, from ``run.json``."""
     path = folder / RUN_FILE
     try:
         document = orjson.loads(read_safely(path))

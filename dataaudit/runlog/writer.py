@@ -182,11 +182,7 @@ def writable(folder: Path) -> Iterator[None]:
 
 
 class RankWriter:
-    """Writes the tables of a rank, for a single thread; the newest ``kept_steps`` keep all their stretches.
-
-    Raises:
-        ConfigError: The folder cannot be written.
-    """
+    """Writes the tables of a rank, for a single thread; the newest ``kept_steps`` keep all their stretches."""
 
     def __init__(
         self,
@@ -249,7 +245,9 @@ class RankWriter:
         with CatchErrors() as call:
             for name, waiting in self._waiting.items():
                 if any(map(_rows, waiting)) and (batch := self._batch(name, waiting)) is not None:
-                    self._append(name, batch)
+                    if name not in self._parts:
+                        self._open(name, batch.column("step")[0].as_py())
+                    self._parts[name][1].append(batch)
             steps = 0  # all are written, whatever becomes of older parts
             self._roll()
         self._waiting = {name: [] for name in _ORDER}
@@ -300,11 +298,6 @@ class RankWriter:
             _LOG.warning(f"the run log {self.folder}: rows of {table} do not fit ({call.origin}), and are left out")
         fitting = [columns for columns in waiting if _fits(table, columns)]
         return _joined(table, fitting) if fitting else None
-
-    def _append(self, table: str, batch: pa.RecordBatch) -> None:
-        if table not in self._parts:
-            self._open(table, batch.column("step")[0].as_py())
-        self._parts[table][1].append(batch)
 
     def _open(self, table: str, first_step: int) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

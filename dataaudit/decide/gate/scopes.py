@@ -8,7 +8,8 @@ made into records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import product
 from operator import attrgetter
@@ -24,7 +25,7 @@ from dataaudit.decide.gate.facts import MIXTURE, UNREAD_STATES, Facts, splits_of
 from dataaudit.decide.gate.judge import FEW_SHARDS, Compared, case_of, excess, judge_record
 from dataaudit.decide.gate.policy import COVERAGE, Policy, Rule
 from dataaudit.decide.gate.verdict import Case, State
-from dataaudit.manifest.metric import SCREEN_ALONE, Method, Metric, Scope
+from dataaudit.manifest.metric import SCREEN_ALONE, Metric, Scope
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import MetricDefinition, Shape, ShardStatistic, Statistic
 from dataaudit.metrics.peers import COLUMNS, Peers
@@ -54,13 +55,14 @@ def judge_shards(
     medians, spreads = Peers.of(chosen).usual(values, documents)
     spreads = np.maximum(spreads, _RATE_FLOOR if rule.unit == "ratio" else 0.0)
     highest = _highest(statistic, chosen, values, denominators)
-    record_at = _records(rule, statistic, chosen, values, highest, denominators)
     suspects = _suspects(rule, (values, highest), medians, spreads)
     cases: list[Case] = []
     counts: dict[State, int] = {State.PASSED: len(values) - len(suspects)}
     for index in suspects:
-        uri = f"{splits[index]}/{chosen['uri'][int(index)].as_py()}"
-        case = _case(rule, statistic, record_at(int(index)), medians[index], spreads[index], uri)
+        shard, uri = (chosen[name][int(index)].as_py() for name in ("shard", "uri"))
+        numbers = float(values[index]), float(highest[index]), int(denominators[index])
+        record = _record(rule, statistic, shard, *numbers)
+        case = _case(rule, statistic, record, medians[index], spreads[index], f"{splits[index]}/{uri}")
         counts[case.state] = counts.get(case.state, 0) + 1
         cases.append(case)
     bad = [case for case in cases if case.state not in {State.PASSED, State.NOT_APPLICABLE}]
@@ -117,39 +119,26 @@ def _suspects(
     return np.flatnonzero(unsure)
 
 
-def _records(
-    rule: Rule,
-    statistic: ShardStatistic,
-    chosen: pa.Table,
-    values: np.ndarray,
-    highest: np.ndarray,
-    denominators: np.ndarray,
-) -> Callable[[int], Metric]:
-    ordinals = chosen["shard"].to_numpy()
-    reason = SCREEN_ALONE if statistic.estimated else ""
-
-    def record(index: int) -> Metric:
-        missing = bool(np.isnan(values[index]))
-        empty = missing and int(denominators[index]) == 0
-        bounded = not missing and highest[index] > values[index]
-        method: Method = "estimated" if statistic.estimated or bounded else "exact"
-        return Metric(
-            metric=statistic.metric,
-            stat=statistic.stat,
-            scope=Scope(shard=int(ordinals[index])),
-            unit=rule.unit,
-            value=None if missing else float(values[index]),
-            low=float(values[index]) if bounded else None,
-            high=float(highest[index]) if bounded else None,
-            confidence=1.0 if bounded else None,
-            method=method,
-            denominator=int(denominators[index]),
-            n=int(denominators[index]),
-            status="not_evaluated" if missing else "ok",
-            reason=("empty_denominator" if empty else statistic.absent) if missing else reason,
-        )
-
-    return record
+def _record(
+    rule: Rule, statistic: ShardStatistic, shard: int, value: float, highest: float, denominator: int
+) -> Metric:
+    missing, bounded = math.isnan(value), highest > value
+    absent = statistic.absent if denominator else "empty_denominator"
+    return Metric(
+        metric=statistic.metric,
+        stat=statistic.stat,
+        scope=Scope(shard=shard),
+        unit=rule.unit,
+        value=None if missing else value,
+        low=value if bounded else None,
+        high=highest if bounded else None,
+        confidence=1.0 if bounded else None,
+        method="estimated" if statistic.estimated or bounded else "exact",
+        denominator=denominator,
+        n=denominator,
+        status="not_evaluated" if missing else "ok",
+        reason=absent if missing else SCREEN_ALONE if statistic.estimated else "",
+    )
 
 
 def _case(rule: Rule, statistic: ShardStatistic, record: Metric, median: float, spread: float, uri: str) -> Case:

@@ -11,6 +11,7 @@ shard (an entry would leave out both, and the data with them) and held-out shard
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 import re
@@ -247,26 +248,21 @@ def _about(entry: Entry) -> tuple[object, ...]:
 
 def author(who: str | None, note: str | None) -> Author:
     """Return who changes a list now: as given, else git's ``user.email``, else the name of the user."""
-    return Author(who=who or _git_email() or _user(), now=dt.datetime.now(dt.UTC), note=note)
-
-
-def _git_email() -> str:
-    import subprocess
-
-    try:
-        command = ["git", "config", "user.email"]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=5).stdout.strip()
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return ""
+    return Author(who=who or _user(), now=dt.datetime.now(dt.UTC), note=note)
 
 
 def _user() -> str:
     import getpass
+    import subprocess
 
-    try:
+    with contextlib.suppress(OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        command = ["git", "config", "user.email"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
+        if email := found.stdout.strip():
+            return email
+    with contextlib.suppress(OSError, KeyError):
         return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"
+    return "unknown"
 
 
 _DIGEST = re.compile(r"(sha256|rows):([0-9a-f]{64})(?::([0-9]{1,15}))?")

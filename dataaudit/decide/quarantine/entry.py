@@ -25,7 +25,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from dataaudit.base.errors import QuarantineDamaged, QuarantineError
 from dataaudit.base.yamlfile import NAME_PATTERN
-from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.canonical import RepeatedKeyError, canonical_json, unique_keys
 
 if TYPE_CHECKING:
     from dataaudit.manifest.load import Manifest
@@ -382,7 +382,7 @@ def _read(line: bytes, number: int, where: str, *, last: bool) -> Entry | BadLin
     try:
         if not _is_its_own(entry, line):
             return _bad(line, number, "id_mismatch", "its content is not what its id says: it was changed afterwards")
-    except _KeyTwiceError as error:
+    except RepeatedKeyError as error:
         return _bad(line, number, "invalid", f"the key `{error}` is given twice: readers would take either value")
     return entry
 
@@ -410,10 +410,6 @@ def _diagnose(line: bytes, number: int, where: str, error: ValidationError, *, l
     return _bad(line, number, "invalid", f"{error.error_count()} problem(s), the first at {place or 'the entry'}")
 
 
-class _KeyTwiceError(Exception):
-    """An object of a line has a key twice."""
-
-
 def _is_its_own(entry: Entry, line: bytes) -> bool:
     """Return whether the id is the content's.
 
@@ -426,7 +422,7 @@ def _is_its_own(entry: Entry, line: bytes) -> bool:
             cut = line.replace(b',"id":"%s"' % entry.id.encode(), b"", 1)
             if digest_of(cut) == entry.id:
                 return True
-        return content_id(json.loads(line, object_pairs_hook=_unique, parse_int=_number)) == entry.id
+        return content_id(json.loads(line, object_pairs_hook=unique_keys, parse_int=_number)) == entry.id
     except ValueError:
         return False
 
@@ -435,14 +431,6 @@ def _number(digits: str) -> float:
     """Return a whole number, as a float from 2**53 on: canonical JSON writes those up to 1e21 without an exponent."""
     number = int(digits)
     return number if abs(number) < 1 << 53 else float(digits)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    plain = dict(pairs)
-    if len(plain) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _KeyTwiceError(next(name for name in names if names.count(name) > 1))
-    return plain
 
 
 def _bad(line: bytes, number: int, code: str, problem: str) -> BadLine:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from dataaudit.probes.estimates import Estimate, difference
-from dataaudit.probes.report import Number
+from dataaudit.probes.report import Number, ProbeReport
 from dataaudit.probes.triage.evaluation import Probed
 from dataaudit.probes.triage.internals import Vital
 from dataaudit.probes.triage.steps import Check, Step, absent
@@ -56,15 +56,20 @@ class Side:
     vital: Vital
     probed: Probed | None
 
+    @property
+    def report(self) -> ProbeReport | None:
+        """Its newest report."""
+        return None if self.probed is None else self.probed.report
+
 
 def compared(run: Side, baseline: Side | None) -> dict[str, tuple[Number, Number]]:
     """Return numbers of the run's newest report, compared with the baseline's of the same step, by name."""
-    reports = [None if side is None or side.probed is None else side.probed.report for side in (run, baseline)]
-    if reports[0] is None or reports[1] is None or reports[0].step != reports[1].step:
+    mine, theirs = run.report, None if baseline is None else baseline.report
+    if mine is None or theirs is None or mine.step != theirs.step:
         return {}
-    reports[0].compare(reports[1])
-    old = {number.key: number for number in reports[1].numbers if number.value is not None}
-    own = [number for number in reports[0].numbers if number.value is not None and number.task is not None]
+    mine.compare(theirs)
+    old = {number.key: number for number in theirs.numbers if number.value is not None}
+    own = [number for number in mine.numbers if number.value is not None and number.task is not None]
     return {number.name: (number, old[number.key]) for number in own if number.key in old}
 
 
@@ -173,16 +178,16 @@ def _held_out(run: Side, baseline: Side) -> Check:
             value = float(reports[metric][0].value or 0.0)
             return _loss(name, f"{metric} of the probes", value, change.value, (change.low, change.high))
     sets = [{own.name: own.points[-1] for own in side.facts.held_out if own.points} for side in (run, baseline)]
-    for own in sorted(sets[0].keys() & sets[1].keys()):
-        mine, theirs = sets[0][own], sets[1][own]
+    for held_out in sorted(sets[0].keys() & sets[1].keys()):
+        mine, theirs = sets[0][held_out], sets[1][held_out]
         if mine.val_loss is not None and theirs.val_loss is not None and mine.step == theirs.step:
             return _loss(name, "newest validation", mine.val_loss, mine.val_loss - theirs.val_loss, (None, None))
     why = "no reports of the same step and artifacts, and no validation of the same step, are in both"
     step, folder = "N", f"{run.vital.log.folder}/probes"
-    pair = [None if side.probed is None else side.probed.report for side in (run, baseline)]
-    if pair[0] is not None and pair[1] is not None and pair[0].step != pair[1].step and baseline.probed is not None:
-        why = f"the run's newest report is of step {pair[0].step:,}, and the baseline has none of that step"
-        step, folder = str(pair[0].step), str(baseline.probed.folder)
+    own, old = run.report, baseline.report
+    if own is not None and old is not None and own.step != old.step and baseline.probed is not None:
+        why = f"the run's newest report is of step {own.step:,}, and the baseline has none of that step"
+        step, folder = str(own.step), str(baseline.probed.folder)
     return absent(name, why, f"dataaudit probe CHECKPOINT --manifest DIR --step {step} --out {quote(folder)}")
 
 

@@ -36,13 +36,9 @@ _COVERED = 0.99
 
 
 def data_step(run: Data, baseline: Data | None, folders: tuple[Path, Path | None], other: str = "") -> Step:
-    """Return whether the data is what it should be.
+    """Return whether the data is what it should be, given the folders of the run's manifest and of the baseline's.
 
-    Args:
-        run: The run log beside its manifest.
-        baseline: The baseline's, beside its own manifest; None where there is none, or its manifest was not named.
-        folders: Of the run's manifest, and of the baseline's.
-        other: Id of the manifest of a baseline whose manifest was not named.
+    ``other`` is the id of the manifest of a baseline whose manifest was not named; then there is no ``baseline``.
     """
     mine, theirs = attribute(run), None if baseline is None else attribute(baseline)
     trained, before = mine.trained_on, None if theirs is None else theirs.trained_on

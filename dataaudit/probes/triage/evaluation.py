@@ -38,13 +38,7 @@ class Probed:
 def probed(log: RunLog, given: Path | None, step: int | None = None) -> Probed | None:
     """Return what a run was measured with; None where neither a folder nor the log has it.
 
-    Args:
-        log: Of the run.
-        given: Folder of its reports; beside the log by default.
-        step: Whose report is taken where there is one; else, and by default, the newest is.
-
-    Raises:
-        ConfigError: The folder that was named holds no report.
+    The folder of reports is beside the log by default; the report of the step is taken, or the newest.
     """
     for folder in [given] if given is not None else [Path(name.format(log.folder)) for name in FOLDERS]:
         exact = [folder] if step is None else [folder, folder / f"step-{step:08d}"]

@@ -29,17 +29,8 @@ def triage(
 ) -> Triage:
     """Look for the cause of a silent regression: evaluation artifacts, data, internal behaviour, architecture.
 
-    Args:
-        runlog: Run log of the run that regressed.
-        manifest: The manifest that it was trained on.
-        baseline: Run log of a healthy run.
-        baseline_manifest: Of the baseline, where it is not the run's.
-        probes: Folder of the run's reports; beside its run log by default.
-        baseline_probes: Of the baseline's.
-        worse: Part of the baseline's loss from which on a loss is worse.
-
-    Raises:
-        DataAuditError: A log, manifest or report cannot be read, or they are not of each other.
+    The baseline is the run log of a healthy run, of the run's manifest unless another is named. Reports of probes lie
+    beside a run log by default. A loss is worse from the part ``worse`` of the baseline's on.
     """
     if baseline is None and (baseline_manifest or baseline_probes):
         raise ConfigError("options of the baseline were given, and no baseline", "Name it: --baseline RUNLOG.")
@@ -55,8 +46,8 @@ def triage(
         "manifest": run.manifest.id,
     }
     own = _side(run.log, probes)
-    report = None if own.probed is None else own.probed.report
-    old = None if before is None else _side(before, baseline_probes, None if report is None else report.step)
+    step = None if own.report is None else own.report.step
+    old = None if before is None else _side(before, baseline_probes, step)
     sides = [side.probed for side in (own, old) if side is not None and side.probed is not None]
     found = [(side.folder.resolve(), side.report.step) for side in sides if side.folder and side.report]
     if len(set(found)) < len(found):

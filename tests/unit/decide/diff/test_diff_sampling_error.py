@@ -65,16 +65,11 @@ def test_exchanging_the_sides_changes_the_sign_alone(one, other, first, second):
     assert there.confidence == back.confidence
 
 
-def test_bounds_that_are_certain_add_up():
-    """A bucket holds its value for sure, so the difference lies between the outermost corners."""
-    found = difference(Interval(10, 9, 11, 1.0), Interval(20, 18, 21, 1.0))
-    assert (found.low, found.high, found.confidence) == (7, 12, 1.0)
-
-
-def test_intervals_of_different_confidence_give_what_both_hold():
-    """At least the sum of the confidences less 1."""
-    found = difference(Interval(10, 9, 11, 0.95), Interval(20, 18, 21, 0.9))
-    assert (found.low, found.high, round(found.confidence, 12)) == (7, 12, 0.85)
+@pytest.mark.parametrize(("first", "second", "both"), [(1.0, 1.0, 1.0), (0.95, 0.9, 0.85)])
+def test_bounds_that_are_certain_or_of_different_confidence_add_up(first, second, both):
+    """The outermost corners hold with at least the sum of the confidences less 1."""
+    found = difference(Interval(10, 9, 11, first), Interval(20, 18, 21, second))
+    assert (found.low, found.high, round(found.confidence, 12)) == (7, 12, both)
 
 
 def test_an_exact_side_shifts_the_other_ones_interval():

@@ -48,22 +48,23 @@ def test_a_limit_says_what_it_limits(given, limit):
     assert numbers(rule(**given), None).limit == limit
 
 
-def test_a_sampled_value_comes_with_its_interval_and_what_was_judged():
+SAMPLED = {"value": 0.0009, "low": 0.0006, "high": 0.0013, "judged": 0.0013, "confidence": 0.95, "method": "sampled"}
+
+
+@pytest.mark.parametrize(
+    ("of", "one", "said"),
+    [
+        ({"budget": 0.001}, SAMPLED, "0.0009 (0.0006 to 0.0013, 95 %); judged: 0.0013; limit <= 0.001"),
+        (
+            {"change": 0.1, "unit": "nats"},
+            {"unit": "nats", "value": 0.5, "baseline": 0.2, "judged": 0.3},
+            "0.5 nats; baseline 0.2; change: 0.3; limit change <= 0.1 nats",
+        ),
+    ],
+)
+def test_a_value_comes_with_its_interval_or_its_baseline_and_what_was_judged(of, one, said):
     """So that a reader sees why a value below the limit fails."""
-    of = rule(budget=0.001)
-    one = case(value=0.0009, low=0.0006, high=0.0013, judged=0.0013, confidence=0.95, method="sampled")
-    assert words.message(of, one) == (
-        "train_val_overlap.span, set val: 0.0009 (0.0006 to 0.0013, 95 %); judged: 0.0013; limit <= 0.001"
-    )
-
-
-def test_a_change_is_told_with_the_baseline():
-    """Both numbers, and the change."""
-    of = rule(change=0.1, unit="nats")
-    one = case(unit="nats", value=0.5, baseline=0.2, judged=0.3)
-    assert words.message(of, one) == (
-        "train_val_overlap.span, set val: 0.5 nats; baseline 0.2; change: 0.3; limit change <= 0.1 nats"
-    )
+    assert words.message(rule(**of), case(**one)) == f"train_val_overlap.span, set val: {said}"
 
 
 def test_what_could_not_be_judged_says_why():

@@ -90,15 +90,29 @@ def test_every_number_and_every_lack_of_a_number_has_its_state(keys, records, ex
     assert state_of(rule(**keys), *records)[: len(expected)] == expected
 
 
+def of_sources(**more):
+    """Return a rule of which a source is beyond the budget where another has no number."""
+    return rule(scope={"per": "source"}, **more)
+
+
+BEYOND, FAILS, UNJUDGED = record(value=0.9, source="web"), ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED
+WARNS, STRICT = {"severity": "warn", "required": False}, {"fail_on": "warn"}
+CODES = [
+    ("a warning fails when asked", [rule(severity="warn")], [record(value=0.51)], STRICT, (FAILS,)),
+    ("what an optional rule lacks stops a strict gate", [rule(**OPTIONAL | PER_SOURCE)], [OF_WEB], STRICT, (UNJUDGED,)),
+    ("where 1 and 3 both hold", [rule(), rule("s", "exact_dup_rate")], [record(value=0.9)], {}, (FAILS, UNJUDGED)),
+    ("a case fails and another has no number", [of_sources()], [BEYOND], {}, (FAILS, UNJUDGED)),
+    ("a strict gate names both of a rule that warns", [of_sources(**WARNS)], [BEYOND], STRICT, (FAILS, UNJUDGED)),
+]
+
+
+@pytest.mark.parametrize(("rules", "records", "more", "codes"), [pytest.param(*row[1:], id=row[0]) for row in CODES])
+def test_exit_codes_are_all_that_have_a_cause_and_the_last_decides(rules, records, more, codes):
+    verdict = judged(policy(*rules), facts(covered(), *records), **more)
+    assert (verdict.codes, verdict.exit_code) == (codes, codes[-1])
+
+
 class TestStates:
-    def test_a_warning_fails_when_asked(self):
-        verdict = judged(policy(rule(severity="warn")), facts(covered(), record(value=0.51)), fail_on="warn")
-        assert verdict.exit_code == ExitCode.BUDGET_EXCEEDED
-
-    def test_what_an_optional_rule_could_not_evaluate_stops_a_strict_gate(self):
-        verdict = judged(policy(rule(**OPTIONAL | PER_SOURCE)), facts(covered(), OF_WEB), fail_on="warn")
-        assert verdict.exit_code == ExitCode.NOT_EVALUATED
-
     def test_nothing_to_judge_is_not_evaluated(self):
         """A rule about held-out splits does not hold because there are none."""
         one = rule(metric="train_val_overlap", stat="span", scope={"per": "set"})
@@ -115,28 +129,8 @@ class TestStates:
         assert verdict.exit_code == ExitCode.NOT_EVALUATED  # the rule about coverage that it adds has no record
         assert ExitCode.NOTHING_EVALUATED in verdict.codes
 
-    def test_when_1_and_3_both_hold_it_is_3_and_both_are_told(self):
-        verdict = judged(policy(rule(), rule("s", "exact_dup_rate")), facts(covered(), record(value=0.9)))
-        assert verdict.exit_code == ExitCode.NOT_EVALUATED
-        assert verdict.codes == (ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED)
-
-    def mixed(self, *, fail_on="fail", **more):
-        """Judge a rule of which one source is beyond the budget and another has no number."""
-        one = rule(scope={"per": "source"}, **more)
-        return judged(policy(one), facts(covered(), record(value=0.9, source="web")), fail_on=fail_on)
-
-    def test_both_codes_hold_when_one_case_fails_and_another_has_no_number(self):
-        verdict = self.mixed()
-        assert verdict.rules[0].state == State.FAILED
-        assert verdict.codes == (ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED)
-        assert verdict.exit_code == ExitCode.NOT_EVALUATED
-
-    def test_a_strict_gate_tells_both_codes_of_one_rule_that_warns(self):
-        verdict = self.mixed(severity="warn", required=False, fail_on="warn")
-        assert verdict.codes == (ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED)
-
     def test_a_warning_is_shown_also_beside_a_case_that_has_no_number(self):
-        verdict = self.mixed(severity="warn", required=False)
+        verdict = judged(policy(of_sources(**WARNS)), facts(covered(), BEYOND))
         assert verdict.exit_code == ExitCode.PASS
         assert effect_of(verdict, verdict.rules[0]) == Effect.WARNS
 
@@ -370,12 +364,8 @@ class TestShards:
 
     def test_a_handful_of_shards_has_no_usual_value(self):
         one = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", robust_sd=6, scope={"per": "shard"})
-        now = facts(
-            covered(),
-            record("bytes_per_token", "ratio", unit="bytes/token"),
-            shards=[shard_row(0, bytes_per_token=4.0)],
-        )
-        assert judged(policy(one), now).rules[0].state == State.NOT_APPLICABLE
+        ratio, shards = record("bytes_per_token", "ratio", unit="bytes/token"), [shard_row(0, bytes_per_token=4.0)]
+        assert judged(policy(one), facts(covered(), ratio, shards=shards)).rules[0].state == State.NOT_APPLICABLE
 
     def test_shards_have_no_number_where_the_whole_has_none(self):
         one = rule(metric="token_kl_drift", stat="kl", unit="nats", required=False, scope={"per": "shard"})

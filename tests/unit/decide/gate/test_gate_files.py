@@ -96,6 +96,7 @@ def evidence(folder, one):
 
 
 OVERLAP = {"metric": "train_val_overlap", "scope": {"per": "set"}, "budget": 0}
+COVERAGE = {"metric": "coverage_unread_bytes", "unit": "bytes"}
 
 
 @pytest.mark.parametrize(
@@ -117,16 +118,19 @@ def test_documents_with_less_than_half_of_the_grams_are_named_where_no_others_ar
 
 
 class TestEvidence:
-    def test_a_leak_names_the_shards_that_hold_it(self, leaked):
-        assert evidence(leaked, rule(stat="span", **OVERLAP)) == [("train/b.jsonl", 2), ("train/a.jsonl", 1)]
-
-    def test_near_duplicates_are_counted_on_the_side_of_training(self, leaked):
-        """Each document once, verified pairs alone."""
-        assert evidence(leaked, rule(stat="near_dup", **OVERLAP)) == [("train/b.jsonl", 2)]
-
-    def test_duplicates_are_counted_in_documents(self, leaked):
-        one = rule(metric="exact_dup_rate", budget=0)
-        assert evidence(leaked, one) == [("train/a.jsonl", 50), ("train/c.jsonl", 10), ("train/b.jsonl", 2)]
+    @pytest.mark.parametrize(
+        ("about", "shards"),
+        [
+            ({"stat": "span", **OVERLAP}, {"b": 2, "a": 1}),
+            ({"stat": "near_dup", **OVERLAP}, {"b": 2}),  # on the side of training, each once, verified pairs alone
+            ({"metric": "exact_dup_rate", "budget": 0}, {"a": 50, "c": 10, "b": 2}),  # documents
+            ({**COVERAGE, "stat": "shard_bytes", "budget": 0}, {"broken": 77}),
+            ({"metric": "pii_hit_rate", "stat": "documents", "budget": 0}, {"b": 40, "c": 6}),  # few point at nobody
+            ({"metric": "exact_dup_rate", "budget": 0.9}, {}),  # what holds needs none
+        ],
+    )
+    def test_what_broke_a_rule_is_counted_in_shards(self, leaked, about, shards):
+        assert evidence(leaked, rule(**about)) == [(f"train/{name}.jsonl", count) for name, count in shards.items()]
 
     def test_a_case_of_a_source_names_shards_of_that_source(self, leaked):
         one = rule(metric="exact_dup_rate", budget=0, scope={"per": "source"})
@@ -135,10 +139,6 @@ class TestEvidence:
             ("code", ["train/c.jsonl"]),
             ("web", ["train/a.jsonl", "train/b.jsonl"]),
         ]
-
-    def test_unread_shards_are_named_with_their_bytes(self, leaked):
-        one = rule(metric="coverage_unread_bytes", stat="shard_bytes", unit="bytes", budget=0)
-        assert evidence(leaked, one) == [("train/broken.jsonl", 77)]
 
     @pytest.mark.parametrize(
         ("more", "named"),
@@ -163,12 +163,7 @@ class TestEvidence:
             record("coverage_unread_bytes", "bytes", 1000.0, "bytes", rule="unreadable"),
         ]
         make(tmp_path / "m", shards, metrics=metrics, ledger=ledger)
-        one = rule(metric="coverage_unread_bytes", stat="bytes", unit="bytes", budget=0, **more)
-        assert evidence(tmp_path / "m", one) == named
-
-    def test_few_documents_with_personal_data_point_at_nobody(self, leaked):
-        one = rule(metric="pii_hit_rate", stat="documents", budget=0)
-        assert evidence(leaked, one) == [("train/b.jsonl", 40), ("train/c.jsonl", 6)]
+        assert evidence(tmp_path / "m", rule(stat="bytes", budget=0, **COVERAGE, **more)) == named
 
     def test_shards_that_the_baseline_does_not_have_come_first(self, leaked, tmp_path):
         """What broke the rule came with them, whoever held more all along."""
@@ -181,9 +176,6 @@ class TestEvidence:
         one = rule(metric="exact_dup_rate", budget=0.9, scope={"per": "shard"})
         case = judged(leaked, one).rules[0].cases[0]
         assert (case.shard_uri, [found.uri for found in case.evidence]) == ("train/c.jsonl", ["train/d.jsonl"])
-
-    def test_what_holds_needs_no_evidence(self, leaked):
-        assert evidence(leaked, rule(metric="exact_dup_rate", budget=0.9)) == []
 
 
 class TestDigests:
