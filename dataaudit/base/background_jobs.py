@@ -13,11 +13,7 @@ _LOG = logging.getLogger("dataaudit")
 
 
 class Jobs:
-    """Runs jobs one after another in a thread, which begins with the first; an error costs its job, and is logged.
-
-    Args:
-        name: Of the thread.
-    """
+    """Runs jobs one after another in a thread, which begins with the first; an error costs its job, and is logged."""
 
     def __init__(self, name: str) -> None:
         self._name = name

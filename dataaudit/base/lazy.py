@@ -32,12 +32,7 @@ class LazySequence(Sequence[T_co]):
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package whose names are imported when they are first used.
-
-    Args:
-        package: Its name.
-        homes: By module within the package, its names.
-    """
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names, by module, are imported when first used."""
     modules = {name: module for module, names in homes.items() for name in names}
 
     def get(name: str) -> object:

@@ -215,11 +215,7 @@ class Plan(LazySequence[PlannedShard]):
 class ScanUnits(LazySequence[ScanUnit]):
     """Parts of which something is missing in the store, each made a unit of work when it is asked for.
 
-    Args:
-        plan: The plan.
-        numbers: int64[k] the parts, each the first of its content.
-        missing: int64[k] number of what is missing of each.
-        names: Stages that miss, by that number.
+    ``numbers`` are the parts, each the first of its content; ``missing`` numbers in ``names`` the stages that miss.
     """
 
     def __init__(self, plan: Plan, numbers: np.ndarray, missing: np.ndarray, names: Sequence[tuple[str, ...]]) -> None:

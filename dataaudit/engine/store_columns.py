@@ -43,12 +43,7 @@ def _mapped(file: BinaryIO) -> mmap.mmap:
 
 
 class RowWriter:
-    """Writes rows of fixed width, one after the other.
-
-    Args:
-        folder: Where the file lies.
-        dtype: Of a row; structured, or of one value.
-    """
+    """Writes rows of fixed width, one after the other, to a file in a folder."""
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
         self._folder, self._dtype = folder, dtype
@@ -89,12 +84,7 @@ class RowWriter:
 
 
 class Texts(LazySequence[bytes]):
-    """Byte strings on disk.
-
-    Args:
-        data: uint8[m] all of them, one after the other.
-        ends: int64[n] where each ends.
-    """
+    """Byte strings on disk, in ``data`` one after the other, each up to its end."""
 
     def __init__(self, data: np.ndarray, ends: np.ndarray) -> None:
         self._data, self._ends = data, ends
@@ -202,12 +192,7 @@ _HEADS = 1 << 64
 
 
 class SortedRows:
-    """Rows of fixed width in runs, each in order of ``head``, which is a part of a digest: about evenly spread.
-
-    Args:
-        folder: Where many of them lie.
-        dtype: Of a row, first the field ``head``, an aligned uint64.
-    """
+    """Rows in runs, each in order of their first field ``head``, uint64, a part of a digest: about evenly spread."""
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
         self._folder, self._dtype = folder, dtype

@@ -31,12 +31,7 @@ class Meant(NamedTuple):
 
 
 class Meaning:
-    """Why records of two manifests cannot be compared: what diff and the gate go by.
-
-    Args:
-        old: Core of the older manifest.
-        new: Core of the newer manifest.
-    """
+    """Why records of an older and a newer manifest cannot be compared: what diff and the gate go by."""
 
     def __init__(self, old: Core, new: Core) -> None:
         self.same_tokenizer = tokenizer_of(old) == tokenizer_of(new)

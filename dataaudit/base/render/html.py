@@ -160,10 +160,8 @@ def html(line: Line) -> str:
 def render(page: Page, *, live: str = "", drawn: Drawn | None = None) -> str:
     """Return the file of a page.
 
-    Args:
-        page: The page.
-        live: Of a page that a server brings up to date: the address of its events, which the page may open.
-        drawn: Charts that were made before, as of :func:`fragments`.
+    ``live`` is the address of the events of a page that a server brings up to date, and that it may open; ``drawn`` are
+    charts that were made before, as of :func:`fragments`.
     """
     packed, shards = _shards(page)
     environment = _environment()

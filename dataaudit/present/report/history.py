@@ -88,13 +88,7 @@ class Followed:
 
 
 class History:
-    """Manifests in the order of when they were built.
-
-    Args:
-        manifests: Two or more.
-        policy: Whose limits are shown, and which judges each version against the one before.
-        baseline: That the last is compared with; by default the one before the last.
-    """
+    """Manifests in the order of when they were built, with a policy's limits, and the last beside a baseline."""
 
     def __init__(
         self, manifests: Sequence[Manifest], policy: Policy | None = None, baseline: Manifest | None = None
@@ -352,11 +346,7 @@ def _version(manifest: Manifest) -> str:
 def write_history(
     folders: Sequence[Path], policy: Path | None, baseline: Path | None, out: Path | None, *, as_json: bool
 ) -> tuple[str, ExitCode]:
-    """Return what the command prints and its exit code; write the page where one is asked for.
-
-    Raises:
-        ConfigError: There are fewer than two manifests, or they are of several datasets.
-    """
+    """Return what the command prints and its exit code; write the page where one is asked for."""
     if out is not None:
         require("history --out", "report")
         check_files({"--out": out}, files_of(policy), tuple(folders))

@@ -184,16 +184,7 @@ def code_point_bits(ranges: Iterable[tuple[int, int]]) -> Bytes:
 
 
 def documents_with(offsets: Offsets, data: Bytes, bits: Bytes) -> Mask:
-    """Tell which documents hold a code point of a set.
-
-    Args:
-        offsets: int64[n + 1], ascending from 0.
-        data: uint8[offsets[n]], valid UTF-8.
-        bits: Of :func:`code_point_bits`.
-
-    Returns:
-        bool[n].
-    """
+    """Return bool[n]: which documents hold a code point of a set, ``bits`` of :func:`code_point_bits`."""
     found = np.zeros(len(offsets) - 1, dtype=np.bool_)
     _search(offsets, data, bits, bool(bits[:16].any()), found)
     return found
@@ -235,12 +226,7 @@ def _search(offsets: Offsets, data: Bytes, bits: Bytes, in_ascii: bool, found: M
 
 
 def count_names(values: Array, offsets: Array) -> Array:
-    """Return int64[n]: ASCII capitals before a small letter, after a space that follows a small letter or a comma.
-
-    Args:
-        values: uint8[b] UTF-8 of all documents.
-        offsets: int64[n + 1] where they begin and end.
-    """
+    """Return int64[n]: ASCII capitals before a small letter, after a space that follows a small letter or a comma."""
     counts = np.zeros(len(offsets) - 1, dtype=np.int64)
     _count(values, offsets, counts)
     return counts

@@ -19,17 +19,10 @@ _ROWS_PER_RUN = 64
 def count_ids(
     ids: np.ndarray, lengths: np.ndarray, marks: np.ndarray, size: int, num_groups: int
 ) -> tuple[np.ndarray, ...]:
-    """Count ids per group, all of them and those of marked documents.
+    """Return groups, ids, counts and marked counts, int64[k] each, of what occurs, sorted by (group, id).
 
-    Args:
-        ids: uint32[n] below ``size``, document after document.
-        lengths: int64[d] ids of each document.
-        marks: int64[d], twice the group of each document, plus 1 where it is marked.
-        size: Values that an id may have.
-        num_groups: Groups; above the largest one.
-
-    Returns:
-        groups, ids, counts, marked: int64[k] each, sorted by (group, id); only what occurs.
+    ``ids`` are uint32 below ``size``, document after document; ``marks`` int64[d] are twice the group of each document,
+    plus 1 where it is marked.
     """
     if _IDS_PER_PLACE * num_groups * size <= len(ids):
         table = np.zeros((num_groups, 2, size), dtype=np.int64)
@@ -65,15 +58,9 @@ def _count(ids: Array, lengths: Array, marks: Array, size: Int, table: Array) ->
 def add_up(
     groups: np.ndarray, values: np.ndarray, columns: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]] | None:
-    """Add up rows of equal (group, value); None when the rows are unique and sorted already.
+    """Return groups, values and sums, int64[k] each, of rows of equal (group, value); None when unique and sorted.
 
-    Args:
-        groups: int[n], from 0 on.
-        values: int[n] in [0, 2^31).
-        columns: int64[n] each, to be added.
-
-    Returns:
-        groups, values: int64[k], sorted; and the sums, int64[k] each.
+    Values lie in [0, 2^31).
     """
     breaks = np.flatnonzero((values[1:] <= values[:-1]) | (groups[1:] != groups[:-1])) + 1
     if (groups[breaks] > groups[breaks - 1]).all():

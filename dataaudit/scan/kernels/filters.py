@@ -70,15 +70,8 @@ def count_for_filters(
 ) -> Array:
     """Return int64[n, NUM_COUNTS]: the counts of each document, columns as in ``filter_counts.COUNTS``.
 
-    Args:
-        data: uint8[m] valid UTF-8.
-        offsets: int64[n + 1] of the documents in it.
-        short_line_chars: A line of at most so many characters is short.
-        least_words: C4 drops lines of fewer words.
-        most_word_chars: C4 drops lines with a longer word.
-
-    Raises:
-        ValueError: A document has 2 GiB or more.
+    C4 drops lines of fewer than ``least_words`` words, or with a word of more than ``most_word_chars``. A document of 2
+    GiB or more is a ``ValueError``.
     """
     longest = int(np.diff(offsets).max(initial=0))
     if longest > LIMIT:
@@ -327,15 +320,9 @@ def _matches(data: Array, pos: Int, low: Int, high: Int, phrase: bytes) -> bool:
 def has_periodic_run(ids: Array, offsets: Array, *, most_period: int, times: int) -> Array:
     """Return bool[n]: whether a document has ``times`` successive copies of 1 to ``most_period`` ids.
 
-    ``times`` copies of p ids are p * (times - 1) consecutive places whose id is that of p places before. So only
-    every p * (times - 1)-th place has to be looked at, and around it where it fits: for 32 copies and periods up to
-    13 that is one id in ten.
-
-    Args:
-        ids: uint32[m] token ids.
-        offsets: int64[n + 1] of the documents in them.
-        most_period: Longest period looked for, 1 or more.
-        times: Copies, 2 or more.
+    ``times`` copies of p ids are p * (times - 1) consecutive places whose id is that of p places before. So only every
+    p * (times - 1)-th place has to be looked at, and around it where it fits: for 32 copies and periods up to 13 that
+    is one id in ten.
     """
     assert most_period >= 1
     assert times >= 2

@@ -25,13 +25,7 @@ from dataaudit.scan.kernels.two_phase import Estimate
 def clopper_pearson(successes: float, trials: float, confidence: float) -> tuple[float, float]:
     """Return the exact interval of a share: it covers the true share with at least the probability ``confidence``.
 
-    Args:
-        successes: Trials that succeeded; may be a fraction where ``trials`` is an effective number of them.
-        trials: Independent trials, above 0.
-        confidence: Coverage, between 0 and 1.
-
-    Returns:
-        Lower and upper bound, within [0, 1].
+    ``successes`` may be a fraction where ``trials``, above 0, is an effective number of them.
     """
     from scipy.special import betaincinv  # 0.1 s: only what estimates pays for it
 
@@ -67,17 +61,11 @@ class Judged:
 
 
 def estimate_ratio(sizes: Counts, judged: Judged, *, per: int = 1_000_000, confidence: float = 0.95) -> Estimate:
-    """Estimate hits per so many units in the documents of all strata.
+    """Estimate hits per so many units in the documents of all strata; ``sizes`` are 0 outside the domain.
 
-    Args:
-        sizes: int64[k] documents of each stratum; those outside the domain 0, and none of them in ``judged``.
-        judged: The documents that were drawn, without regard to anything but the stratum.
-        per: Units that the result is stated for.
-        confidence: Coverage, between 0 and 1.
-
-    Returns:
-        The estimate. ``high`` is infinite where nothing bounds it: no document was judged. For strata of which none was
-        judged, the interval reaches from no hits to as many as in the judged document that has most for its size.
+    Documents are drawn without regard to anything but the stratum. ``high`` is infinite where nothing bounds it: no
+    document was judged. For strata of which none was judged, the interval reaches from no hits to as many as in the
+    judged document that has most for its size.
     """
     seen = np.bincount(judged.stratum, minlength=len(sizes)).astype(np.int64)
     assert bool((seen <= sizes).all())
@@ -123,18 +111,11 @@ def estimate_ratio(sizes: Counts, judged: Judged, *, per: int = 1_000_000, confi
 
 
 def estimate_part(sizes: Counts, judged: Judged, *, confidence: float = 0.95) -> Estimate:
-    """Estimate which part of all units are hits, where every hit is a unit of its document.
+    """Estimate which part of all units are hits, where every hit is a unit of its document; within [0, 1].
 
     Units that are not hits are counted as hits are, so that the interval near 1 is the mirror of that near 0. Where no
     unit is a hit, or all are, one document more of the other kind may turn up, with all of its units: not one unit.
-
-    Args:
-        sizes: As of :func:`estimate_ratio`.
-        judged: ``hits`` at most ``units``.
-        confidence: Coverage, between 0 and 1.
-
-    Returns:
-        The estimate; 0 <= low <= value <= high <= 1, but infinite ``high`` where no document holds a unit.
+    ``high`` is infinite where no document holds a unit.
     """
     assert bool((judged.hits <= judged.units).all())
     found = estimate_ratio(sizes, judged, per=1, confidence=confidence)

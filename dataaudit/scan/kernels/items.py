@@ -183,10 +183,7 @@ def _nearest(words: Array, text: Array, room: Array, letters_only: bool, found: 
 def nearest_segment(words: Array, text: Array, *, letters_only: bool = False) -> tuple[int, int, int]:
     """Return (words that differ, first word, word after the last) of the segment of ``words`` nearest to ``text``.
 
-    Args:
-        words: uint64[w] hashes of words.
-        text: uint64[t] hashes of words.
-        letters_only: Whether numbers are left out, on both sides.
+    Both are uint64 hashes of words; ``letters_only`` leaves numbers out, on both sides.
     """
     found = np.zeros(2, dtype=np.int64)
     distance = _nearest(words, text, room_for(len(text)), letters_only, found)
@@ -233,11 +230,7 @@ class SeedIndex:
 
 
 class Finder:
-    """Finds the texts of an index in documents; keeps what that needs from batch to batch.
-
-    Args:
-        index: What is looked for.
-    """
+    """Finds the texts of an index in documents; keeps what that needs from batch to batch."""
 
     def __init__(self, index: SeedIndex) -> None:
         self._index = index
@@ -251,10 +244,6 @@ class Finder:
         """Return int64[h, 7], a row for each text in a document (its best position), in order of document and match.
 
         A short text has a row for every place.
-
-        Args:
-            words: uint64[w] hashes of the documents' words.
-            offsets: int64[n + 1] of the documents in them.
         """
         index = self._index
         if index.num_texts == 0 or len(index.table.keys) == 0:

@@ -302,11 +302,7 @@ class Compiling:
         return len(self._left)
 
     def rest(self) -> Iterator[None]:
-        """Take part until all is compiled and kept; yields for each kernel that is left.
-
-        Raises:
-            OSError: The disk is full.
-        """
+        """Take part until all is compiled and kept; yields for each kernel that is left. A full disk: ``OSError``."""
         while taken := os.read(self._taking, 1):
             self._kernels[taken[0]].load()
             yield from self._done(taken)

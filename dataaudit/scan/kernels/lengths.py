@@ -34,13 +34,8 @@ def quantile_bounds(
 ) -> list[tuple[int, int]]:
     """Return the bucket of each quantile: the smallest value with at least that share at or below it.
 
-    This is ``numpy.quantile(..., method="inverted_cdf")``, computed in integers.
-
-    Args:
-        low: int64[k] lower bounds, ascending.
-        high: int64[k] upper bounds, inclusive.
-        counts: int64[k] observations; their sum is above 0.
-        quantiles: In (0, 1].
+    This is ``numpy.quantile(..., method="inverted_cdf")``, computed in integers. Buckets ascend, ``high`` is inclusive,
+    the sum of ``counts`` is above 0, and quantiles are in (0, 1].
     """
     places = quantile_places(counts, np.array([0, len(counts)]), quantiles)[:, 0]
     return list(zip(low[places].tolist(), high[places].tolist(), strict=True))
@@ -49,10 +44,8 @@ def quantile_bounds(
 def quantile_places(counts: np.ndarray, bounds: np.ndarray, quantiles: Sequence[Fraction]) -> np.ndarray:
     """Return int64[q, g]: of each quantile and group the bucket, as :func:`quantile_bounds` finds it.
 
-    Args:
-        counts: int64[k] observations of each bucket; those of a group stand together, values ascending.
-        bounds: int64[g + 1] where the buckets of each group begin; any place is returned for a group of none.
-        quantiles: In (0, 1].
+    The buckets of group i are ``bounds[i]`` to ``bounds[i + 1]``, values ascending; any place is returned for a group
+    of none.
     """
     cumulative = np.cumsum(counts)
     before = np.append(0, cumulative)[bounds]
@@ -67,14 +60,9 @@ def quantile_places(counts: np.ndarray, bounds: np.ndarray, quantiles: Sequence[
 def packed_bins(lengths: np.ndarray, counts: np.ndarray, capacity: int) -> int:
     """Return the bins that best-fit-decreasing needs: longest first, each into the fullest bin with room for it.
 
-    Exactly what packing piece by piece gives (Ding et al. 2024, "Fewer Truncations Improve Language Modeling",
-    section 3): the fullest bin that fits takes pieces of one length until no more of them fit, and bins with the
-    same room are alike.
-
-    Args:
-        lengths: int64[k] distinct, ascending, in [1, capacity].
-        counts: int64[k] pieces of each length.
-        capacity: Tokens that a bin holds.
+    Exactly what packing piece by piece gives (Ding et al. 2024, "Fewer Truncations Improve Language Modeling", section
+    3): the fullest bin that fits takes pieces of one length until no more of them fit, and bins with the same room are
+    alike. ``lengths`` are distinct, ascending, in [1, capacity].
     """
     bins = 0
     rooms: dict[int, int] = {}  # room left -> bins with it
@@ -116,12 +104,8 @@ def batched_positions(lengths: np.ndarray, counts: np.ndarray, batch: int) -> fl
 
     Every piece of a batch takes as many positions as the longest of it. A batch is a random subset, so the longest is
     at most x with probability prod (F(x) - j) / (n - j) for j below its size, where F(x) counts the pieces of length x
-    or less: order statistics without replacement. The last batch holds what is left.
-
-    Args:
-        lengths: int64[k] distinct, ascending.
-        counts: int64[k] pieces of each length; their sum is above 0.
-        batch: Pieces of a batch, 1 or more.
+    or less: order statistics without replacement. The last batch holds what is left. ``lengths`` are distinct and
+    ascend.
     """
     pieces = int(counts.sum())
     whole, rest = divmod(pieces, batch)

@@ -203,11 +203,6 @@ def choose_bands(num_perm: int, threshold: float, target_recall: float) -> tuple
     """Return bands and rows: the most rows that reach the recall at the threshold, and all bands that fit.
 
     More rows are fewer chance meetings of dissimilar documents. None when even a single row does not reach it.
-
-    Args:
-        num_perm: Values of a signature.
-        threshold: Jaccard similarity of a near-duplicate.
-        target_recall: Least chance to meet at the threshold.
     """
     for rows in range(num_perm, 0, -1):
         bands = num_perm // rows
@@ -220,16 +215,9 @@ _PER_BUCKET = 4
 
 
 def distinct_sets(values: Array, bounds: Array) -> tuple[Array, Array]:
-    """Return the distinct values of every document, ascending.
+    """Return the distinct values of every document, ascending: uint64[d], and int64[n + 1] where each begins.
 
     Takes time linear in the values when these are well mixed, as hashes are.
-
-    Args:
-        values: uint64[s] hashes.
-        bounds: int64[n + 1] those of document i are ``values[bounds[i]:bounds[i + 1]]``.
-
-    Returns:
-        uint64[d] and int64[n + 1], as ``values`` and ``bounds``.
     """
     longest = int(np.diff(bounds).max(initial=0))
     scratch = np.empty(longest, dtype=np.uint64)
@@ -240,14 +228,7 @@ def distinct_sets(values: Array, bounds: Array) -> tuple[Array, Array]:
 
 
 def intersections(values: Array, bounds: Array, lefts: Array, rights: Array) -> Array:
-    """Return int64[p], how many values the sets of each pair of documents share.
-
-    Args:
-        values: uint64[d] of :func:`distinct_sets`.
-        bounds: int64[n + 1], ditto.
-        lefts: int64[p] one document of each pair.
-        rights: int64[p] the other.
-    """
+    """Return int64[p], how many values of :func:`distinct_sets` the documents of each pair share."""
     shared = np.empty(len(lefts), dtype=np.int64)
     _intersect(values, bounds, lefts, rights, shared)
     return shared

@@ -66,11 +66,7 @@ class GramTable:
 
 
 def make_table(keys: Array) -> GramTable:
-    """Return the table of some hashes: uint64[k], ascending, each once, fewer than 2^31.
-
-    Raises:
-        ValueError: There are too many.
-    """
+    """Return the table of some hashes, uint64[k], ascending, each once; 2^31 of them are a ``ValueError``."""
     if len(keys) >= 1 << 31:
         raise ValueError(f"a table of {len(keys):,} grams")
     size = 1 << max(6, (2 * len(keys) - 1).bit_length())
@@ -81,16 +77,9 @@ def make_table(keys: Array) -> GramTable:
 
 
 def gram_hashes(words: Array, offsets: Array, length: int, *, wild_numbers: bool = False) -> tuple[Array, Array]:
-    """Return the hash of every ``length`` consecutive words.
+    """Return uint64[g], the hash of every ``length`` consecutive words, and int64[n + 1] offsets of documents in them.
 
-    Args:
-        words: uint64[w] hashes of words.
-        offsets: int64[n + 1] of the documents in them.
-        length: Words of a gram.
-        wild_numbers: Whether all numbers count as one.
-
-    Returns:
-        uint64[g] hashes, document after document, and int64[n + 1] offsets of the documents in them.
+    With ``wild_numbers`` all numbers count as one.
     """
     counts = np.maximum(np.diff(offsets) - (length - 1), 0)
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])

@@ -34,13 +34,7 @@ _HANGUL_VOWELS_AND_FINALS = range(0x1161, 0x11C3)
 def collapse_spaces(offsets: Offsets, data: Bytes) -> tuple[Offsets, Bytes, Mask]:
     """Collapse every run of white space to a space and strip both ends, document by document.
 
-    Args:
-        offsets: int64[n + 1], ascending from 0.
-        data: uint8[offsets[n]], valid UTF-8.
-
-    Returns:
-        offsets int64[n + 1] and bytes uint8[...] of the collapsed documents, and bool[n]: documents with a code
-        point that may keep them from being in NFC.
+    The third result, bool[n], are documents with a code point that may keep them from being in NFC.
     """
     out = np.empty(len(data), dtype=np.uint8)
     out_offsets = np.zeros(len(offsets), dtype=np.int64)

@@ -16,17 +16,7 @@ from dataaudit.scan.kernels.ngrams import GramTable, find, mix64, power, roll
 
 
 def find_grams(words: Array, offsets: Array, length: int, table: GramTable) -> tuple[Array, Array]:
-    """Find every gram of some documents that is in a table.
-
-    Args:
-        words: uint64[w] hashes of the documents' words.
-        offsets: int64[n + 1] of the documents in them.
-        length: Words of a gram.
-        table: What is looked for.
-
-    Returns:
-        int64[h] places of the grams' first words in ``words``, ascending, and uint32[h] their entries.
-    """
+    """Return int64[h] places of the first words of grams that are in a table, ascending; uint32[h] their entries."""
     places, entries = np.empty(len(words), dtype=np.int64), np.empty(len(words), dtype=np.uint32)
     if len(table.keys) == 0:
         return places[:0], entries[:0]
@@ -37,20 +27,9 @@ def find_grams(words: Array, offsets: Array, length: int, table: GramTable) -> t
 def find_long_grams(
     words: Array, offsets: Array, places: Array, short: int, length: int, table: GramTable
 ) -> tuple[Array, Array]:
-    """Find long grams that are in a table, where short grams are known to be.
+    """Return the same of long grams, where short grams are known to be: their first words are ``places``, ascending.
 
     A long gram is only looked up where all short grams inside it matched: protected text has these, too.
-
-    Args:
-        words: uint64[w] hashes of the documents' words.
-        offsets: int64[n + 1] of the documents in them.
-        places: int64[h] first words of the short grams that were found, ascending.
-        short: Words of a short gram.
-        length: Words of a long one.
-        table: The long grams.
-
-    Returns:
-        int64[k] places of the long grams' first words, ascending, and uint32[k] their entries.
     """
     found, entries = np.empty(len(places), dtype=np.int64), np.empty(len(places), dtype=np.uint32)
     if len(table.keys) == 0:
@@ -146,14 +125,9 @@ def _find_long(
 def count_own(spans: Array, copied: Array, grams: Array, common: Array, lengths: tuple[int, int]) -> Array:
     """Return int64[d] how many words of each document lie in copied segments, but in no common gram.
 
-    A segment, a run of words that copied spans cover, counts where it has as many such words as a span.
-
-    Args:
-        spans: int64[d + 1] of the documents in ``copied``.
-        copied: uint8[s] 1 for each span that is copied, by its first word.
-        grams: int64[d + 1] of the documents in ``common``.
-        common: uint8[g] 1 for each gram that is common, by its first word.
-        lengths: Words of a span, and of a gram, which is shorter.
+    A segment, a run of words that copied spans cover, counts where it has as many such words as a span. ``copied`` and
+    ``common`` are 1 for each span and gram, by its first word; ``lengths`` are the words of a span, and of a gram,
+    which is shorter.
     """
     counts = np.zeros(len(spans) - 1, dtype=np.int64)
     _count_own(spans, copied, grams, common, *lengths, counts)
@@ -206,19 +180,11 @@ class Owners:
 
 
 def find_edited(places: Array, entries: Array, offsets: Array, length: int, grams: Owners) -> Array:
-    """Return the documents of which a window covers as many words as they need.
+    """Return the documents of which a window covers as many words as they need: int64[r, 7].
 
-    Args:
-        places: int64[h] first words of the grams that were found, ascending.
-        entries: uint32[h] their entries.
-        offsets: int64[n + 1] of the searched documents in their words.
-        length: Words of a gram.
-        grams: What was looked for.
-
-    Returns:
-        int64[r, 7] (searched document, document that was found, first word and word after the last in the searched one,
-        words covered, first word and word after the last of those in the document that was found), of each pair the
-        first of the best windows, ascending by the first two.
+    Columns are: searched document, document that was found, first word and word after the last in the searched one,
+    words covered, first word and word after the last of those in the document that was found; of each pair the first of
+    the best windows, ascending by the first two.
     """
     named = grams.owner_offsets[entries.astype(np.int64) + 1] - grams.owner_offsets[entries]
     total = int(named.sum())

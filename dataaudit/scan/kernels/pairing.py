@@ -17,19 +17,10 @@ from dataaudit.scan.kernels.jit import READ_BYTES, READ_FLAGS, READ_INTS, READ_O
 
 
 def earlier_duplicates(keys: Array, shards: Array, rows: Array, splits: Array) -> tuple[Array, Array, Array]:
-    """Return, for every document, whether an equal document came earlier, and which came first.
+    """Return whether an equal document came earlier, whether in the same split, and the index of the first of them.
 
-    Order is (shard, row). Splits are contiguous in it: shards are ordered by split first.
-
-    Args:
-        keys: uint8[n, 16]; equal documents have equal keys.
-        shards: int32[n] ordinal of the shard.
-        rows: int64[n] row within the shard.
-        splits: int32[n] ordinal of the split.
-
-    Returns:
-        ``seen`` bool[n], ``seen_in_split`` bool[n] (the earlier one is of the same split), and ``first``
-        int64[n], the index of the first equal document (its own index for the first).
+    The order is (shard, row). Splits are contiguous in it: shards are ordered by split first. Equal documents have
+    equal keys, uint8[n, 16]; the index of a first document is its own.
     """
     num_documents = len(keys)
     seen, seen_in_split = np.zeros(num_documents, dtype=bool), np.zeros(num_documents, dtype=bool)
@@ -79,11 +70,7 @@ class Pairs:
 def form_pairs(bounds: Array, splits: Array, held_out: Array, *, small: int) -> Pairs:
     """Pair every two documents of each bucket that is small.
 
-    Args:
-        bounds: int64[b + 1] bucket i holds the documents from ``bounds[i]`` to ``bounds[i + 1]``, in manifest order.
-        splits: int32[m] split of each document.
-        held_out: bool[s] whether a split is held out.
-        small: Documents of a small bucket, at most.
+    Bucket i holds the documents from ``bounds[i]`` to ``bounds[i + 1]``, in manifest order.
     """
     sizes = np.diff(bounds)
     sizes = sizes[sizes <= small]
@@ -96,18 +83,9 @@ def form_pairs(bounds: Array, splits: Array, held_out: Array, *, small: int) -> 
 def form_probe_pairs(
     bounds: Array, splits: Array, num_splits: int, buckets: Array, *, small: int, leaders: int
 ) -> tuple[Array, Array]:
-    """Pair each probe as if it were another document, the last, of its bucket.
+    """Return int64[q] documents and int64[q] probes that are paired with them, each as if it were last of its bucket.
 
-    Args:
-        bounds: int64[b + 1], as for :func:`form_pairs`.
-        splits: int32[m], ditto.
-        num_splits: Splits there are.
-        buckets: int64[p] bucket of each probe, ascending.
-        small: As for :func:`form_pairs`; with the probe.
-        leaders: Ditto.
-
-    Returns:
-        int64[q] indices of documents and int64[q] indices of the probes that are paired with them.
+    ``buckets``, of each probe, ascend; the size of a small bucket counts the probe.
     """
     scratch = np.zeros(num_splits, dtype=np.int64), np.empty(leaders * num_splits, dtype=np.int64)
     nothing = np.empty(0, dtype=np.int64)
@@ -268,14 +246,8 @@ def form_crowd_pairs(
     """Pair each document of a bucket with those that it agrees with most.
 
     In a bucket of more than ``large`` documents each is compared with the leaders, and with the ``large`` that are next
-    to it when they are ordered by their sketches, so the work is linear.
-
-    Args:
-        sketches: uint8[n, v] of the documents, in manifest order.
-        splits: int32[n] split of each.
-        held_out: bool[s] whether a split is held out.
-        limits: What is compared and kept.
-        turn: From which value on sketches are ordered; each bucket should have another order.
+    to it when they are ordered by their sketches from value ``turn`` on, so the work is linear. Each bucket should have
+    another turn.
     """
     size, values = sketches.shape
     over = size > limits.large

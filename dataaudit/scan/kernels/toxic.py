@@ -60,18 +60,10 @@ LATIN = b"aaaaaaaceeeeiiiidnooooo\0ouuuuytsaaaaaaaceeeeiiiidnooooo\0ouuuuyty"
 def feature_slots(
     values: Array, offsets: Array, words: WordBatch, bits: tuple[int, int, int], window: int
 ) -> tuple[Array, Array]:
-    """List what a model may weigh in every word of some documents.
+    """List what a model may weigh in every word of some documents, within ``window`` words once.
 
-    Args:
-        values: uint8[b] the documents' valid UTF-8.
-        offsets: int64[n + 1] of the documents in it.
-        words: The words of these documents.
-        bits: Of the slots of the three tables; each has ``2 ** bits``.
-        window: Words within which a word counts once.
-
-    Returns:
-        ``slots`` uint32[f], those of the second table after all of the first, those of the third after all of the
-        second; ``bounds`` int64[w + 1]: the slots of word i are ``slots[bounds[i]:bounds[i + 1]]``.
+    The slots, uint32[f], of the second table come after all ``2 ** bits`` of the first, those of the third after the
+    second; those of word i are ``slots[bounds[i]:bounds[i + 1]]``.
     """
     sizes = np.minimum(words.ends.astype(np.int64) - words.starts, MAX_LETTERS) + 1
     most = 2 * len(words.hashes) + 3 * int(sizes.sum())
@@ -366,15 +358,7 @@ class ToxicWeights:
 
 
 def toxic_scores(values: Array, offsets: Array, words: WordBatch, wanted: Array, weights: ToxicWeights) -> Array:
-    """Return int64[n], the score of each document's worst window; 0 where it is not ``wanted`` or has no words.
-
-    Args:
-        values: uint8[b] the documents' valid UTF-8.
-        offsets: int64[n + 1] of the documents in it.
-        words: The words of these documents.
-        wanted: bool[n].
-        weights: The model.
-    """
+    """Return int64[n], the score of each document's worst window; 0 where it is not ``wanted`` or has no words."""
     scores, window = np.zeros(len(offsets) - 1, dtype=np.int64), np.empty(len(weights.norms) - 1, dtype=np.int32)
     own = words.offsets, words.hashes, words.starts, words.ends
     tables = weights.words, weights.pairs, weights.grams, weights.keys, weights.disguised, weights.norms

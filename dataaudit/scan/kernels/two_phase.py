@@ -96,15 +96,9 @@ class Units:
 
 
 def estimate_share(strata: Strata, domain: Mask | None = None, confidence: float = 0.95) -> Estimate:
-    """Estimate the share of documents that the judge would call positive, were it to see all.
+    """Estimate the share of documents that the judge would call positive, were it to see all of the strata of a domain.
 
-    Args:
-        strata: Sizes are exact; strata without documents are allowed.
-        domain: bool[k] strata that are spoken of; None for all.
-        confidence: Coverage, between 0 and 1.
-
-    Returns:
-        The estimate; 0 <= low <= value <= high <= 1. The order of strata does not matter.
+    0 <= low <= value <= high <= 1. The order of strata does not matter.
     """
     size, judged, positives = _chosen(strata, domain)
     total, seen, found = int(size.sum()), int(judged.sum()), int(positives.sum())
@@ -131,15 +125,8 @@ def estimate_share(strata: Strata, domain: Mask | None = None, confidence: float
 def share_bounds(sizes: Counts, judged: Counts, positives: Counts, confidence: float) -> tuple[Floats, Floats]:
     """Return the bounds of the share of positives in all strata together.
 
-    Args:
-        sizes: int64[k]; strata that are alike stand side by side.
-        judged: int64[k], at most ``sizes``.
-        positives: int64[..., k] of the judged; any leading axes are samples of their own.
-        confidence: Coverage, between 0 and 1.
-
-    Returns:
-        float64[...] lower and upper bounds: never beyond what the judged documents leave possible, and as far as that
-        for strata of which none was judged.
+    Strata that are alike stand side by side; leading axes of ``positives`` are samples of their own. Bounds never lie
+    beyond what the judged documents leave possible, and as far as that for strata of which none was judged.
     """
     total, found = int(sizes.sum()), positives.sum(axis=-1)
     known, unseen = judged == sizes, judged == 0
@@ -153,11 +140,8 @@ def share_bounds(sizes: Counts, judged: Counts, positives: Counts, confidence: f
 def units_of(sizes: Counts, judged: Counts, positives: Counts, total: int) -> Units:
     """Return what the interval is computed from, strata of which few documents were judged merged.
 
-    Args:
-        sizes: int64[k], above ``judged``; strata that are alike stand side by side.
-        judged: int64[k], at least 1.
-        positives: int64[..., k]; any leading axes are samples of their own.
-        total: Documents of the whole domain, what the weights are parts of.
+    Arguments are as of :func:`share_bounds`, ``sizes`` above ``judged``, that 1 or more; weights are parts of
+    ``total``.
     """
     seen, left = judged.astype(np.float64), (sizes - judged).astype(np.float64)
     weights = sizes / total
@@ -176,15 +160,7 @@ def units_of(sizes: Counts, judged: Counts, positives: Counts, total: int) -> Un
 
 
 def score_bounds(units: Units, confidence: float) -> tuple[Floats, Floats]:
-    """Return the bounds of the sum of weights times rates.
-
-    Args:
-        units: Of :func:`units_of`.
-        confidence: Coverage, between 0 and 1.
-
-    Returns:
-        float64[...] lower and upper bounds; they may pass the estimate by rounding, no more.
-    """
+    """Return the bounds of the sum of weights times rates; they may pass the estimate by rounding, no more."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     shape = units.rates.shape[:-1]
     rates = units.rates.reshape(prod(shape), units.rates.shape[-1])  # a census leaves no strata
@@ -233,13 +209,9 @@ def _quantile(used: Floats, z: float) -> Floats:
 
 
 def _bound(units: Units, side: float, z: Floats, stepped: Floats) -> Floats:
-    """Find how hard the profile must be pushed to one side until the test rejects.
+    """Find how hard the profile must be pushed to one side, 1 up or -1 down, until the test rejects at quantile ``z``.
 
-    Args:
-        units: Strata of m samples; ``weights`` may be float64[m, k] here.
-        side: 1 for the upper bound, -1 for the lower.
-        z: float64[m] quantile of this tail.
-        stepped: float64[m], 0 to 1: how far to count on the other tail to err less than it may (:func:`_distance`).
+    ``stepped``, 0 to 1, is how far to count on the other tail to err less than it may (:func:`_distance`).
     """
     variance = (units.weights**2 * units.rates * (1 - units.rates) / units.effective).sum(axis=-1)
     few = 1 - (1 - _fewness(units, variance, side)) * stepped
@@ -396,19 +368,11 @@ def allocate(
     minimum: int = 5,
     most: int = 20_000,
 ) -> Allocation:
-    """Decide how many documents of each stratum to judge.
+    """Return how many documents of each stratum to judge: the same for the same strata in any order.
 
-    Args:
-        sizes: int64[k] documents of each stratum; those that are drawn as one, as one.
-        guesses: float64[k] shares of positives that the screen expects.
-        half_width: Of the interval of the share over all strata, above 0.
-        confidence: Coverage of that interval.
-        minimum: Documents of each stratum, or all where it has fewer; halved until all of them together are at most
-            half of ``most``, as the large strata decide how wide the interval is.
-        most: Documents in all.
-
-    Returns:
-        Counts; the same for the same strata in any order. A stratum may get none where ``most`` does not suffice.
+    ``guesses`` are shares of positives that the screen expects. ``minimum`` of each stratum, or all where it has fewer,
+    is halved until all of them together are at most half of ``most``, as the large strata decide how wide the interval
+    is. A stratum may get none where ``most`` does not suffice.
     """
     assert half_width > 0
     total = int(sizes.sum())
@@ -452,14 +416,7 @@ def _wanted(sizes: Counts, spread: Floats, half_width: float, z: float) -> int:
 def share_out(sizes: Counts, masses: Floats, least: Counts, budget: int) -> Counts:
     """Share a budget out in proportion to masses, between a least and the whole of each stratum.
 
-    Args:
-        sizes: int64[k].
-        masses: float64[k], above 0 where there is a document.
-        least: int64[k], at most ``sizes``, together at most ``budget``.
-        budget: At most all of ``sizes``.
-
-    Returns:
-        int64[k], each within 1 of its exact part; together the budget.
+    Each is within 1 of its exact part, together the budget. Masses are above 0 where there is a document.
     """
     some = sizes > 0
     low, high = 0.0, float((sizes[some] / masses[some]).max()) * (1 + _CLOSE_SPENDING)

@@ -47,12 +47,7 @@ class Fingerprints:
 
 
 def winnow(hashes: Array, offsets: Array) -> Fingerprints:
-    """Select the fingerprints of documents; those of fewer than ``SPAN`` words have none.
-
-    Args:
-        hashes: uint64[w] of words.
-        offsets: int64[n + 1] of the documents in them.
-    """
+    """Select the fingerprints of documents; those of fewer than ``SPAN`` words have none."""
     sizes = np.diff(offsets)
     most = int(np.maximum(sizes - SPAN + 1, 0).sum())
     values, positions = np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.uint32)
@@ -67,17 +62,7 @@ def winnow(hashes: Array, offsets: Array) -> Fingerprints:
 
 
 def window_hashes(hashes: Array, firsts: Array, counts: Array, words: int = SPAN) -> Array:
-    """Hash windows of ``words`` words, some consecutive ones at a time.
-
-    Args:
-        hashes: uint64[w] of words.
-        firsts: int64[f] index in ``hashes`` of the first word of the first window.
-        counts: int64[f] how many windows, each a word further than the one before; the last ends within ``hashes``.
-        words: Words of a window.
-
-    Returns:
-        uint64[sum of counts]
-    """
+    """Return uint64: the hashes of windows of ``words`` words, ``counts[i]`` of them from word ``firsts[i]`` on."""
     out = np.empty(int(counts.sum()), dtype=np.uint64)
     _hash_windows(hashes, firsts, counts, words, power(words), out)
     return out
@@ -188,18 +173,7 @@ class Runs:
 def extend_matches(
     document: Runs, document_runs: Array, path: Runs, path_runs: Array, ids: Array
 ) -> tuple[Array, Array]:
-    """Return how many windows match to the left and to the right of windows that match.
-
-    Args:
-        document: Runs of documents.
-        document_runs: int64[m] run of ``document`` that holds the window.
-        path: Runs of paths.
-        path_runs: int64[m] run of ``path`` that holds it.
-        ids: int64[m] number of the window.
-
-    Returns:
-        int64[m] and int64[m].
-    """
+    """Return how many windows match to the left and to the right of windows ``ids``, in runs of documents and paths."""
     left, right = np.zeros(len(ids), dtype=np.int64), np.zeros(len(ids), dtype=np.int64)
     item = (document.owners, document.starts, document.sizes, document.ids)
     two = (path.owners, path.starts, path.sizes, path.ids)

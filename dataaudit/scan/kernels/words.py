@@ -77,12 +77,7 @@ class WordBatch:
 
 
 def split_words(values: Array, offsets: Array) -> WordBatch:
-    """Cut documents into words.
-
-    Args:
-        values: uint8[b] the documents' valid UTF-8, one after another.
-        offsets: int64[n + 1], ascending from 0; no document of 2^32 bytes or more.
-    """
+    """Cut documents, none of 2^32 bytes or more, into words."""
     most = int(offsets[-1]) // 2 + len(offsets)  # a word and what separates it from the next: two bytes
     hashes = np.empty(most, dtype=np.uint64)
     starts, ends = np.empty(most, dtype=np.uint32), np.empty(most, dtype=np.uint32)
@@ -96,11 +91,7 @@ def split_words(values: Array, offsets: Array) -> WordBatch:
 def without_marks(made: WordBatch, words: WordBatch, values: Array, offsets: Array) -> WordBatch:
     """Return words with the hashes that they have without combining marks: an accented letter is the letter.
 
-    Args:
-        made: Words that were made of ``words``; those with other hashes than these had keep them.
-        words: Of :func:`split_words`.
-        values: uint8[b] the documents' valid UTF-8, one after another.
-        offsets: int64[n + 1] of the documents in it.
+    ``made`` was made of ``words``, which :func:`split_words` made; words with other hashes than these keep them.
     """
     hashes, table = made.hashes.copy(), word_classes()
     own = words.offsets, words.starts, words.ends, words.hashes

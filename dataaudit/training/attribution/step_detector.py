@@ -280,11 +280,7 @@ def ratio(total: Floats | Ints, number: Floats | Ints, otherwise: float = 0.0) -
 
 
 class StepDetector:
-    """Judges whether each step of a run is in an episode; ``state`` goes into a checkpoint.
-
-    Args:
-        sources: How many the tags name.
-    """
+    """Judges whether each step of a run is in an episode; ``state`` goes into a checkpoint."""
 
     def __init__(self, sources: int) -> None:
         self.band = SpikeDetector()

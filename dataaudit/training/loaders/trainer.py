@@ -216,11 +216,7 @@ class _Audit(Passes):
         return state
 
     def end(self, error: type[BaseException] | None = None) -> int | None:
-        """End the log, if one is under way; return the steps that it has, None where there was none.
-
-        Args:
-            error: That ended the training.
-        """
+        """End the log, if any is under way, by an error perhaps; return its steps, None where there was none."""
         monitor, self.monitor = self.monitor, None
         self._reset()
         if monitor is None:

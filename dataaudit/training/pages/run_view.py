@@ -65,18 +65,7 @@ class LiveIncident:
 
 
 class RunView:
-    """A run log as pages and the terminal show it.
-
-    Args:
-        runlog: Its folder.
-        watch: Judges rules beside it; None on a still page.
-        manifest: That the run was trained on, to compare with.
-        beside: Further run logs on the same axes.
-
-    Raises:
-        RunLogError: There is no run log, or it is damaged.
-        ConfigError: The manifest is not that of the run.
-    """
+    """A run log as pages and the terminal show it; ``watch`` judges rules beside it, and is None on a still page."""
 
     def __init__(
         self,

@@ -234,12 +234,7 @@ def _changed(known: dict[str, str], name: str, value: Any) -> bool:
 
 
 def serve(view: RunView, *, port: int, interval: float, show: Callable[[str], None]) -> None:
-    """Serve the page of a view until Ctrl-C; ``show`` takes the line with the link.
-
-    Raises:
-        ConfigError: The port is taken.
-        MissingExtra: Packages of the extras `serve` or `report` are not installed.
-    """
+    """Serve the page of a view until Ctrl-C; ``show`` takes the line with the link."""
     require("watch --serve", "report", "serve")
     import uvicorn
 

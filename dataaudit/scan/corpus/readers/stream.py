@@ -106,17 +106,11 @@ _MEMBERS: dict[Compression, Callable[[], Any]] = {
 
 
 class ByteStream:
-    """The decoded bytes of all members of a file, read in blocks.
+    """The decoded bytes of all members of a file, read in blocks, from the stored and decoded offset ``restart`` on.
 
     Zero bytes after a gzip member, and zero bytes in fours after an xz stream, are padding; anything else after the
-    last member is damage. A compressed file without any byte is truncated. :meth:`read` raises
-    :class:`ShardUnreadable` when the bytes cannot be trusted.
-
-    Args:
-        path: The file.
-        compression: How it is compressed.
-        restart: Stored and decoded offset of the member to begin with.
-        on_stored: Called with every block of stored bytes that is read.
+    last member is damage. A compressed file without any byte is truncated. :meth:`read` raises :class:`ShardUnreadable`
+    when the bytes cannot be trusted. ``on_stored`` gets every block of stored bytes.
     """
 
     def __init__(

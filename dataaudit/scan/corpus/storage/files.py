@@ -123,12 +123,8 @@ def arrow_buffer_bytes(path: str, local: int) -> int:
 class RemoteFile(io.RawIOBase):
     """The bytes of a remote file; every call raises ``OSError`` when the store fails or answers too little.
 
-    A file of a server that gives no ranges is copied to an unnamed temporary file first.
-
-    Args:
-        path: Its address.
-        ahead: Read on in growing blocks while a block is worked on; else every read is one request for exactly
-            the bytes it asks for.
+    A file of a server that gives no ranges is copied to an unnamed temporary file first. With ``ahead`` it reads on in
+    growing blocks while a block is worked on; else every read is one request for exactly the bytes it asks for.
     """
 
     def __init__(self, path: RemotePath, *, ahead: bool) -> None:

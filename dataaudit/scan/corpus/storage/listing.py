@@ -58,12 +58,7 @@ Identity = tuple[int, int]
 
 
 class Folder(ABC):
-    """A folder of this machine or of a store.
-
-    Args:
-        address: Path or address, by which its files can be opened.
-        prefix: Stands before the names of its entries, ``/`` at the end; empty for the top of a store's tree.
-    """
+    """A folder of this machine or of a store; ``prefix`` stands before the names of its entries, ``/`` at its end."""
 
     refused = False
     """Whether its store refuses to list it: not even whether a name exists can be known."""

@@ -157,12 +157,7 @@ class Encoder:
         self._seed = seed
 
     def encode(self, texts: pa.LargeStringArray, keys: npt.NDArray[np.uint64]) -> TokenBatch:
-        """Encode each document by itself.
-
-        Args:
-            texts: large_string, without nulls.
-            keys: keys[n], a hash of each document's identity; decides, with the seed, what is sampled.
-        """
+        """Encode each document by itself; ``keys``, hashes of identities, decide with the seed which are sampled."""
         if self._fast is None:
             return self._all_by_reference(texts, sampled=0)
         risky = risky_documents(texts, self._risks)
@@ -208,8 +203,7 @@ class Encoder:
 def load_encoder(file: TokenizerFile, risks: Risks, *, force_reference: bool, sample_one_in: int, seed: int) -> Encoder:
     """Load the fast encoder; the reference, which takes as long, for the first document that is encoded by it.
 
-    Raises:
-        ClusterError: One of them cannot be loaded: the file is gone, or a library fails; from ``encode``, too.
+    A file that is gone, or a library that fails, is a ``ClusterError``, of ``encode`` too.
     """
     fast = None if force_reference or not risks.supported else _loaded(FastEncoder, file)
     reference = cache(partial(_loaded, load_reference))
