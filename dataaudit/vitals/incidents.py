@@ -21,6 +21,7 @@ OTHER = 2, "is off"
 RULES = {
     "not_finite": (0, "is not finite"),
     "state": (0, "is not finite in the optimizer's state"),
+    "lost": (1, OTHER[1]),
     "rate": (1, "left its schedule"),
     "tying": (1, OTHER[1]),
     "dead": (1, "counts half its units or more as silent"),

@@ -363,6 +363,8 @@ def _transformers(
     s_aux: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     position_bias: torch.Tensor | None = None,
+    position_ids: torch.Tensor | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
     **_: Any,
 ) -> None:
     mask = attention_mask
@@ -377,6 +379,8 @@ def _transformers(
         causal = causal and mask is None and own.function != "eager"
     elif mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
         mask = mask[:, None, None, :]
+    elif mask is None:
+        mask = _documents(query, position_ids, cu_seq_lens_q)
     see_heads(
         _here(query, 0, 1),
         _here(key, 0, 1),
@@ -389,6 +393,21 @@ def _transformers(
         sliding_window if flash else None,
         softcap,
     )
+
+
+def _documents(query: torch.Tensor, positions: torch.Tensor | None, ends: torch.Tensor | None) -> torch.Tensor | None:
+    """Return which of the packed documents that FlashAttention keeps apart each row is of, int64[rows]; None: of one.
+
+    Raises:
+        UnfitError: They go on from one row of the batch to the next.
+    """
+    rows = query.shape[2]
+    if ends is not None and query.shape[0] > 1:
+        raise UnfitError("documents are packed over several rows of the batch")
+    if ends is not None:
+        return torch.searchsorted(ends.long(), torch.arange(rows, device=query.device), right=True)
+    packed = positions is not None and query.shape[0] == 1 and positions.numel() == rows > 1
+    return (positions == positions.min()).flatten().cumsum(0) if positions is not None and packed else None
 
 
 def _multihead(own: AttentionHook, module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:

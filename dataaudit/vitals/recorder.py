@@ -238,6 +238,7 @@ def _heads(
     chosen = site.recorder.batch_row % query.shape[0]
     item = slice(chosen, chosen + 1)
     if mask is not None:
+        mask = mask[:, None] == mask if mask.dim() == 1 else mask  # of each row its document
         mask = mask[(None,) * (4 - mask.dim())]
         mask = mask if mask.is_floating_point() else mask.bool()
         mask = mask[item] if mask.shape[0] > 1 else mask

@@ -317,14 +317,15 @@ def _width(linear: nn.Module) -> int:
 
 
 def _embeddings(modules: list[tuple[str, nn.Module]], layer: str) -> list[tuple[str, nn.Embedding]]:
-    """Return embeddings, the largest first; of several that share a weight, the nearest to the layers."""
+    """Return embeddings, positions last, then the largest first; of a shared weight, the nearest to the layers."""
     embeddings = [(name, module) for name, module in modules if isinstance(module, nn.Embedding)]
 
-    def shared(name: str) -> int:
-        parts = zip(name.split("."), layer.split("."), strict=False)
-        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], parts))
+    def order(named: tuple[str, nn.Embedding]) -> tuple[bool, int, int]:
+        own, *parts = named[0].split(".")[-1], *zip(named[0].split("."), layer.split("."), strict=False)
+        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], parts))
+        return "pos" in own or "wpe" in own, -named[1].weight.numel(), -shared
 
-    return sorted(embeddings, key=lambda named: (-named[1].weight.numel(), -shared(named[0])))
+    return sorted(embeddings, key=order)
 
 
 def _chosen(

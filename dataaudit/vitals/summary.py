@@ -14,6 +14,8 @@ from dataaudit.vitals.measurement import Measurement, Sources
 from dataaudit.vitals.metrics import declared
 
 _ORDER = (*FAMILIES, "")
+_MOST = 8
+"""Layers and parameters that do not train, by name."""
 _SHARDED = (
     "weights and gradients are added up over these, at fixed steps; activations and heads are of this rank's batch"
     " and part"
@@ -68,8 +70,20 @@ def _what_is_found(model: nn.Module, sources: Sources) -> dict[str, Any]:
         "embedding": structure.embedding[0] if structure.embedding else "none",
         "final_norm": structure.final_norm[0] if structure.final_norm else "none",
         "not_seen": ", ".join(structure.others) or "nothing",
+        **({"not_trained": left} if (left := _not_trained(model, sources)) else {}),
         **({"sharded": f"{sources.sharding}; {_SHARDED}"} if sources.sharding else {}),
     }
+
+
+def _not_trained(model: nn.Module, sources: Sources) -> str:
+    """Return which layers and parameters no optimizer moves, in words; empty where each is moved, or none is known."""
+    moved, layers = sources.masters.owns, sources.structure.layers if sources.weights.groups else ()
+    left = {id(item): name for name, item in model.named_parameters() if not (item.requires_grad and moved(item))}
+    whole = [layer for layer in layers if {*map(id, layer.module.parameters())} <= left.keys()]
+    inside = {id(item) for layer in whole for item in layer.module.parameters()}
+    names = [*(layer.name for layer in whole), *(name for key, name in left.items() if key not in inside)]
+    more = f", and {len(names) - _MOST:,} others" if len(names) > _MOST else ""
+    return ", ".join(names[:_MOST]) + more if layers and sources.optimizers else ""
 
 
 def _what_alarms(config: VitalsConfig) -> str:

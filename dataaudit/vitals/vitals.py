@@ -464,11 +464,18 @@ class Vitals:
         return [item.nothing]
 
     def _see_structure(self, number: int) -> None:
-        """Raise what the host sees: weights that are shared no longer, layers without a gradient, no noise."""
+        """Raise what the host sees: weights no longer shared, layers without a gradient or a state, no noise."""
         details = self._tying.broken()
-        for layer in self._weights.frozen():
+        for layer, part in self._weights.frozen():
             where = {"metric": "grad_norm", "layer": layer, "head": -1, "stat": "at_step", "value": 0.0}
+            where |= {"what": f"{part} of layer {layer} does not train any more: it gets no gradient"} if part else {}
             details.append({**where, "rule": "frozen", "first_step": number - FROZEN_AFTER + 1})
+        if lost := self._weights.without_state():
+            layer, every = lost[0] if len(lost) == 1 else -1, len(lost) == len(self._weights.groups)
+            names = ", ".join("all else" if item < 0 else f"layer {item}" for item in lost)
+            what = f"the optimizer lost its state of {'all weights' if every else names}: its moments begin anew"
+            where = {"metric": "opt_state_finite", "layer": layer, "head": -1, "stat": "share", "value": 0.0}
+            details.append({**where, "rule": "lost", "what": what})
         for record in details:
             self._handover.alarm(number, "alarm", record)
         why = "" if self._micro_batches is None else self._micro_batches.why

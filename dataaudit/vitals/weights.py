@@ -216,10 +216,15 @@ class Weights:
         """Optimizers that made a step."""
         self.rate: float | torch.Tensor = math.nan
         """Learning rate of the step's update: of the first optimizer's first group."""
-        self._without = dict.fromkeys(range(len(self.groups)), 0)
-        """Updates in a row in which no parameter of a group had a gradient."""
+        self._places = _places(structure, self.groups)
+        self._without = [0] * len(self._places)
+        """Updates in a row in which no parameter of a place had a gradient."""
+        self.kept: set[tuple[int, int]] = set()
+        """Optimizers and groups of which there was state after an update."""
+        self._lost_state: set[int] = set()
+        """Groups of which there is none any more."""
         self._fed: set[int] = set()
-        """Groups of which a parameter had a gradient in this step's update."""
+        """Places of which a parameter had a gradient in this step's update."""
         self._why = [self._why_no_formula(number) for number in range(len(optimizers))]
         last = set() if structure.final_norm is None else {id(item) for item in structure.final_norm[1].parameters()}
         self.ends = any(id(item) in last for _, own in self.groups for item in own)
@@ -344,12 +349,18 @@ class Weights:
         self.in_full = bool(due)
         return values
 
-    def frozen(self) -> list[int]:
-        """Return the layers that have had no gradient for a while as of this step, while others had one."""
+    def frozen(self) -> list[tuple[int, str]]:
+        """Return the layers, or parts of them, that had no gradient for a while as of this step, while others had."""
         if not self._fed:
             return []
-        self._without = {index: 0 if index in self._fed else count + 1 for index, count in self._without.items()}
-        return [self.groups[index][0] for index, count in self._without.items() if count == FROZEN_AFTER]
+        self._without = [0 if at in self._fed else count + 1 for at, count in enumerate(self._without)]
+        due = [self._places[at][:2] for at, count in enumerate(self._without) if count == FROZEN_AFTER]
+        return [(layer, part) for layer, part in due if not part or (layer, "") not in due]
+
+    def without_state(self) -> list[int]:
+        """Return the layers whose optimizer lost its state before this step's update."""
+        lost, self._lost_state = sorted(self._lost_state), set()
+        return [self.groups[index][0] for index in lost]
 
     def close(self) -> None:
         """Take the hooks off."""
@@ -384,6 +395,11 @@ class Weights:
         """Return of each group the parameters of an optimizer."""
         return [[*matrices, *vectors] for matrices, vectors in self._parts[number]]
 
+    def _keeps(self, number: int) -> set[tuple[int, int]]:
+        """Return the groups that an optimizer has state of, with its number."""
+        state, owned = self._optimizers[number].state, enumerate(self._owned(number))
+        return {(number, index) for index, own in owned if any(state.get(item) for item in own)}
+
     def _why_no_formula(self, number: int) -> str | None:
         """Return why weights are copied to know their updates; None where the optimizer's state gives them."""
         if any(item.itemsize < _WHOLE for own in self._owned(number) for item in own):
@@ -395,6 +411,8 @@ class Weights:
             """Copy the weights whose turn it is, where the optimizer's state does not say how they move."""
             if self._open and number == 0:
                 self.rate = self._optimizers[0].param_groups[0]["lr"]
+            gone = self.kept - self._keeps(number) if self._open else set()
+            self._lost_state |= {index for owner, index in gone if owner == number}
             if self._open and not self._spoilt and self._why[number] is not None:
                 for index in self.due:
                     for kind, own in enumerate(self._parts[number][index]):
@@ -416,9 +434,10 @@ class Weights:
 
     def _see(self, number: int, optimizer: torch.optim.Optimizer) -> None:
         self.updated.add(number)
-        for index, own in enumerate(self._owned(number)):
-            if any(item.grad is not None for item in own):
-                self._fed.add(index)
+        self.kept |= self._keeps(number)
+        for at, (_, _, own) in enumerate(self._places):
+            if any(item.grad is not None and self._owner.get(id(item)) == number for item in own):
+                self._fed.add(at)
         bad = self._finite[number].some_bad(self._step)
         skipped = getattr(optimizer, "found_inf", None)  # a GradScaler's overflow is no event
         if skipped is not None:
@@ -436,6 +455,20 @@ class Weights:
                     some = [of_all[id(item)] for item in here]
                     of_kind = norms(optimizer, here, some) if copies is None else norms_from_copies(copies, here, some)
                     self._norms[index, number, kind].copy_(torch.stack(of_kind))
+
+
+def _places(
+    structure: Structure, groups: Sequence[tuple[int, list[nn.Parameter]]]
+) -> list[tuple[int, str, list[nn.Parameter]]]:
+    """Return what should have a gradient: each group, then attention and MLP of each layer, with their parameters."""
+    trains = {id(item) for _, own in groups for item in own}
+    parts = [
+        (layer.index, part, [item for item in module.parameters() if id(item) in trains])
+        for layer in structure.layers
+        for part, module in (("attention", getattr(layer.attention, "module", None)), ("mlp", layer.mlp))
+        if module is not None
+    ]
+    return [*((index, "", own) for index, own in groups), *(item for item in parts if item[2])]
 
 
 def _proxy(

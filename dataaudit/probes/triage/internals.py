@@ -73,7 +73,7 @@ _PART_OF: Final = {number.metric: number.part for number in NUMBERS} | {"moe_dea
 _SHAPE: Final = ("parameters", "layers", "width", "attention", "experts")
 _BY_TURNS: Final = frozenset({"weights", "optimizer"})
 """Parts whose matrices are measured in turn, so that short logs have few steps in common."""
-_FIXED: Final = frozenset({"not_finite", "state", "collapse", "dead", "frozen", "unused", "tying", "limit"})
+_FIXED: Final = frozenset({"not_finite", "state", "lost", "collapse", "dead", "frozen", "unused", "tying", "limit"})
 """Rules of vitals that need no past of the run."""
 
 

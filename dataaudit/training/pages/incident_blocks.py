@@ -31,6 +31,10 @@ _ABOUT: dict[str, tuple[str, str]] = {
         "The optimizer keeps a moment that is not finite: every later update of that layer is spoilt.",
         "Stop. Go on from a checkpoint before that step.",
     ),
+    "lost": (
+        "The optimizer has no moments of these weights any more: its first updates are large, in any direction.",
+        "Load the optimizer's state of the checkpoint. Without it, go on with a new warm-up.",
+    ),
     "rate": (
         "The learning rate is three times as large as a step before, or a third, and no schedule explains it.",
         "Compare the schedule's step with the run's: a resume, or a second call of the scheduler, moves it.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dataaudit.base.statistics import Floats
 from dataaudit.vitals.measurement import Arrived, Measurement, Sources
-from dataaudit.vitals.metric import Column, Metric, Threshold
+from dataaudit.vitals.metric import ALL, Column, Metric, Threshold
 
 if TYPE_CHECKING:
     import torch
@@ -122,9 +122,12 @@ class HeadNorms(Measurement):
     """
 
     FAMILY, HOOKED = "attention", True
-    METRICS = (
-        Metric("q_norm", "log", flops="heads x width x (2 rows)", chart=("rms", "Norm of queries")),
-        Metric("k_norm", "log", flops="heads x width x (2 keys)", chart=("rms", "Norm of keys")),
+    METRICS = tuple(
+        Metric(name, "log", rules={"fold": ALL}, fold=16.0, flops=flops, chart=("rms", f"Norm of {what}"))
+        for name, flops, what in (
+            ("q_norm", "heads x width x (2 rows)", "queries"),
+            ("k_norm", "heads x width x (2 keys)", "keys"),
+        )
     )
 
     def columns(self) -> list[Column]:

@@ -67,10 +67,11 @@ class WeightNorms(Measurement):
         return None if self.sources.weights.groups else MOVES_MASTERS
 
     def state(self) -> dict[str, Any]:
-        return {"zeros": self.sources.weights.zeros}
+        return {"zeros": self.sources.weights.zeros, "kept": sorted(self.sources.weights.kept)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.sources.weights.mark_zeros(state["zeros"])
+        self.sources.weights.kept = {(number, index) for number, index in state.get("kept", ())}
 
 
 def _stat(stat: str, layer: int) -> str:

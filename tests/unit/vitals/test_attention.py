@@ -94,6 +94,35 @@ def gpt2(name):
     return transformers.GPT2LMHeadModel(config).eval()
 
 
+@pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q"])
+def test_documents_that_flash_attention_keeps_apart_are_apart(given, monkeypatch):
+    """FlashAttention is given no mask of packed documents, as sdpa is: the numbers are the same."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    from dataaudit.vitals import MemorySink, Vitals, VitalsConfig
+
+    positions = torch.tensor([[*range(5), *range(4), *range(11)]])
+    document = (positions[0] == 0).cumsum(0)
+    seen = torch.ones(20, 20).tril().bool() & (document[:, None] == document)
+
+    def flash(module, query, key, value, mask, **_):
+        assert mask is None
+        out = torch.nn.functional.scaled_dot_product_attention(query, key, value, seen, enable_gqa=True)
+        return out.transpose(1, 2), None
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "flash_attention_2", flash)
+    values = []
+    for name in ("sdpa", "flash_attention_2"):
+        model, sink = llama("sdpa").train(), MemorySink()
+        model.config._attn_implementation = name
+        more = {"cu_seq_lens_q": torch.tensor([0, 5, 9, 20], dtype=torch.int32)} if given == "cu_seq_lens_q" else {}
+        with Vitals(model, None, VitalsConfig(measure=("attention",), interval=1), [sink]) as vitals, vitals.step():
+            model(torch.arange(20)[None], position_ids=positions, use_cache=False, **more)
+        values.append({row[1:5]: row[5] for row in sink.values if row[4] not in {"lower", "upper", "all_rows_bound"}})
+    assert len(values[0]) > 40
+    assert values[1] == pytest.approx(values[0], rel=1e-5, abs=1e-6)
+
+
 @pytest.mark.parametrize("build", [llama, gpt2])
 def test_a_watched_function_changes_no_logit_of_a_padded_batch(build):
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

@@ -59,6 +59,7 @@ def test_what_is_usual_or_explained_by_the_rate_is_none(key, values, rates):
         (UPDATE, [1e-3] * 3 + [math.nan, 0.0, math.nan, 0.0, 0.0], [(7, "frozen")]),
         (UNITS, [0.0, 128.0, math.nan, 128.0, 0.0, 64.0], [(2, "dead"), (6, "dead")]),
         (STATE, [1.0, 0.99], [(2, "state")]),
+        (Key("q_norm", 1, 2, "rms"), [1.0] * 10 + [5.0] * 4 + [0.0] * 4, [(17, "fold")]),
     ],
 )
 def test_each_rule_names_its_fault_once(key, values, expected):

@@ -1,5 +1,6 @@
 """Faults in a model that trains: each is named at once, as what it is; benchmarks/vitals_faults.py has them all."""
 
+import json
 import logging
 import math
 
@@ -88,6 +89,40 @@ def test_settings_that_say_tied_of_a_model_that_is_not_are_named_at_the_first_st
         with Vitals(model, None, VitalsConfig(interval=1), [sink]) as vitals, vitals.step():
             model(torch.ones(1, 4, dtype=torch.int64))
     assert [one["rule"] for _, kind, one in sink.events if kind == "alarm"] == ["tying"]
+
+
+def test_a_part_of_a_layer_that_gets_no_gradient_is_named_and_what_never_trained_before_the_first_step():
+    def cut(model, _optimizer, since):
+        if since == 0:
+            model.blocks[1].mlp.register_forward_hook(lambda _module, _args, output: output.detach())
+
+    step, _, alarm = run(cut, steps=20)[0][0]
+    assert (step, alarm["layer"], alarm["rule"]) == (19, 1, "frozen")
+    assert alarm["what"] == "mlp of layer 1 does not train any more: it gets no gradient"
+    model = made.model_of("mapped")
+    optimizer = torch.optim.AdamW([*model.parameters()][:-1])
+    model.blocks[1].requires_grad_(requires_grad=False)
+    with Vitals(model, optimizer, VitalsConfig(mapping=made.MAPPING)) as vitals:
+        assert vitals.summary()["found"]["not_trained"] == "blocks.1, head.weight"
+
+
+@pytest.mark.parametrize(("which", "layer", "of"), [(0, -1, "all weights"), (1, 1, "layer 1")])
+def test_an_optimizer_that_lost_its_state_is_named_also_after_a_checkpoint(which, layer, of):
+    def lose(model, optimizer, since):
+        for parameter in (model, model.blocks[1])[which].parameters() if since == 0 else ():
+            del optimizer.state[parameter]
+
+    ((step, _, alarm), *_) = run(lose, steps=13)[0]
+    assert (step, alarm["layer"], alarm["rule"], alarm["severity"]) == (12, layer, "lost", 1)
+    assert alarm["what"] == f"the optimizer lost its state of {of}: its moments begin anew"
+    assert run(steps=13)[0] == []
+    state = run(steps=3)[1].state_dict()
+    model, sink = made.model_of("mapped"), MemorySink()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with Vitals(model, optimizer, VitalsConfig(interval=1, mapping=made.MAPPING, adapt=False), [sink]) as vitals:
+        vitals.load_state_dict(json.loads(json.dumps(state)))
+        made.go(vitals, model, range(4, 6), optimizer)
+    assert [(step, one["rule"]) for step, kind, one in sink.events if kind == "alarm"] == [(4, "lost")]
 
 
 @pytest.mark.parametrize(("fault", "within"), [(freeze, 8), (no_rate, 20)])

@@ -176,6 +176,14 @@ def test_layers_of_torch_without_a_batch_and_attention_to_an_encoder_that_is_not
         assert "layers.0.multihead_attn, layers.1.multihead_attn" in str(vitals)
 
 
+@pytest.mark.parametrize("name", ["wpe", "position_embeddings"])
+def test_of_a_small_vocabulary_the_embedding_is_that_of_tokens(name):
+    model = Model()
+    model.add_module(name, nn.Embedding(64, WIDTH))
+    model.wte = nn.Embedding(27, WIDTH)
+    assert Vitals(model).summary()["found"]["embedding"] == "wte"
+
+
 def test_attention_of_encoders_of_transformers_is_found():
     transformers = pytest.importorskip("transformers", minversion="5", reason="its models are of transformers 5")
     torch.manual_seed(0)
