@@ -75,16 +75,7 @@ def estimate_ratio(sizes: Counts, judged: Judged, *, per: int = 1_000_000, confi
     weight = factor[judged.stratum]
     hits, units = fsum(weight * judged.hits), fsum(weight * judged.units)
     if units <= 0:
-        return Estimate(
-            value=None,
-            low=0.0,
-            high=float("inf"),
-            documents=total,
-            judged=int(seen.sum()),
-            positives=positives,
-            uncovered=uncovered,
-            plain_width=None,
-        )
+        return Estimate(value=None, low=0.0, high=float("inf"), documents=total, judged=int(seen.sum()))
     residuals = judged.hits - hits / units * judged.units
     variance, third = _moments(sizes, seen, judged.stratum, residuals)
     clump = fsum(judged.hits) / positives if positives else 1.0
@@ -98,16 +89,8 @@ def estimate_ratio(sizes: Counts, judged: Judged, *, per: int = 1_000_000, confi
         worst = float((judged.hits[judged.units > 0] / judged.units[judged.units > 0]).max())
         low, high = low * (1 - part), high * (1 - part) + max(high, worst) * part
     value = hits / units * per
-    return Estimate(
-        value=value,
-        low=min(value, low * per),
-        high=max(value, high * per),
-        documents=total,
-        judged=int(seen.sum()),
-        positives=positives,
-        uncovered=uncovered,
-        plain_width=None,
-    )
+    low, high = min(value, low * per), max(value, high * per)
+    return Estimate(value=value, low=low, high=high, documents=total, judged=int(seen.sum()))
 
 
 def estimate_part(sizes: Counts, judged: Judged, *, confidence: float = 0.95) -> Estimate:

@@ -73,12 +73,6 @@ class Estimate:
     """Documents that it speaks of."""
     judged: int
     """Of these, documents that the judge saw."""
-    positives: int
-    """Of the judged, those that are positive."""
-    uncovered: int
-    """Documents in strata of which the judge saw none; the interval holds whatever they are."""
-    plain_width: float | None
-    """Width that the interval would have, had as many documents been drawn from all alike; None without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +95,13 @@ def estimate_share(strata: Strata, domain: Mask | None = None, confidence: float
     0 <= low <= value <= high <= 1. The order of strata does not matter.
     """
     size, judged, positives = _chosen(strata, domain)
-    total, seen, found = int(size.sum()), int(judged.sum()), int(positives.sum())
+    total, seen = int(size.sum()), int(judged.sum())
     if seen == 0:
-        return Estimate(
-            value=None, low=0.0, high=1.0, documents=total, judged=0, positives=0, uncovered=total, plain_width=None
-        )
+        return Estimate(value=None, low=0.0, high=1.0, documents=total, judged=0)
     rates = np.divide(positives, judged, out=np.zeros(len(size)), where=judged > 0)
-    uncovered = int(size[judged == 0].sum())
-    value = float((size * rates).sum()) / (total - uncovered)
+    value = float((size * rates).sum()) / int(size[judged > 0].sum())
     low, high = share_bounds(size, judged, positives, confidence)
-    return Estimate(
-        value=value,
-        low=min(value, float(low)),
-        high=max(value, float(high)),
-        documents=total,
-        judged=seen,
-        positives=found,
-        uncovered=uncovered,
-        plain_width=_plain_width(value, seen, total, confidence),
-    )
+    return Estimate(value=value, low=min(value, float(low)), high=max(value, float(high)), documents=total, judged=seen)
 
 
 def share_bounds(sizes: Counts, judged: Counts, positives: Counts, confidence: float) -> tuple[Floats, Floats]:
@@ -328,15 +310,6 @@ def _starts(judged: Counts) -> Counts:
     if gathered < _LEAST and len(starts) > 1:
         starts.pop()
     return np.array(starts, dtype=np.int64)
-
-
-def _plain_width(share: float, judged: int, total: int, confidence: float) -> float:
-    if judged == total:
-        return 0.0
-    seen = np.array([judged])
-    units = units_of(np.array([total]), seen, np.zeros(1, dtype=np.int64), total)
-    low, high = score_bounds(Units(units.weights, np.array([share]), units.effective, units.thirds), confidence)
-    return float(high - low)
 
 
 DOUBT = 1 / 3

@@ -68,7 +68,7 @@ def test_no_hits_are_no_proof_of_none():
 def test_no_judged_document_bounds_nothing():
     empty = np.zeros(0, dtype=np.int64)
     found = estimate_ratio(np.array([10]), Judged(stratum=empty, hits=empty, units=empty))
-    assert (found.value, found.low, found.high, found.uncovered) == (None, 0, float("inf"), 10)
+    assert (found.value, found.low, found.high, found.documents) == (None, 0, float("inf"), 10)
 
 
 def test_what_nobody_looked_at_widens_both_ways():
