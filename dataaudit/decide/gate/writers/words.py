@@ -19,7 +19,16 @@ from dataaudit.base.text import clean, plural
 from dataaudit.decide.gate.judge import UNKNOWN_BYTES
 from dataaudit.decide.gate.number_texts import Numbers, evidence_count, listed, number, numbers, reason_text, with_unit
 from dataaudit.decide.gate.policy import COVERAGE, Rule
-from dataaudit.decide.gate.verdict import BINDING, CanarySeen, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.decide.gate.verdict import (
+    BINDING,
+    CanarySeen,
+    Case,
+    RuleResult,
+    State,
+    Verdict,
+    WaiverResult,
+    WaiverState,
+)
 
 
 class Effect(StrEnum):
