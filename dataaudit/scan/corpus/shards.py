@@ -108,7 +108,7 @@ def discover(
             if far is not None and not scheme_of(pattern) and not os.path.isabs(os.path.expanduser(_local(pattern))):
                 given = far.below(pattern).full
             if listed_before and not scheme_of(given):
-                files, ignored = [_local(given)], list[str]()  # a link to a folder, and a file that is gone, stay losses
+                files, ignored = [_local(given)], list[str]()  # a link to a folder or a gone file stays a loss
             else:
                 files, ignored = expand(given, base, where=where, follow_symlinks=follow_symlinks, remote=remote)
             check_one_split(files, where=where)
