@@ -142,8 +142,8 @@ class Response:
             self.silenced[alert.rule.name] += 1
             return
         attempt = max(0, self.feed.ranks[alert.rank].attempt)
-        group = [rule for rule in self.file.rules if rule.grouped == alert.rule.grouped and rule is not alert.rule]
-        firing = any(map(self.judge.firing, group))
+        group = [rule for rule in self.file.rules if rule.grouped == alert.rule.grouped]
+        firing = any(self.judge.firing(rule, besides=int(rule is alert.rule)) for rule in group)
         incident, news, changed = self.incidents.join(alert, attempt, firing=firing)
         if news == "opened":
             incident.id = stored_id(self.runlog, incident, {own.id for own in self.incidents.all})

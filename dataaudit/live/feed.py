@@ -58,6 +58,8 @@ class Numbers(NamedTuple):
     """When the newest known step ended, seconds since 1970."""
     documents: int = 0
     """That a share is of, so that chance is known; 0: unknown."""
+    of_run: bool = False
+    """Whether it is of all ranks together; ``rank`` is then the worst."""
 
 
 class Happened(NamedTuple):
@@ -210,6 +212,14 @@ class Feed:
         elif table == "lengths":
             yield from self._shares(rank, own, steps, columns)
 
+    def around(self, columns: Columns, worst: Mapping[str, int]) -> Iterator[Item]:
+        """Take values of the run that lie around its log, with the rank that each is worst of, where it has one."""
+        first = min(self.ranks)
+        self.kept.add(Rows("values", first, self.newest_step, columns))
+        for item in self._values(first, self.ranks[first], np.asarray(columns["step"]), columns):
+            rank = worst.get(item.metric, first)
+            yield item._replace(rank=rank if rank in self.ranks else first, of_run=True)
+
     @property
     def newest_step(self) -> int:
         """The newest step of any rank."""
@@ -235,7 +245,7 @@ class Feed:
                 documents = int(begun[of].sum())
                 yield _whole(rank, step, "source_mix_share", share)._replace(stat=name, documents=documents)
 
-    def _values(self, rank: int, own: _Rank, steps: np.ndarray, columns: Columns) -> Iterator[Item]:
+    def _values(self, rank: int, own: _Rank, steps: np.ndarray, columns: Columns) -> Iterator[Numbers]:
         metrics, stats = _texts(columns["metric"]), _texts(columns["stat"])
         groups: dict[tuple[int, str, str], list[int]] = {}
         for at, metric in enumerate(metrics):
@@ -313,9 +323,8 @@ class Feed:
         middle = float(np.median(list(means.values())))
         if middle > 0:
             slowest = max(means, key=lambda each: (means[each], -each))
-            yield _whole(slowest, step, "straggler_ratio", means[slowest] / middle)._replace(
-                time=self.ranks[rank].ended
-            )
+            number = _whole(slowest, step, "straggler_ratio", means[slowest] / middle)
+            yield number._replace(time=self.ranks[rank].ended, of_run=True)
 
 
 def _derived(own: _Rank, step: int, ended: float, targets: int, known: Mapping[str, float]) -> dict[str, float]:

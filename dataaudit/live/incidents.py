@@ -99,7 +99,7 @@ class Incidents:
         Args:
             alert: The alert.
             attempt: Of the run on its rank.
-            firing: Whether the condition of another rule of the group has been met all the time.
+            firing: Whether the condition of a rule of the group has been met all the time, by another series.
         """
         for known in reversed(self.all):
             if known.takes(alert, attempt, firing=firing):
@@ -240,7 +240,7 @@ def stored_id(runlog: Path, incident: Incident, own: Collection[str]) -> str:
         with suppress(KeyError, TypeError):
             room = incident.gravest.rule.cool_down
             near = record["first_step"] - room <= incident.first_step <= record["latest_step"] + room
-            if near and name not in own:
+            if near and name not in own and record["group"] == incident.group:
                 return name
     return incident.id
 

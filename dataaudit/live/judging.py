@@ -18,6 +18,9 @@ _PLAIN = frozenset({"value", "count", "sampled", "share"})
 """Statistics that need no word."""
 CHANCE = 6.5
 """Five standard errors of a share of targets, where documents differ in length by as much as their mean (1.3)."""
+_SPREAD = 6.0
+"""In place of that, times what shares of the healthy span differ by: five, and the healthy share has an error, too."""
+_TINY = 1e-12
 _MOST_SPAN = 4_096
 """Values of a healthy span, at most."""
 _STALE = 4
@@ -26,6 +29,8 @@ _STALE_STEPS = 64
 """and so many steps more."""
 _FIRST_GAP = 1_000
 """In place of that gap where there was one value."""
+_RUN = -1
+"""In place of a rank: what is of all of them."""
 Key = tuple[int, str, str, int, int]
 """Rank, metric, stat, layer, head."""
 
@@ -80,7 +85,15 @@ class _Series:
     recent: deque[tuple[int, float]] = field(default_factory=deque)
     averaged: deque[tuple[int, float, int]] = field(default_factory=deque)
     healthy: list[float] = field(default_factory=list)
+    drawn: list[tuple[float, int]] = field(default_factory=list)
+    """Shares until the healthy span is over, each of so many documents;"""
+    chance: float = CHANCE
+    """what follows from them."""
     median: float | None = None
+
+
+_HEALTHY = ("began", "healthy", "drawn", "chance", "median")
+"""What is so after a restart, too."""
 
 
 @dataclass
@@ -134,10 +147,11 @@ class Judge:
             case Began():
                 for rule in self.rules:
                     own = self._series[rule.name]
-                    for key in [key for key in own if key[0] == item.rank]:
+                    for key in [key for key in own if key[0] in {item.rank, _RUN}]:
                         known = own.pop(key)
-                        if rule.ratio is not None:  # what was healthy is so after a restart, too
-                            own[key] = _Series(began=known.began, healthy=known.healthy, median=known.median)
+                        if rule.ratio is not None:
+                            kept = {name: getattr(known, name) for name in _HEALTHY}
+                            own[key] = _Series(**kept)
                 for fed in self._fed.values():
                     fed.by_rank.pop(item.rank, None)
             case Numbers():
@@ -194,17 +208,17 @@ class Judge:
         newest = self._feed.newest_step
         return [self._state(rule, newest) for rule in self.rules]
 
-    def firing(self, rule: Rule) -> bool:
-        """Return whether the condition of a rule is met on any rank, and is still judged."""
-        return self._is_met(rule) and not self._stale(rule)
+    def firing(self, rule: Rule, besides: int = 0) -> bool:
+        """Return whether the condition of a rule is met by more series of values than so many, and is still judged."""
+        return self._met_by(rule) > besides and not self._stale(rule)
 
     def unfed(self, rule: Rule) -> str:
         """Return why a rule whose condition was met is not judged any more; empty where it is, or was not met."""
-        return self._stale(rule) if self._is_met(rule) else ""
+        return self._stale(rule) if self._met_by(rule) else ""
 
-    def _is_met(self, rule: Rule) -> bool:
-        """Return whether the condition was met last on any rank that the run has now."""
-        return any(known.firing for key, known in self._series[rule.name].items() if self._feed.runs(key[0]))
+    def _met_by(self, rule: Rule) -> int:
+        """Return how many series, of ranks that the run has now, met the condition last."""
+        return sum(known.firing for key, known in self._series[rule.name].items() if self._feed.runs(key[0]))
 
     def _stale(self, rule: Rule) -> str:
         """Return that values do not come any more, in words; empty where they do, or never did."""
@@ -259,7 +273,7 @@ class Judge:
         fed = self._fed[rule.name]
         before = fed.by_rank.get(rank)
         if before is not None and step > before:
-            fed.gap = max(fed.gap, step - before)
+            fed.gap = max(fed.gap, step - max(before, fed.step))
         fed.heard[rank] = self._feed.ranks[rank].heard
         fed.by_rank[rank] = step if before is None else max(before, step)
         if step >= fed.step:
@@ -282,7 +296,8 @@ class Judge:
         alerts = []
         for layer, head, value in zip(*(column.tolist() for column in rows), strict=True):
             key = (layer, head) if rule.over == "any" else (-1, -1)
-            known = self._series[rule.name][item.rank, item.metric, item.stat, *key]
+            rank = _RUN if item.of_run else item.rank
+            known = self._series[rule.name][rank, item.metric, item.stat, *key]
             if (alert := self._judged(rule, known, item, value, (layer, head))) is not None:
                 alerts.append(alert)
         return alerts
@@ -291,6 +306,8 @@ class Judge:
         """Take a value of a series; return an alert where the condition is met long enough, and was not before."""
         step, documents = item.step, item.documents
         known.began, known.since = min(known.began, step), min(known.since, step)
+        if rule.ratio is not None and documents and known.median is None:
+            known.drawn.append((value, documents))
         if rule.mean_over > 1:
             if len(known.averaged) > 1:
                 first, before = known.averaged[-2][0], known.averaged[-1][0]
@@ -393,7 +410,7 @@ def _place(layer: int, head: int) -> str:
 def _met(rule: Rule, known: _Series, metric: str, step: int, value: float, documents: int) -> tuple[bool, float, str]:
     """Return whether a value meets the condition, what was judged, and that in words.
 
-    A share of documents meets a ratio beyond :data:`CHANCE` of its standard errors alone.
+    A share of documents meets a ratio beyond what chance makes of it alone: :data:`CHANCE` of its standard errors.
     """
     named = f"the mean of {metric} over {rule.mean_over:,} steps" if rule.mean_over > 1 else metric
     words = f"{named} is {value:.6g}"
@@ -403,7 +420,7 @@ def _met(rule: Rule, known: _Series, metric: str, step: int, value: float, docum
         median = _healthy(rule.ratio, known, step, value, rule.mean_over)
         if not median:
             return False, value, ""
-        chance = CHANCE * math.sqrt(median * (1 - median) / documents) if documents and median < 1 else 0.0
+        chance = known.chance * math.sqrt(median * (1 - median) / documents) if documents and median < 1 else 0.0
         number, far = value / median, abs(value - median) >= max(rule.ratio.by, chance)
         words += f", {number:.3g} times the median {median:.6g} when healthy"
         words += f", in {documents:,} documents" if documents else ""
@@ -431,4 +448,10 @@ def _healthy(ratio: Ratio, known: _Series, step: int, value: float, mean_over: i
         return None
     if known.median is None and known.healthy:
         known.median, known.healthy = float(np.median(known.healthy)), []
+        if len(known.drawn) > 1:
+            shares, documents = np.array(known.drawn).T
+            mean = float(np.average(shares, weights=documents))
+            spread = float(documents @ (shares - mean) ** 2) / (len(shares) - 1)
+            known.chance = max(CHANCE, _SPREAD * math.sqrt(spread / max(mean * (1 - mean), _TINY)))
+        known.drawn = []
     return known.median

@@ -98,8 +98,10 @@ EXCEPTION: Final = re.compile(
     r"|[A-Z][a-z0-9]+[A-Z]\w*))(?::\s*(?P<text>.*))?$"
 )
 PROGRESS: Final = re.compile(
-    rb"(?i)\b(?:iteration|iter|step|global_step)['\"]?\s*[:=]?\s*\d+\b[^\n]{0,400}\bloss|\bloss\b[^\n]{0,400}\bstep"
+    rb"(?i)\b(?:iteration|iter|step|global_step|epoch|batch)(?:['\"]?\s*[:=]?\s*\d+\b[^\n]{0,400}(?:\b|_)loss"
+    rb"|=\d+(?:/\d|, skipped=))|\bloss\b[^\n]{0,400}\b(?:step|epoch)"
 )
+"""A line by which a trainer says how far it is."""
 STAGE_WORDS: Final = (b"aving ", b"aved ", b"valuation", b"alidation", b"raining ")
 TRIGGERS: Final = (
     *sorted({word for rule in RULES for word in rule.words}),

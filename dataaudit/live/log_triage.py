@@ -59,11 +59,11 @@ class Triage:
         return 1 if self.events else 0 if self.lines else 4
 
     def error_event_rate(self) -> dict[str, float | None]:
-        """Return errors an hour by class, without consequences; None where the logs name no times."""
+        """Return errors an hour by class, without consequences, of an hour at least; None where logs name no times."""
         counts: Counter[str] = Counter()
         for event in self.events:
             counts[event.error.value] += 0 if event.consequence else event.count
-        return {name: number / self.hours if self.hours else None for name, number in counts.items()}
+        return {name: number / max(self.hours, 1.0) if self.hours else None for name, number in counts.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""

@@ -15,8 +15,7 @@ from dataaudit.runlog.parts import part_numbers, part_path, rank_folder, read_he
 from dataaudit.runlog.reader import load_run, ranks_at
 from dataaudit.runlog.writer import Columns, whole_values
 
-WINDOW_HOURS = 24.0
-"""Newest part of a run whose restarts are counted."""
+_HOUR = 3600.0
 
 
 def metrics_ingest_lag(runlog: str | os.PathLike[str], now: float | None = None) -> dict[int, float | None]:
@@ -41,9 +40,7 @@ def metrics_ingest_lag(runlog: str | os.PathLike[str], now: float | None = None)
 def restart_rate(
     runlog: str | os.PathLike[str] | None = None, starts: Sequence[float] = (), now: float | None = None
 ) -> float | None:
-    """Return restarts an hour over the newest :data:`WINDOW_HOURS`, or since the first start; None: no start is known.
-
-    Of a run that is younger than an hour it is their number.
+    """Return how often a run restarted within the newest hour, however old it is; None: no start is known.
 
     Args:
         runlog: Folder of a run log: every attempt of its first rank is a start.
@@ -61,8 +58,7 @@ def restart_rate(
     if not chosen:
         return None
     now = time.time() if now is None else now
-    since = max(chosen[0], now - WINDOW_HOURS * 3600)
-    return sum(start >= since for start in chosen[1:]) / max((now - since) / 3600, 1.0)
+    return float(sum(start >= now - _HOUR for start in chosen[1:]))
 
 
 def live_values(

@@ -81,8 +81,8 @@ class Surroundings:
         self._restarts: float | None = None
         self._errors: Mapping[str, float | None] = {}
 
-    def rows(self, feed: Feed, now: float) -> Columns:
-        """Return rows of the table of values, for the newest step of a run."""
+    def rows(self, feed: Feed, now: float) -> tuple[Columns, dict[str, int]]:
+        """Return rows of the table of values, for the newest step of a run, and the rank that each is worst of."""
         beats = None
         if (self._runlog / BEATS_FOLDER).is_dir():
             with suppress(DataAuditError):
@@ -91,13 +91,12 @@ class Surroundings:
             self._read_at = now
             self._read_whole(now, () if beats is None else beats.starts)
         running = {rank: own for rank, own in feed.ranks.items() if feed.runs(rank) and not own.closed}
-        return live_values(
-            feed.newest_step,
-            beats=beats,
-            lag={rank: max(0.0, now - own.heard) for rank, own in running.items()},
-            restarts=self._restarts,
-            errors=self._errors,
-        )
+        lag = {rank: max(0.0, now - own.heard) for rank, own in running.items()}
+        worst = {"metrics_ingest_lag": max(lag, key=lambda rank: lag[rank])} if lag else {}
+        if missing := [own.rank for own in beats.ranks if own.state == "missing"] if beats else []:
+            worst["heartbeat_missing"] = missing[0]
+        errors = self._errors
+        return live_values(feed.newest_step, beats=beats, lag=lag, restarts=self._restarts, errors=errors), worst
 
     def _read_whole(self, now: float, starts: Sequence[float]) -> None:
         with suppress(DataAuditError, OSError):
@@ -154,8 +153,7 @@ class Watch:
         for rank in range(feed.expected or 1):  # a rank that never wrote is silent since the run, or this watch, began
             if rank not in feed.ranks:
                 self.response.take(feed.begin(rank, -1, self._began))
-        first, own = min(feed.ranks.items(), key=lambda item: item[0])
-        self.response.take(feed.take("values", first, self._surroundings.rows(feed, now), own.heard))
+        self.response.take(feed.around(*self._surroundings.rows(feed, now)))
         self.response.tick(now)
 
     def follow(self, interval: float, ended: threading.Event, show: Callable[[str], None]) -> None:

@@ -157,6 +157,21 @@ def test_an_incident_lasts_while_a_rule_of_it_fires(tmp_path):
     assert list(incidents) == ["step00000011-g"]
 
 
+def test_a_rank_that_follows_joins_the_incident_of_its_rule(tmp_path):
+    """Layers do, too; another group whose name ends like it has its own."""
+    folder = tmp_path / "run"
+    for rank in range(2):
+        run = Run(folder, rank, 2)
+        for step in range(1, 101):
+            run.value("x", [step > 10 + 50 * rank, step > 40], step=step)
+            run.end_step()
+        run.close()
+    rule = {"metric": "x", "threshold": {"above": 0}, "cool_down": 5}
+    for group, number in (("the-x", 4), ("x", 4)):
+        incidents, _ = from_another(folder, file_of({**rule, "group": group}))
+        assert {name: own[1] for name, own in incidents.items()} == {f"step00000011-{group}": number}
+
+
 def test_a_silent_rule_is_counted_and_neither_an_incident_nor_sent(tmp_path):
     """Up to a step, or a time."""
     keep, kept = collected()
@@ -430,12 +445,18 @@ def test_a_silent_run_is_an_incident_and_a_closed_run_is_none(tmp_path):
 
 
 def test_a_rank_that_never_wrote_is_silent_since_the_run_began(tmp_path):
-    """It is expected by run.json."""
-    Run(tmp_path / "run", 0, 2).steps(1)
-    file = file_of({"metric": "*", "absent": {"seconds": 60}, "name": "silent"})
-    incidents, _ = from_another(tmp_path / "run", file)
-    ((_, _, alerts),) = incidents.values()
-    assert [own["rank"] for own in alerts] == [1]
+    """It is expected by run.json. Steps of the others are none of its own, nor those of what lies around the log."""
+    for silent in range(2):
+        folder = tmp_path / f"run{silent}"
+        first = Run(folder, 0, 2)
+        if silent == 0:
+            first.writer.flush()
+        (Run(folder, 1, 2) if silent == 0 else first).steps(40)
+        watch = Watch(folder, file_of({"metric": "*", "absent": {"seconds": 60}, "name": "silent"}), send=False)
+        watch.look()
+        watch.response.tick(time.time() + 90)
+        (incident,) = watch.response.incidents.all
+        assert [(own.rank, own.step) for own in incident.alerts] == [(silent, 0)]
 
 
 def test_an_acknowledged_incident_is_sent_again_only_if_it_becomes_graver(tmp_path, monkeypatch):

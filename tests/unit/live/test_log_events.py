@@ -196,6 +196,25 @@ def test_survived_errors_are_no_cause(tmp_path):
     assert "the run went on" in triage_text(result)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{'loss': 2.31, 'grad_norm': 1.21, 'learning_rate': 9e-05, 'epoch': 0.59}",  # transformers
+        "Epoch 0:  10%|#   | 100/1000 [00:30<04:30,  3.33it/s, v_num=0, train_loss=2.310]",  # Lightning
+        "Training epoch 0, iteration 7/999 | lr: 5e-06 | global_step: 7 | reduced_train_loss: 11.03",  # NeMo
+        "INFO [step=7/740000,epoch=1,eta=3 days]",  # OLMo-core
+        "[batch=7/3200]:",  # Composer
+        "[INFO] [logging.py:96:log_dist] [Rank 0] step=7, skipped=0, lr=[0.0001], mom=[(0.9, 0.95)]",  # DeepSpeed
+    ],
+)
+def test_progress_of_other_trainers_shows_that_an_error_was_survived(tmp_path, line):
+    """What ended the run long after it is the first failure."""
+    first, last = ("\n".join(traceback(own, MAIN)) for own in (BOTO, "torch.OutOfMemoryError: CUDA out of memory."))
+    result = read(tmp_path, f"{first}\n" + f"{line}\n" * 20 + last)
+    assert result.root.error == "out_of_memory"
+    assert [event.error for event in result.events if event.survived] == ["io"]
+
+
 def test_attempts_have_a_first_failure_each(tmp_path):
     """A launcher that restarts begins a further attempt."""
     result = read(tmp_path, EXCERPTS["restarts"])

@@ -69,13 +69,14 @@ def test_a_log_without_steps_is_as_old_as_its_files(runlog):
 
 
 def test_restarts_an_hour_are_those_of_the_attempts(runlog):
-    """Of the newest day, or since the first start."""
+    """Of the newest hour: a storm is seen at once, however old the run is."""
     write(runlog, 0, 1, [0.0, 60.0])
     write(runlog, 0, 2, [3600.0])
     write(runlog, 0, 2, [5400.0])
-    assert restart_rate(runlog, now=7200.0) == 1.0
-    assert restart_rate(runlog, now=5400.0 + 86_400.0) == pytest.approx(1 / 24)
-    assert restart_rate(runlog, now=1e9) == 0.0
+    assert [restart_rate(runlog, now=now) for now in (7200.0, 7201.0, 1e9)] == [2.0, 1.0, 0.0]
+    for _ in range(4):
+        write(runlog, 0, 2, [86_400.0])
+    assert restart_rate(runlog, now=86_500.0) == 4.0
 
 
 def test_starts_of_heartbeats_count_where_they_are_more(runlog):

@@ -43,16 +43,17 @@ def test_a_log_that_has_no_beats_and_prints_nothing_leaves_their_rules_unfed(tmp
 
 def test_a_rank_that_stops_beating_is_missed(tmp_path):
     folder = tmp_path / "run"
-    run = Run(folder)
-    run.end_step(time=time.time())
-    run.writer.flush()
+    for rank in range(2):
+        run = Run(folder, rank, 2)
+        run.end_step(time=time.time())
+        run.writer.flush()
     with Heartbeat(folder / "beats", 0, 0.05, ranks=2) as beat:
         beat.step(1)
         time.sleep(0.5)  # more than three beats: a rank that never came is not only late
         watch = watched(folder)
     assert state_of(watch, "heartbeat_missing").state == "firing"
     (incident,) = watch.response.incidents.all
-    assert (incident.group, incident.severity) == ("monitoring", 1)
+    assert (incident.group, incident.severity, incident.ranks) == ("monitoring", 1, {1})
     ranks = (watch.response.evidence.path(incident) / "ranks.csv").read_text().splitlines()
     assert ranks[0].startswith("rank,node,pid,state,step")
     assert [line.split(",")[3] for line in ranks[1:]] == ["ok", "missing"]
@@ -86,7 +87,8 @@ def test_errors_of_the_text_log_are_rates_by_class(tmp_path):
     run = Run(folder)
     run.end_step(time=time.time())
     run.writer.flush()
-    log.write_text("".join(WENT_ON.format(minute=minute) for minute in range(60)))
+    log.write_text((FAILED + 2 * WENT_ON).format(minute=3))
+    assert triage([log]).error_event_rate() == {"io": 1.0}
     assert state_of(watched(folder, log=log), "repeated_errors").state == "ok"
     log.write_text("".join((FAILED + WENT_ON).format(minute=minute) for minute in range(0, 60, 4)))
     state = state_of(watched(folder, log=log), "repeated_errors")
