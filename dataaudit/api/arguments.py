@@ -16,7 +16,7 @@ from dataaudit.manifest.load import Manifest as LoadedManifest
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.s3 import is_stored
-from dataaudit.metrics.registry import METRICS
+from dataaudit.metrics.registry import METRICS, STATISTICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,13 +30,18 @@ Day = str | dt.date
 """A day, UTC, such as ``2026-12-31``."""
 
 
+def expect(value: object, name: str, kind: type | tuple[type, ...], words: str) -> None:
+    """Raise a TypeError for a value of another type; True and False are no numbers."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name}: expected {words}, found {type(value).__name__}")
+
+
 def path_of(value: PathLike, name: str) -> Path:
     """Return a path on this machine; an address is a ConfigError, what is no path a TypeError."""
     if isinstance(value, str) and is_address(value):
         raise ConfigError(f"{name}: a path on this machine is expected, {value!r} is an address")
-    if isinstance(value, str | os.PathLike):
-        return Path(value)
-    raise TypeError(f"{name}: expected a path, found {type(value).__name__}")
+    expect(value, name, (str, os.PathLike), "a path")
+    return Path(value)
 
 
 def manifest_path(value: PathLike, name: str) -> Path:
@@ -57,10 +62,9 @@ def day_of(value: Day | None, name: str) -> dt.date | None:
     """Return a day, or None; a text that is no day is a ConfigError, another type a TypeError."""
     if value is None or (isinstance(value, dt.date) and not isinstance(value, dt.datetime)):
         return value
-    if not isinstance(value, str):
-        raise TypeError(f"{name}: expected a day such as 2026-12-31, found {type(value).__name__}")
+    expect(value, name, str, "a day such as 2026-12-31")
     try:
-        return dt.date.fromisoformat(value)
+        return dt.date.fromisoformat(str(value))
     except ValueError:
         raise ConfigError(f"{name}: expected a day such as 2026-12-31, found {value}") from None
 
@@ -129,13 +133,14 @@ class Manifest(LoadedManifest):
             scope: Split, source, language, ... that it speaks of; every scope when None.
 
         Raises:
-            ConfigError: No metric has that name, here or in any manifest.
+            ConfigError: No metric, or statistic of it, has that name, here or in any manifest.
             ManifestError: The file is absent, damaged or of another manifest by now.
         """
-        if metric is not None and metric not in METRICS:
-            known = self.metric_rows().names("metric")
-            if metric not in known:
-                raise ConfigError(f"{self.place} has no metric `{metric}`{nearest(metric, known)}")
+        if scope is not None:
+            expect(scope, "scope", Scope, "a Scope, as Scope(split='train') of dataaudit.manifest.metric")
+        for column, name, anywhere in (("metric", metric, METRICS), ("stat", stat, {of for _, of in STATISTICS})):
+            if name is not None and name not in anywhere and name not in (known := self.metric_rows().names(column)):
+                raise ConfigError(f"{self.place} has no {column} `{name}`{nearest(name, known)}")
         return LoadedManifest.metrics(self, metric, stat, scope)
 
     def pandas(self, name: str, columns: list[str] | None = None) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataaudit.api.arguments import Manifest, PathLike, load, optional_path, path_of, texts_of
+from dataaudit.api.arguments import Manifest, PathLike, expect, load, optional_path, path_of, texts_of
 from dataaudit.base.errors import ConfigError, ExitCode, ManifestError, ManifestMismatch
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.s3 import is_stored, shown
@@ -157,8 +157,13 @@ def build(
     given = {"workers": workers, "scheduler": scheduler, "client": client}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
         raise ConfigError(f"{' and '.join(named)} exclude each other", "A scheduler has its own workers: name one.")
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int)):
-        raise TypeError(f"workers: expected a whole number, found {type(workers).__name__}")
+    flags = {"open_scheduler": open_scheduler, "isolate": isolate, "trust_state": trust_state}
+    for name, value in (flags | {"fresh": fresh, "rehash": rehash}).items():
+        expect(value, name, bool, "True or False")
+    expect(0 if workers is None else workers, "workers", int, "a whole number")
+    expect(shard_timeout, "shard_timeout", (int, float), "a number")
+    if not shard_timeout >= 1:
+        raise ConfigError(f"shard_timeout: expected 1 second or more, found {shard_timeout}")
     if workers is not None and workers < 0:
         raise ConfigError(f"workers: expected 0 or more, found {workers}")
     if client is not None:
@@ -166,6 +171,10 @@ def build(
     publication = _publication(manifest)
     target = path_of(manifest, "manifest") if publication is None else publication.folder
     before, unread = _before(target)
+    if samples is not None:
+        expect(samples, "samples", tuple, "a number and a folder")
+        if len(samples) != 2 or not 1 <= samples[0] <= 1000:
+            raise ConfigError(f"samples: expected a number from 1 to 1000, and a folder, found {samples}")
     asked = None if samples is None else (samples[0], path_of(samples[1], "samples"))
     folder = Path(STATE_FOLDER) if state is None and publication is not None else optional_path(state, "state")
     options = BuildOptions(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataaudit.api.arguments import Day, PathLike, day_of, load, manifest_path, optional_path, path_of, signer_of
+from dataaudit.api.arguments import Day, PathLike, day_of, expect, load, manifest_path, optional_path, path_of, signer_of
 from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.load import Manifest as LoadedManifest
 
@@ -105,7 +105,9 @@ def failing(
         'bytes not read'
     """
     from dataaudit.decide.gate import evidence
+    from dataaudit.decide.gate.verdict import Verdict
 
+    expect(verdict, "verdict", Verdict, "a Verdict, as gate returns it")
     return evidence.failing(verdict, load(manifest), None if baseline is None else load(baseline))
 
 

@@ -311,6 +311,8 @@ def _names(name: str, columns: Sequence[str] | None) -> list[str]:
     if name not in TABLES:
         raise ConfigError(f"a manifest has no table `{name}`{nearest(name, list(TABLES))}")
     known = TABLES[name].schema.names
+    if isinstance(columns, str):
+        raise TypeError(f"columns: expected names in a list, found the text `{columns}`")
     for column in columns or ():
         if column not in known:
             raise ConfigError(f"the table {name} has no column `{column}`{nearest(column, known)}")

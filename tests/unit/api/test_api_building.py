@@ -1,6 +1,7 @@
 """A build from Python: wrong arguments, what it leaves as it was, what it says and to whom."""
 
 import json
+import math
 import os
 import signal
 from pathlib import Path
@@ -51,6 +52,11 @@ def config(**more):
         ({"base": "."}, ConfigError, "base goes with a config that is a mapping"),
         ({"hmac_key": b"short"}, ConfigError, "the key hmac_key has 5 bytes, expected 16 or more"),
         ({"samples": (3, None)}, TypeError, "samples: expected a path, found NoneType"),
+        ({"samples": 3}, TypeError, "samples: expected a number and a folder, found int"),
+        ({"samples": (0, "s")}, ConfigError, "samples: expected a number from 1 to 1000, and a folder"),
+        ({"trust_state": "no"}, TypeError, "trust_state: expected True or False, found str"),
+        ({"shard_timeout": "10"}, TypeError, "shard_timeout: expected a number, found str"),
+        ({"shard_timeout": math.nan}, ConfigError, "shard_timeout: expected 1 second or more, found nan"),
         ({"memory_limit": "much", "workers": 0}, ConfigError, "expected a size like 2GiB"),
     ],
 )
