@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataaudit.api.arguments import Day, PathLike, day_of, expect, load, manifest_path, optional_path, path_of, signer_of
+from dataaudit.api.arguments import (
+    Day,
+    PathLike,
+    day_of,
+    expect,
+    load,
+    manifest_path,
+    optional_path,
+    path_of,
+    signer_of,
+)
 from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.load import Manifest as LoadedManifest
 
