@@ -160,22 +160,13 @@ def build(
     flags = {"open_scheduler": open_scheduler, "isolate": isolate, "trust_state": trust_state}
     for name, value in (flags | {"fresh": fresh, "rehash": rehash}).items():
         expect(value, name, bool, "True or False")
-    expect(0 if workers is None else workers, "workers", int, "a whole number")
-    expect(shard_timeout, "shard_timeout", (int, float), "a number")
-    if not shard_timeout >= 1:
-        raise ConfigError(f"shard_timeout: expected 1 second or more, found {shard_timeout}")
-    if workers is not None and workers < 0:
-        raise ConfigError(f"workers: expected 0 or more, found {workers}")
+    _check_numbers(workers, shard_timeout)
     if client is not None:
         check_client(client)
     publication = _publication(manifest)
     target = path_of(manifest, "manifest") if publication is None else publication.folder
     before, unread = _before(target)
-    if samples is not None:
-        expect(samples, "samples", tuple, "a number and a folder")
-        if len(samples) != 2 or not 1 <= samples[0] <= 1000:
-            raise ConfigError(f"samples: expected a number from 1 to 1000, and a folder, found {samples}")
-    asked = None if samples is None else (samples[0], path_of(samples[1], "samples"))
+    asked = None if samples is None else _asked(samples)
     folder = Path(STATE_FOLDER) if state is None and publication is not None else optional_path(state, "state")
     options = BuildOptions(
         target=target,
@@ -223,6 +214,23 @@ def build(
         held_back_documents=result.held_back_documents,
         warnings=tuple(reported.warnings),
     )
+
+
+def _check_numbers(workers: object, shard_timeout: object) -> None:
+    """Refuse what is no number of workers, or no time."""
+    expect(0 if workers is None else workers, "workers", int, "a whole number")
+    expect(shard_timeout, "shard_timeout", (int, float), "a number")
+    for name, value, least in (("workers", workers, 0), ("shard_timeout", shard_timeout, 1)):
+        if isinstance(value, int | float) and not value >= least:
+            raise ConfigError(f"{name}: expected {least} or more, found {value}")
+
+
+def _asked(samples: tuple[int, PathLike]) -> tuple[int, Path]:
+    """Return how many samples are asked for, and their folder."""
+    expect(samples, "samples", tuple, "a number and a folder")
+    if len(samples) != 2 or not 1 <= samples[0] <= 1000:
+        raise ConfigError(f"samples: expected a number from 1 to 1000, and a folder, found {samples}")
+    return samples[0], path_of(samples[1], "samples")
 
 
 def _published(target: Path, identity: str) -> Manifest:

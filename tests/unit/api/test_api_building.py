@@ -56,7 +56,7 @@ def config(**more):
         ({"samples": (0, "s")}, ConfigError, "samples: expected a number from 1 to 1000, and a folder"),
         ({"trust_state": "no"}, TypeError, "trust_state: expected True or False, found str"),
         ({"shard_timeout": "10"}, TypeError, "shard_timeout: expected a number, found str"),
-        ({"shard_timeout": math.nan}, ConfigError, "shard_timeout: expected 1 second or more, found nan"),
+        ({"shard_timeout": math.nan}, ConfigError, "shard_timeout: expected 1 or more, found nan"),
         ({"memory_limit": "much", "workers": 0}, ConfigError, "expected a size like 2GiB"),
     ],
 )

@@ -71,14 +71,14 @@ def test_loading_takes_a_path_or_a_manifest(manifest, tmp_path):
 
 
 def test_what_is_asked_of_a_manifest_is_checked(manifest):
-    """A name that is not there names the nearest; a type that makes no sense is a TypeError, no lack of an attribute."""
+    """A name that is not there names the nearest; a wrong type is a TypeError, no lack of an attribute."""
     with pytest.raises(ConfigError, match=r"has no stat `rat` \(known: bytes, count"):
         manifest.metrics("exact_dup_rate", "rat")
-    with pytest.raises(TypeError, match="scope: expected a Scope.*, found dict"):
+    with pytest.raises(TypeError, match=r"scope: expected a Scope.*, found dict"):
         manifest.metrics("exact_dup_rate", scope={"split": "train"})
     with pytest.raises(TypeError, match="columns: expected names in a list, found the text `uri`"):
         manifest.table("shards", "uri")
-    with pytest.raises(TypeError, match="verdict: expected a Verdict.*, found int"):
+    with pytest.raises(TypeError, match=r"verdict: expected a Verdict.*, found int"):
         api.failing(manifest, 3)
 
 
