@@ -72,6 +72,8 @@ def _with_plain_spaces(written: bytes) -> tuple[bytes, list[int]]:
     """Return a text with plain digits, spaces and hyphens for those of other scripts, and where each byte stood."""
     plain, places = _instead(written, _plain_digit)
     again, more = _instead(plain, _plain_sign)
+    for escape, sign in _ESCAPES.items():  # of as many bytes
+        again = again.replace(escape.encode(), sign.rjust(len(escape)).encode())
     return again, [places[index] for index in more]
 
 
@@ -85,6 +87,12 @@ def _instead(written: bytes, look: Any) -> tuple[bytes, list[int]]:
     return bytes(plain), [*places, place]
 
 
+_ESCAPES = {"\\n": "\n", "\\r": " ", "\\t": " "} | {
+    form: chr(int(digits, 16))
+    for lead, listed in (("\\u00", "22 26 27 2b 2B 3c 3C 3d 3D 3e 3E"), ("%", "20 22 09 0a 0A 0d 0D 3c 3C 3e 3E"))
+    for digits in listed.split()
+    for form in (lead + digits,)
+}
 _SCRIPTS = (0xFF10, 0x0660, 0x06F0, 0x0966, 0x09E6, 0x0E50)
 
 

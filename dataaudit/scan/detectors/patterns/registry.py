@@ -22,7 +22,7 @@ from dataaudit.scan.detectors.patterns.context import compile_patterns, make_dat
 from dataaudit.scan.detectors.patterns.entity import Entity, Predicate, Rule, Validator
 from dataaudit.scan.detectors.patterns.written import Layer, Names, codes, parser
 
-ENGINE_VERSION = "4"
+ENGINE_VERSION = "5"
 """Raised when the same rules find something else than before."""
 _LIBRARIES = frozenset({"detect-secrets", "phonenumbers", "python-stdnum"})
 """Of others: which of their versions is installed is no choice of rules."""

@@ -350,6 +350,19 @@ _ALONE = {"plus": b"+", "wide_plus": b"+", "opens": b"(", "closes": b")", "at": 
 _SPACES = frozenset(b"\x80\x87 \x80\x88 \x80\x89 \x80\x8a \x80\x80 nbsp thinsp #160 #xa0 #8239 20".split(b" "))
 
 
+_ESCAPES = (
+    (b"\\", re.compile(rb"\\(?:[nrt]|u00(2[267Bb]|3[C-Ec-e]))")),
+    (b"%", re.compile(rb"%(2[02]|0[9ADad]|3[CEce])")),
+)
+"""What JSON and URLs write for spaces, quotes and brackets, JSON for ``&``, ``+``, ``=``: words begin behind it."""
+
+
+def _plain(match: re.Match[bytes]) -> bytes:
+    """Return the sign that an escape stands for, behind spaces, so that offsets stay."""
+    sign = bytes.fromhex(match[1].decode()) if match[1] else b"\n" if match[0] == b"\\n" else b" "
+    return sign.rjust(len(match[0]))
+
+
 def _written(parts: tuple[tuple[bytes, re.Pattern[bytes]], ...], text: bytes) -> list[re.Match[bytes]]:
     """Return all matches in order; a search from a first byte, if the text has it, is the fastest that there is."""
     found = [match for lead, part in parts if lead in text for match in part.finditer(text)]
@@ -379,6 +392,9 @@ class Folded:
             self._fold(digits, lambda match: _DIGITS[match[0]])
         if signs := _written(_PLAIN_PARTS if plain else _SIGN_PARTS, self.text):
             self._fold(signs, _sign)
+        for lead, escape in _ESCAPES:
+            if lead in self.text:
+                self.text = escape.sub(_plain, self.text)
 
     @property
     def is_changed(self) -> bool:
