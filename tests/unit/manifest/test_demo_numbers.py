@@ -8,7 +8,7 @@ DEMO = Path(__file__).parents[3] / "manifests/demo"
 DIGESTS = {
     "clusters": "df79e72133d82718887aa2b4f13445a540e1a1deb97438f903e9697b2724790b",
     "drift": "7afea5f30aed21e84ae27b315d6861b6514cb0672c4ec370856242fc1758df4a",
-    "findings": "168cf540b699a94971f6a81d9b09f6546c6ed299035fcd3c2094567c9e551bb4",
+    "findings": "d30ed6d747b17aa331ffd02f1893f638d8fc38f1555627cc809271c64fa175a8",
     "histogram": "7be4a787df6d435eb05908a937553ab9069bfc7c5c815b33f78932dbf9035d6b",
     "hotspot_members": "89c5ea071904805462f4c5a10edbb70f68239111a0e1b0b9444821c2e5b3bd62",
     "hotspots": "9a615c7620a5464cd692798ebd0569b66f4c09f86bfe68cfb089227b08dcb28a",
