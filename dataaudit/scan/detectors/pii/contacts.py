@@ -281,9 +281,10 @@ _STAMP = re.compile(
 )
 """Year to minute or second, or a year and the zone of a time."""
 _DECIMAL = re.compile(
-    r"\+[0-9]{4,}\.[0-9]+\Z|\+[0-9]{1,3}(?:\.[0-9]{3})*\Z|\+[0-8][0-9]{3}(?:[0-9]{2})?-[01][0-9]{4}(?:[0-9]{2})?\Z"
+    r"\+[0-9]{4,}\.[0-9]+\Z|\+[0-8][0-9]{3}(?:[0-9]{2})?-[01][0-9]{4}(?:[0-9]{2})?\Z"
 )
 """Numbers with a point, and places on a map (ISO 6709)."""
+_THOUSANDS = re.compile(r"\+[0-9]{1,3}(?:\.[0-9]{3})*\Z")
 _OPERAND_BEFORE = re.compile(r"[)\]]\Z|(?:\A|[\s,;(\[])-[0-9]{4,}[,;]\s*\Z")
 _OPERAND_AFTER = re.compile(r"[*^%]|<<|>>|&[0-9]|[,;]\s*-[0-9]{4}")
 """Behind a signed number in one piece in arithmetic and in lists of constants."""
@@ -296,6 +297,8 @@ _QUAD = re.compile(
     r"[01]-[0-9]{5}\Z|[0-9]{14,}\Z"
 )
 """Addresses of machines, versions, numbers with a point, ranges from a single digit; a counter."""
+_TRUNK_QUAD = re.compile(r"0[1-9][0-9](?:\.[0-9]{2,3}){3}\Z")
+"""A telephone number in four groups: addresses of machines are written without a leading zero."""
 _HOST = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,3}){3}\.[a-z]")
 """The name of a machine that holds its address."""
 
@@ -314,6 +317,8 @@ def international(candidate: Candidate) -> Evidence:
         digits = digits.removeprefix("011") if digits.startswith("011") else digits.removeprefix("00")
     before, after = candidate.before, candidate.after
     if not 7 <= len(digits) <= 16 or one_digit(digits[2:]) or _DECIMAL.match(plain):
+        return Evidence.REJECTED
+    if not candidate.context and _THOUSANDS.match(plain):
         return Evidence.REJECTED
     if plain[1:].isdigit() and (_OPERAND_BEFORE.search(before[-16:]) or _OPERAND_AFTER.match(after)):
         return Evidence.REJECTED
@@ -339,7 +344,8 @@ def national(candidate: Candidate) -> Evidence:
     groups = re.findall(r"[0-9]+", plain)
     rejected = (
         (not 6 <= len(digits) <= 15 or one_digit(digits))
-        or (_DATE.match(plain) or _QUAD.match(plain) or _STAMP.match(plain) or _HOST.match(plain + candidate.after))
+        or (_QUAD.match(plain) and not (candidate.context and _TRUNK_QUAD.match(plain)))
+        or (_DATE.match(plain) or _STAMP.match(plain) or _HOST.match(plain + candidate.after))
         or (_ROW_BEFORE.search(candidate.before[-16:]) and _ROW_AFTER.match(candidate.after))
         or ("." in plain and " " in plain.replace(") ", ")"))
         or 3 < sum(len(group) == 1 for group in groups) < len(groups)
@@ -370,9 +376,7 @@ def reserved_phone(candidate: Candidate) -> bool:
     digits = digits_of(without_extension(candidate.text))
     if _AMERICAN_FICTION.match(candidate.text) or _BRITISH_FICTION.match(digits):
         return True
-    return any(
-        digits[-size:] in run for size in (9, 10) for run in ("01234567890", "9876543210") if len(digits) >= size
-    )
+    return any(run in digits for run in ("012345678", "123456789", "234567890", "987654321", "876543210"))
 
 
 _KINDS_LIST = "fixed_line mobile toll_free premium_rate shared_cost personal_number voip pager uan voicemail"

@@ -20,7 +20,7 @@ from dataaudit.scan.detectors.patterns.context import unaccented
 from dataaudit.scan.detectors.patterns.entity import Candidate, Evidence
 
 _NOUNS = """
-    phone phones telephone telephones telephonenumber phonenumber phoneno telno faxno tel tels telf tfno tlf
+    phone phones telephone telephones telephonenumber phonenumber phoneno telno faxno tel tels telf telp tfno tlf
     tfn cellphone cellphones fax facsimile telefax telefacsimile whatsapp viber voicemail hotline helpline
     landline pager switchboard tollfree handphone smartphone freephone telefon telefone telefono telefonos
     telefones telefonnummer telefonnr telefonnumre rufnummer durchwahl handynummer mobilnummer faxnummer handy
@@ -87,7 +87,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
     lead = rf"(?:{word}){{0,4}}{_BETWEEN}{{0,10}}\n?{_BETWEEN}{{0,16}}\+?\Z"
     # The left of a name in code counts as its word: s_phone, home-phone, phoneNumber.
     named = (
-        rf"(?:(?<![^\W_])(?:{nouns})|(?<!\S)(?:ph|fon)(?=[.:](?!\.)|\s\Z)|(?<=[^\W\d_])_?(?:p{_NO_TELEPHONE}hone|telefon)"
+        rf"(?:(?<![^\W_])(?:{nouns})|(?<!\S)(?:(?:ph|fon)(?=[.:](?!\.)|\s\Z)|(?:cel|kom|fone)(?=[.:](?!\.)))|(?<=[^\W\d_])_?(?:p{_NO_TELEPHONE}hone|telefon)"
         rf"|(?:{joined}))"
     )
     return (
@@ -235,16 +235,16 @@ _ASKED = re.compile(
 )
 """A verb that may stand before digits in one piece."""
 _UP_TO = (
-    r"(?:[ \t_:]{1,2}(?!(?:start|end|range)(?![^\W\d_]))[^\W\d_]{1,12}\.?){0,4}(?:[ \t_]{0,3}[:：=#(|>\"'’.,-]){0,4}"
+    r"(?:[ \t_:]{1,2}(?!(?:start|end|range)(?![^\W\d_]))[^\W\d_]{1,12}\.?){0,4}(?:[ \t_]{0,3}[:：=#(|>*\"'’.,-]){0,6}"
     r"[ \t]{0,4}\n?[ \t]{0,8}[\"'#(]?\Z"
 )
 """Between a label and its number: up to four words and the signs of an assignment."""
 _BIRTH = re.compile(
-    r"(?<![^\W_])(?:born|birth(?:[ _-]?(?:date|day))?\w*|date of birth|d\.?o\.?b|bday(?![_.(])|"
+    r"(?<![^\W_])(?:born|birth(?:[ _-]?(?:date|day))?\w*|date[ _-]?of[ _-]?birth|d\.?o\.?b|bday(?![_.(])|"
     r"geb(?:oren\w*|urts?\w*)?|"
     r"n(?:é|ée) le|naissance|nacimiento|nacid[oa]|nació|nascimento|nascid[oa]|nasceu|nat[oa] (?:il|a)|nascita|"
     r"geboorte\w*|född\w*|født|fødsel\w*|syntym\w*|urodz\w*|ur\.|narozen\w*|született|născut\w*|doğum\w*|"
-    r"дата рождения|родил\w*|роден\w*|народ\w*|γεννη\w*|出生|生日|生年月日|誕生日|생년월일|생일|تاريخ الميلاد|जन्म\w*|"
+    r"дата рождения|родил\w*|роден\w*|народ\w*|γεννη\w*|出生(?:日期|年月日?|日)?|生日|生年月日|誕生日|생년월일|생일|تاريخ الميلاد|जन्म\w*|"
     r"วันเกิด|ngày sinh|(?:tanggal )?lahir)" + _UP_TO
 )
 _LICENCE = re.compile(

@@ -18,7 +18,7 @@ from dataaudit.scan.detectors.patterns.written import Layer, Names, parse_layer,
 from dataaudit.scan.detectors.pii import contacts, labels, national, payments
 from dataaudit.scan.detectors.pii.payments import digits_of
 
-PII_VERSION = "7"
+PII_VERSION = "8"
 """Raised when a validator or a reserved value changes what is found."""
 
 
