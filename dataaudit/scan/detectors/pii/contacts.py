@@ -280,9 +280,7 @@ _STAMP = re.compile(
     r"|(?:19|20)[0-9]{2} [-+][0-9]{4}\Z"
 )
 """Year to minute or second, or a year and the zone of a time."""
-_DECIMAL = re.compile(
-    r"\+[0-9]{4,}\.[0-9]+\Z|\+[0-8][0-9]{3}(?:[0-9]{2})?-[01][0-9]{4}(?:[0-9]{2})?\Z"
-)
+_DECIMAL = re.compile(r"\+[0-9]{4,}\.[0-9]+\Z|\+[0-8][0-9]{3}(?:[0-9]{2})?-[01][0-9]{4}(?:[0-9]{2})?\Z")
 """Numbers with a point, and places on a map (ISO 6709)."""
 _THOUSANDS = re.compile(r"\+[0-9]{1,3}(?:\.[0-9]{3})*\Z")
 _OPERAND_BEFORE = re.compile(r"[)\]]\Z|(?:\A|[\s,;(\[])-[0-9]{4,}[,;]\s*\Z")
@@ -316,9 +314,8 @@ def international(candidate: Candidate) -> Evidence:
     if not plus:
         digits = digits.removeprefix("011") if digits.startswith("011") else digits.removeprefix("00")
     before, after = candidate.before, candidate.after
-    if not 7 <= len(digits) <= 16 or one_digit(digits[2:]) or _DECIMAL.match(plain):
-        return Evidence.REJECTED
-    if not candidate.context and _THOUSANDS.match(plain):
+    figure = _DECIMAL.match(plain) or (not candidate.context and _THOUSANDS.match(plain))
+    if not 7 <= len(digits) <= 16 or one_digit(digits[2:]) or figure:
         return Evidence.REJECTED
     if plain[1:].isdigit() and (_OPERAND_BEFORE.search(before[-16:]) or _OPERAND_AFTER.match(after)):
         return Evidence.REJECTED
