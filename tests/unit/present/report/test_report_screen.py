@@ -41,7 +41,7 @@ PLANTED = {
     "a quiz": "10 of 16 items of quiz in training, 6 word for word, in shard 5",
     "a repeated sentence": "9 repeated spans, one in 300 documents (0.0234), mostly of manual",
     "insults": "0.2375 toxic (no interval: screen not judged), of 0.0298 screened, in messages",
-    "an address book": "0.0296 of documents hold personal data",
+    "an address book": "0.0294 of documents hold personal data",
     "tokens for access": "7 secrets confirmed, in 7 documents, most in shard 7",
 }
 """What `pipelines/demo_corpus.py` planted, and how the screen says it."""
