@@ -291,12 +291,10 @@ _ROW_BEFORE = re.compile(rf"(?:\A|[\s\[(]){_NUMBER}[ \t]{{1,4}}\Z")
 _ROW_AFTER = re.compile(rf"[ \t]{{1,4}}{_NUMBER}(?:[\s\])]|\Z)")
 _TABLE = re.compile(rf"(?:\A|[\s\[(])(?:{_NUMBER}[ \t]{{1,4}}){{2}}\Z")
 _QUAD = re.compile(
-    r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{3}\Z|[0-9]{1,5}\.[0-9]+\Z|[0-9]{6,}\.[0-9]{1,3}\Z|"
+    r"(?!0[1-9][0-9]\.)[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{3}\Z|[0-9]{1,5}\.[0-9]+\Z|[0-9]{6,}\.[0-9]{1,3}\Z|"
     r"[01]-[0-9]{5}\Z|[0-9]{14,}\Z"
 )
-"""Addresses of machines, versions, numbers with a point, ranges from a single digit; a counter."""
-_TRUNK_QUAD = re.compile(r"0[1-9][0-9](?:\.[0-9]{2,3}){3}\Z")
-"""A telephone number in four groups: addresses of machines are written without a leading zero."""
+"""Addresses of machines (no leading zero), versions, numbers with a point, ranges from a single digit; a counter."""
 _HOST = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,3}){3}\.[a-z]")
 """The name of a machine that holds its address."""
 
@@ -324,9 +322,8 @@ def international(candidate: Candidate) -> Evidence:
         return Evidence.FORM
     if used:
         return Evidence.STRONG if plus or not plain.isdigit() else Evidence.WEAK
-    if plain.isdigit() or (used is None and not candidate.context):
-        return Evidence.REJECTED
-    return Evidence.FORM
+    unknown = plain.isdigit() or (used is None and not candidate.context)
+    return Evidence.REJECTED if unknown else Evidence.FORM
 
 
 def national(candidate: Candidate) -> Evidence:
@@ -341,8 +338,7 @@ def national(candidate: Candidate) -> Evidence:
     groups = re.findall(r"[0-9]+", plain)
     rejected = (
         (not 6 <= len(digits) <= 15 or one_digit(digits))
-        or (_QUAD.match(plain) and not (candidate.context and _TRUNK_QUAD.match(plain)))
-        or (_DATE.match(plain) or _STAMP.match(plain) or _HOST.match(plain + candidate.after))
+        or (_DATE.match(plain) or _QUAD.match(plain) or _STAMP.match(plain) or _HOST.match(plain + candidate.after))
         or (_ROW_BEFORE.search(candidate.before[-16:]) and _ROW_AFTER.match(candidate.after))
         or ("." in plain and " " in plain.replace(") ", ")"))
         or 3 < sum(len(group) == 1 for group in groups) < len(groups)
@@ -371,9 +367,10 @@ def trunk(candidate: Candidate) -> Evidence:
 def reserved_phone(candidate: Candidate) -> bool:
     """Whether it is fiction: 555-0100 to 555-0199 and the 555 area, Ofcom's numbers for drama, counting digits."""
     digits = digits_of(without_extension(candidate.text))
-    if _AMERICAN_FICTION.match(candidate.text) or _BRITISH_FICTION.match(digits):
-        return True
-    return any(run in digits for run in ("012345678", "123456789", "234567890", "987654321", "876543210"))
+    fiction = _AMERICAN_FICTION.match(candidate.text) or _BRITISH_FICTION.match(digits)
+    return bool(fiction) or any(
+        run in digits for run in ("012345678", "123456789", "234567890", "987654321", "876543210")
+    )
 
 
 _KINDS_LIST = "fixed_line mobile toll_free premium_rate shared_cost personal_number voip pager uan voicemail"

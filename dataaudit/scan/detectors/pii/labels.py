@@ -244,9 +244,8 @@ _BIRTH = re.compile(
     r"geb(?:oren\w*|urts?\w*)?|"
     r"n(?:é|ée) le|naissance|nacimiento|nacid[oa]|nació|nascimento|nascid[oa]|nasceu|nat[oa] (?:il|a)|nascita|"
     r"geboorte\w*|född\w*|født|fødsel\w*|syntym\w*|urodz\w*|ur\.|narozen\w*|született|născut\w*|doğum\w*|"
-    r"дата рождения|родил\w*|роден\w*|народ\w*|γεννη\w*|"
-    r"出生(?:日期|年月日?|日)?|生日|生年月日|誕生日|생년월일|생일|تاريخ الميلاد|जन्म\w*|"
-    r"วันเกิด|ngày sinh|(?:tanggal )?lahir)" + _UP_TO
+    r"дата рождения|родил\w*|роден\w*|народ\w*|γεννη\w*|出生\w*|生日|生年月日|誕生日|생년월일|تاريخ الميلاد|जन्म\w*|"
+    r"생일|วันเกิด|ngày sinh|(?:tanggal )?lahir)" + _UP_TO
 )
 _LICENCE = re.compile(
     r"(?<![^\W_])(?:(?:drivers?['’]?s?|driving)[ _-]?licen[cs]es?|driving permit|learner['’]?s permit|"

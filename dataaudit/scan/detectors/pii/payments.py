@@ -127,10 +127,7 @@ def _is_card(match: re.Match[str] | None) -> bool:
 _IN_URL = re.compile(r"://\S*\Z|(?<!\.)\.\Z")
 """Part of a URL or of a decimal number."""
 _IN_NAME = re.compile(r"[a-z]-\Z")
-_REFERENCE = re.compile(
-    r"\b(?:ref(?:erence)?|invoice|order|transaction|tracking|booking|receipt|verwendungszweck|referencia|r.{1,2}f.{1,2}rence)"
-    r"[ _]?(?:no|nr|number|id|code)?[.:#=]{0,2} {0,2}\Z"
-)
+_REFERENCE = re.compile(r"\b(?:r[eé]f(?:[eé]rence)?|invoice|order)[ _]?(?:no|nr|number|id)?[.:#=]{0,2} {0,2}\Z")
 """A label of a payment's number, not of a card's."""
 
 
@@ -156,7 +153,7 @@ def card(candidate: Candidate) -> Evidence:
     if not issued(digits):
         return Evidence.FORM if alone and len(digits) in {15, 16} and digits[0] != "0" else Evidence.REJECTED
     if _REFERENCE.search(candidate.before):
-        return Evidence.FORM
+        return Evidence.FORM if candidate.context else Evidence.WEAK
     return Evidence.STRONG if alone and groups in _GROUPS else Evidence.WEAK
 
 
