@@ -127,8 +127,7 @@ def _is_card(match: re.Match[str] | None) -> bool:
 _IN_URL = re.compile(r"://\S*\Z|(?<!\.)\.\Z")
 """Part of a URL or of a decimal number."""
 _IN_NAME = re.compile(r"[a-z]-\Z")
-_REFERENCE = re.compile(r"\b(?:r[eé]f(?:[eé]rence)?|invoice|order)[ _]?(?:no|nr|number|id)?[.:#=]{0,2} {0,2}\Z")
-"""A label of a payment's number, not of a card's."""
+_OF_A_PAYMENT = re.compile(r"\b(?:r[eé]f(?:[eé]rence)?|invoice|order)[ _]?(?:no|nr|number|id)?[.:#=]{0,2} {0,2}\Z")
 
 
 def issued(digits: str) -> bool:
@@ -140,19 +139,16 @@ def issued(digits: str) -> bool:
 def card(candidate: Candidate) -> Evidence:
     """Reject numbers that Luhn refuses; an issuer's prefix is weak evidence, in the groups of a card's face strong."""
     digits = digits_of(candidate.text)
-    if not luhn(digits) or one_digit(digits):
+    if not luhn(digits) or one_digit(digits) or (neighbours := _neighbours(candidate, digits)) == 2:
         return Evidence.REJECTED
     plain = candidate.text.isdigit()
     if plain and (_IN_URL.search(candidate.before) or (_IN_NAME.search(candidate.before) and not candidate.context)):
         return Evidence.REJECTED
     groups = tuple(len(group) for group in candidate.text.replace("-", " ").split())
-    neighbours = _neighbours(candidate, digits)
-    if neighbours == 2:
-        return Evidence.REJECTED
     alone = not neighbours and not in_row(candidate)
     if not issued(digits):
         return Evidence.FORM if alone and len(digits) in {15, 16} and digits[0] != "0" else Evidence.REJECTED
-    if _REFERENCE.search(candidate.before):
+    if _OF_A_PAYMENT.search(candidate.before):
         return Evidence.FORM if candidate.context else Evidence.WEAK
     return Evidence.STRONG if alone and groups in _GROUPS else Evidence.WEAK
 
