@@ -13,8 +13,9 @@ from reading import events, steps_of
 
 from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import ConfigError
+from dataaudit.runlog.format import TABLES
+from dataaudit.runlog.parts import PartWriter
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import RankWriter
 from dataaudit.training.attribution.attribute import attribute
 from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.logthread import LogThread
@@ -209,14 +210,14 @@ def test_the_logs_thread_outlives_what_fails_in_it(made, corpus, tags, tmp_path,
 
 
 def test_rows_that_cannot_be_written_are_lost_and_no_others(corpus, tags, tmp_path, monkeypatch):
-    right = RankWriter._append
+    right = PartWriter.append
 
-    def wrong(self, table, batch):
-        if table == "steps" and 3 in batch["step"].to_pylist():
+    def wrong(self, batch):
+        if self.schema.equals(TABLES["steps"].schema) and 3 in batch["step"].to_pylist():
             raise OverflowError("int too large")
-        return right(self, table, batch)
+        return right(self, batch)
 
-    monkeypatch.setattr(RankWriter, "_append", wrong)
+    monkeypatch.setattr(PartWriter, "append", wrong)
     monitor = of_six_steps(tmp_path, corpus, tags)
     assert steps_of(tmp_path / "run") == [1, 2, 4, 5, 6]
     assert monitor.lost_steps == 1
