@@ -14,7 +14,8 @@ from dataaudit.engine.sandbox import end_child, run_alone
 from dataaudit.scan.corpus.loss import Reason
 
 MB = 1_000_000
-pytestmark = pytest.mark.children
+pytestmark = [pytest.mark.children, pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")]
+"""distributed leaves a socket to the garbage collector whose worker was killed while it was being connected."""
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,8 @@ _ITEMS = "benchmark_contamination"
 _SECRETS, _HITS, _VALIDATED = "secret_hit_rate", "hits", "validated_hits"
 _UNCOUNTED = ("context", "too_short", "boilerplate")
 """Statistics of the questions that no rule finds wherever they stand."""
+_SHOWN = 3
+"""Shards that a remark names; `gate.json` has all of them."""
 
 
 def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
@@ -128,7 +130,8 @@ def judge(
     verdict = evaluate(policy, facts, older, on=max(on or now, now), fail_on=fail_on)
     if on is not None and not any(on <= waiver.expires < now for waiver in policy.waivers):
         verdict = replace(verdict, on=on.isoformat())  # the same on that day as now
-    verdict = replace(verdict, quarantine_lists=tuple(lists), canary=canary)
+    remarks = (*verdict.remarks, *(_changed_since(seen.changed) for seen in lists if seen.changed))
+    verdict = replace(verdict, quarantine_lists=tuple(lists), canary=canary, remarks=remarks)
     return with_evidence(verdict, Clues(manifest=manifest, facts=facts, baseline=baseline))
 
 
@@ -438,6 +441,14 @@ def _remarks(policy: Policy, now: Facts, baseline: Facts | None) -> Iterator[str
 def _whole_number(now: Facts, metric: str, stat: str) -> int:
     record = now.find(metric, stat, Scope())
     return int(record.value) if record is not None and record.value is not None else 0
+
+
+def _changed_since(names: Sequence[str]) -> str:
+    first = ", ".join(map(clean, names[:_SHOWN])) + ("" if len(names) <= _SHOWN else ", ...")
+    return (
+        f"A quarantine list names {plural(len(names), 'shard')} under another digest; their rows of today are not left"
+        f" out: {first}. Look at them, then `dataaudit quarantine add` or `lift`."
+    )
 
 
 def _uncounted_questions(now: Facts) -> Iterator[str]:

@@ -166,6 +166,8 @@ class ListSeen:
     """``sha256:`` and the sha256 of the file."""
     lines: tuple[str, ...]
     """Ids of its lines, sorted: they may not be lost later."""
+    changed: tuple[str, ...] = ()
+    """Shards, ``split/uri``, that it names under another digest: it does not leave out their rows of today."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.verdict import ListSeen
 from dataaudit.decide.quarantine.entry import Contents, listed
 from dataaudit.decide.quarantine.list import Quarantine, Standing, in_force, read, read_folded
-from dataaudit.decide.quarantine.selection import COLUMNS, digests_of, row_digests_of, rows_left_out
+from dataaudit.decide.quarantine.selection import digests_of, row_digests_of, rows_left_out, select
 from dataaudit.manifest.core import VERDICT_LISTS as LISTS
 from dataaudit.manifest.load import Manifest
 
@@ -24,28 +24,31 @@ if TYPE_CHECKING:
 _READ = frozenset({"ok", "partial"})
 
 
-def released(manifest: Manifest, quarantine: Quarantine) -> tuple[list[str], list[str]]:
+def released(manifest: Manifest, quarantine: Quarantine) -> tuple[list[str], list[str], list[str]]:
     """Return what a manifest has in its numbers although a list leaves it out, in the manifest's order.
 
-    Shards as ``split/uri``, and documents of other shards as ``split/uri:row``. What the build left out, by
-    ``core.quarantine``, is not released. A row that the build did not name and that is no document (a bad record)
-    cannot be told from a document, and counts.
+    Shards as ``split/uri``, documents of other shards as ``split/uri:row``, and other shards that the list names under
+    another digest: their rows have changed since. What the build left out, by ``core.quarantine``, is not released. A
+    row that the build did not name and that is no document (a bad record) cannot be told from a document, and counts.
     """
     left_out = rows_left_out(manifest)
-    shards, documents = [], []
-    for row in manifest.table("shards", COLUMNS).to_pylist():
-        digests = digests_of(row)
-        if row["status"] not in _READ or not digests:
+    selection = select(manifest, quarantine)
+    stale = {item.shard for item in selection.stale}
+    shards, documents, changed = [], [], []
+    for shard in selection.shards:
+        row = shard.row
+        if row["status"] not in _READ or not digests_of(row):
             continue
-        name = f"{row['split']}/{row['uri']}"
-        if quarantine.holds(**digests):
-            shards.append(name)
+        if shard.entries:
+            shards.append(shard.name)
             continue
         by = row_digests_of(row)
         gone = set[int]().union(*(left_out.get(digest, ()) for digest in by.values()))
         named = {number for number in quarantine.rows(**by) if number < row["rows"]}
-        documents += [f"{name}:{number}" for number in sorted(named - gone)]
-    return shards, documents
+        documents += [f"{shard.name}:{number}" for number in sorted(named - gone)]
+        if row["shard"] in stale:
+            changed.append(shard.name)
+    return shards, documents, changed
 
 
 def compared_lists(
@@ -63,9 +66,10 @@ def compared_lists(
         for item, what in ((manifest, "the manifest"), (baseline, "the baseline")):
             if item is not None:
                 together.check_seen(item, " and ".join(map(str, paths.values())), what)
+    seen = []
     for path, contents, folded in lists:
         quarantine = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on)
-        shards, documents = released(manifest, quarantine)
+        shards, documents, changed = released(manifest, quarantine)
         if names := [*shards, *documents]:
             kinds = (("shard", shards), ("document", documents))
             counted = " and ".join(plural(len(each), noun) for noun, each in kinds if each)
@@ -74,7 +78,8 @@ def compared_lists(
                 listed(title, [clean(name) for name in names]),
                 f"Build again with --quarantine {path}, or lift the entries.",
             )
-    return tuple(ListSeen(digest=contents.digest, lines=contents.lines) for _, contents, _ in lists)
+        seen.append(ListSeen(digest=contents.digest, lines=contents.lines, changed=tuple(changed)))
+    return tuple(seen)
 
 
 def pinned_lists(summary: Summary) -> tuple[ListSeen, ...]:

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from made_manifest import make, shard
-from quarantine_made import AUTHOR, asked, digest
+from quarantine_made import AUTHOR, asked, digest, target
 
 from dataaudit import api
 from dataaudit.base.errors import ConfigError, CorpusRefused, QuarantineDamaged, QuarantineError, ReleasedHeldBack
@@ -15,7 +15,8 @@ from dataaudit.cli import main
 from dataaudit.decide.gate.policy import load_policy
 from dataaudit.decide.gate.run import judge
 from dataaudit.decide.gate.verdict import ListSeen
-from dataaudit.decide.quarantine.changes import add, lift
+from dataaudit.decide.quarantine.changes import AddRequest, add, lift
+from dataaudit.decide.quarantine.entry import Evidence
 from dataaudit.decide.quarantine.list import read
 from dataaudit.decide.quarantine.released import check_judged
 from dataaudit.manifest.load import load_manifest
@@ -76,6 +77,26 @@ def test_a_policy_names_its_list(place):
         api.gate("m", policy_of(quarantine_list="team/held.jsonl"))
     lift(place / "team/held.jsonl", ["train/b.jsonl"], "mended", AUTHOR)
     run("gate", "m", *naming)
+
+
+def test_a_listed_shard_whose_rows_have_changed_is_named(place):
+    """Appending a line to a bad shard gave it another digest, and the gate passed it without a word."""
+    gate = ("gate", "m", "--policy", "team/naming.yaml", "--out", "g.json")
+    before = [target("b before", row, uri="b.jsonl") for row in (None, 3)] + [target("of no manifest")]
+    add(
+        place / "team/held.jsonl",
+        [AddRequest(target=one, reason="spam", evidence=Evidence()) for one in before],
+        AUTHOR,
+    )
+    remark = (
+        "A quarantine list names 1 shard under another digest; their rows of today are not left out: train/b.jsonl."
+    )
+    assert remark in run(*gate)
+    verdict = json.loads((place / "g.json").read_bytes())["verdict"]
+    assert verdict["quarantine_lists"][0]["changed"] == ["train/b.jsonl"]
+    assert any(text.startswith(remark) for text in verdict["remarks"])
+    lift(place / "team/held.jsonl", ["train/b.jsonl", "train/b.jsonl:3"], "mended", AUTHOR)
+    assert "another digest" not in run(*gate)
 
 
 def test_a_list_of_the_policy_and_one_that_is_given_both_count(place):
@@ -163,7 +184,7 @@ def test_a_verdict_pins_the_lines_of_its_lists(place):
     whole = read(held)
     assert verdict.quarantine_lists == (ListSeen(digest=whole.digest, lines=whole.lines),)
     pinned = json.loads((place / "gate.json").read_bytes())["verdict"]["quarantine_lists"]
-    assert pinned == [{"digest": whole.digest, "lines": list(whole.lines)}]
+    assert pinned == [{"digest": whole.digest, "lines": list(whole.lines), "changed": []}]
     by_verdict = ("quarantine", "list", held, "--verdict", "gate.json")
     verify = ("verify", "m", "--quarantine-list", held)
     signed = (*verify, "--signature", "m.verdict.dsse.json", "--public-key", "k.pub")
