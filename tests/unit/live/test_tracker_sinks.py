@@ -234,6 +234,18 @@ def test_json_lines_hold_what_was_given_and_null_where_it_is_not_finite(tmp_path
     assert lines[2] == {"event": "flagged", "detail": {"kind": "spike"}}
 
 
+@pytest.mark.parametrize("before", ["", '{"step":1}\n', '{"step":1,"val'])
+def test_json_lines_go_on_behind_a_line_that_was_cut(tmp_path, before):
+    """It took the first record of the next start with it, which counted as written."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(before)
+    with JSONLinesSink(path) as sink:
+        sink.add_values(whole(7, loss=3.0))
+    lines = path.read_text("utf-8").splitlines()
+    assert json.loads(lines[-1])["values"] == {"loss": 3.0}
+    assert lines[:-1] == before.splitlines()
+
+
 def test_a_histogram_in_a_run_log_is_counts_up_to_each_edge(tmp_path):
     with RunLogSink(tmp_path / "run") as sink:
         sink.add_histogram(3, "train_loss_raw", "segments", EDGES, np.array([3, 4]))
