@@ -140,6 +140,8 @@ class Judge:
         self._feed = feed
         self._series: dict[str, defaultdict[Key, _Series]] = {rule.name: defaultdict(_Series) for rule in self.rules}
         self._fed = {rule.name: Fed() for rule in self.rules}
+        self._begun: dict[int, int] = {}
+        """The step before the first of each rank's attempt."""
         self._absent = [rule for rule in self.rules if rule.absent is not None]
         self._by_metric: dict[str, list[Rule]] = {}
         self._fed_by: dict[str, list[Rule]] = {}
@@ -158,6 +160,7 @@ class Judge:
                         if rule.ratio is not None:
                             kept = {name: getattr(known, name) for name in _HEALTHY}
                             own[key] = _Series(**kept)
+                self._begun.pop(item.rank, None)
                 for fed in self._fed.values():
                     fed.by_rank.pop(item.rank, None)
             case Numbers():
@@ -383,11 +386,17 @@ class Judge:
 
     def _stepped(self, item: Stepped) -> list[Alert]:
         alerts = []
+        if item.rank not in self._begun:
+            begun = self._begun[item.rank] = item.step - 1
+            for fed in self._fed.values():  # what fed them in steps that are done again is of no use
+                fed.step = min(fed.step, max([begun, *fed.by_rank.values()]))
         for rule in self._absent:
             if rule.absent is None or rule.absent.steps is None or item.step <= rule.after_step:
                 continue
-            last = self._fed[rule.name].by_rank.get(item.rank, rule.after_step)
-            words = f"no {rule.metric} for {item.step - last:,} steps, the last of step {last:,}"
+            known = self._fed[rule.name].by_rank.get(item.rank)
+            last = max(rule.after_step, self._begun[item.rank]) if known is None else known
+            since = "none since" if known is None else "the last of"
+            words = f"no {rule.metric} for {item.step - last:,} steps, {since} step {last:,}"
             alert = Alert(rule, item.rank, item.step, last, -1, -1, None, {}, words)
             alerts += self._once(alert, met=item.step - last >= rule.absent.steps)
         return alerts

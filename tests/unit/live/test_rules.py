@@ -316,6 +316,24 @@ def test_a_rule_that_is_not_fed_is_not_evaluated_and_says_why(tmp_path, rule, wh
     assert why in states[0]["why"]
 
 
+@pytest.mark.parametrize("back", [191, 51])
+def test_a_resumed_run_misses_what_is_absent_since_it_resumed(tmp_path, back):
+    """Its first step was an alert of all before it. What fed a rule in steps that are done again counts no more."""
+    folder = tmp_path / "run"
+    rules = {"absent": {"steps": 100}}, {"threshold": {"above": 9}}
+    Run(folder).steps(200, val_loss=lambda step: None if step % 10 else 3.0)
+    Run(folder, first=back).steps(99, val_loss=at(3.0))
+    file = file_of(*({"metric": "val_loss", **rule} for rule in rules))
+    assert from_another(folder, file)[0] == {}
+    Run(folder, first=back).steps(300)
+    incidents, states = from_another(folder, file)
+    ((_, number, (alert,)),) = incidents.values()
+    assert (number, alert["step"], alert["first_step"]) == (1, back + 99, back - 1)
+    assert alert["seen"] == f"no val_loss for 100 steps, none since step {back - 1}"
+    assert states[1]["state"] == "not_evaluated"
+    assert states[1]["last_step"] < back
+
+
 @pytest.mark.parametrize("rule", [{"event": "alarm", "fed_by": ["started"]}, {"event": "flagged", "fed_by": "loss"}])
 def test_what_shows_once_for_all_that_somebody_looks_feeds_a_rule(tmp_path, rule):
     _, states = judged(tmp_path / "run", file_of(rule), steps(300))
