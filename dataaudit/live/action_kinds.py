@@ -104,7 +104,7 @@ class SaveCheckpoint(Action):
 class ProtectLastGood(Action):
     """Keeps the last checkpoint that was restored in a test, before what the rule saw, from being deleted.
 
-    Where no test has ended yet it keeps the newest before what the rule saw, whose test may be under way.
+    Without such it keeps the newest from before what the rule saw, whose test may be under way.
     """
 
     def __init__(self, checkpoints: CheckpointStore, name: str = "protect_last_good", **more: Any) -> None:
@@ -115,15 +115,17 @@ class ProtectLastGood(Action):
     def perform(self, due: Due, _actions: Actions) -> str:
         """Protect it."""
         first = due.asked.first_step
-        good = good_before(self._checkpoints, first)
-        chosen = good or next(
-            (own for own in self._checkpoints.list()[::-1] if own.step < (first or own.step + 1)), None
-        )
+        good, kept = good_before(self._checkpoints, first), self._checkpoints.list()
+        late = good is not None and 0 < first <= good.step
+        before = next((own for own in kept[::-1] if own.step < (first or own.step + 1)), None)
+        chosen = before or good if late else good or before
         if chosen is None:
             raise Refused("there is no checkpoint from before it")
         self._step = int(chosen.step)
         self._checkpoints.protect(self._step)
-        note = "" if good else "; no test of a checkpoint has ended yet"
+        of = "a checkpoint from before it" if late else "a checkpoint"
+        note = "" if chosen.good else f"; no test of {of} has ended yet"
+        note += f"; it is not older than step {first:,}" if 0 < first <= self._step else ""
         return f"the checkpoint of step {self._step:,} stays: {chosen.path}{note}"
 
     def undo(self, _actions: Actions) -> str:

@@ -34,6 +34,7 @@ import orjson
 from dataaudit.base.errors import CatchErrors
 from dataaudit.base.text import utc_now
 from dataaudit.live.evidence import Deliveries
+from dataaudit.live.judging import of_rank
 from dataaudit.live.rules import Destination
 
 QUEUE = 64
@@ -72,7 +73,7 @@ class Message:
     def lines(self) -> list[str]:
         """The message as lines of text."""
         facts = self.facts
-        seen = [f"{own['seen']}, step {own['step']:,}, rank {own['rank']}" for own in facts["alerts"][:3]]
+        seen = [f"{own['seen']}, step {own['step']:,}, {of_rank(own['rank'])}" for own in facts["alerts"][:3]]
         more = [f"and {facts['number'] - 3:,} alerts more"] if facts["number"] > 3 else []
         action = [f"First: {facts['action']}"] if facts["action"] else []
         action += [f"Action {name}: {becomes}" for name, becomes in facts.get("actions", {}).items()]

@@ -47,6 +47,7 @@ from dataaudit.base.redact import without_secrets
 from dataaudit.live.feed import Feed
 from dataaudit.live.heartbeats import BEATS_FOLDER, Heartbeats
 from dataaudit.live.incidents import FOLDER, INCIDENT_FILE, Incident, replace_synced
+from dataaudit.live.judging import of_rank
 from dataaudit.live.rules import Evidence, runbook
 from dataaudit.runlog.following import Rows, stored_stretches
 from dataaudit.runlog.format import ATTRIBUTION_FILE, RUN_FILE, STRETCHES
@@ -301,7 +302,8 @@ def _read_if(path: Path) -> bytes:
 def _runbooks(incident: Incident) -> str:
     """Return the runbooks of an incident, the gravest first, under what was seen."""
     rules = {alert.rule.name: alert.rule for alert in sorted(incident.alerts, key=lambda own: own.rule.severity)}
-    seen = "".join(f"- step {own.step:,}, rank {own.rank}: {own.words}\n" for own in incident.alerts[:20])
+    alerts = [alert.document() for alert in incident.alerts[:20]]
+    seen = "".join(f"- step {own['step']:,}, {of_rank(own['rank'])}: {own['seen']}\n" for own in alerts)
     head = f"Incident `{incident.id}`, severity {incident.severity}.\n\n{seen}\n"
     texts = dict.fromkeys(runbook(rule) for rule in rules.values())
     return head + "\n\n---\n\n".join(texts)

@@ -23,6 +23,8 @@ AVERAGED = 64
 """Steps over which times are averaged: tokens per second, the share of waiting, the times of ranks."""
 LEAST_AVERAGED = AVERAGED // 4 + 1
 """Steps that an average takes at least."""
+_OF_RUN = frozenset({"heartbeat_missing", "metrics_ingest_lag", "restart_rate", "error_event_rate"})
+"""Metrics of the whole run, whichever rank's log they stand in."""
 ANY_ROW: Final = "*"
 """In place of a metric: any row of a rank."""
 DERIVED: Final = {
@@ -59,7 +61,9 @@ class Numbers(NamedTuple):
     documents: int = 0
     """That a share is of, so that chance is known; 0: unknown."""
     of_run: bool = False
-    """Whether it is of all ranks together; ``rank`` is then the worst."""
+    """Whether it is of all ranks together; ``rank`` is then the worst,"""
+    no_rank: bool = False
+    """or, where none is known to be the worst, just whose log it stands in."""
 
 
 class Happened(NamedTuple):
@@ -135,6 +139,8 @@ class _Rank:
     """When a row of it came, seconds since 1970."""
     began: float = 0.0
     """When the first row of the attempt came."""
+    started: float = 0.0
+    """When its first step of the attempt ended; 0: none did."""
     ended: float = 0.0
     """When its newest known step ended."""
     closed: bool = False
@@ -218,7 +224,8 @@ class Feed:
         self.kept.add(Rows("values", first, self.newest_step, columns))
         for item in self._values(first, self.ranks[first], np.asarray(columns["step"]), columns):
             rank = worst.get(item.metric, first)
-            yield item._replace(rank=rank if rank in self.ranks else first, of_run=True)
+            rank = rank if rank in self.ranks else first
+            yield item._replace(rank=rank, of_run=True, no_rank=item.metric not in worst)
 
     @property
     def newest_step(self) -> int:
@@ -258,7 +265,8 @@ class Feed:
                 if metric in own.sparse and metric != "skipped_updates":
                     own.sparse[metric] = float(values[places[-1]])
             own_values = values[places].astype(np.float64)
-            yield Numbers(rank, step, metric, stat, layers[places], heads[places], own_values, own.ended)
+            given = (layers[places], heads[places], own_values, own.ended)
+            yield Numbers(rank, step, metric, stat, *given, no_rank=metric in _OF_RUN)
 
     def _events(self, rank: int, own: _Rank, columns: Columns) -> Iterator[Item]:
         rows = zip(
@@ -293,6 +301,7 @@ class Feed:
         rest = (np.asarray(columns[name]).tolist() for name in ("step", "time", "targets", "scored", "loss_sum"))
         for given, step, ended, targets, scored, total in zip(losses, *rest, strict=True):
             own.ended, numbers = float(ended), {}
+            own.started = own.started or own.ended
             if given is not None or scored:
                 numbers["loss"] = total / scored if given is None else given
             numbers |= own.sparse

@@ -67,9 +67,10 @@ class Incident:
 
     def add(self, alert: Alert) -> bool:
         """Take an alert; return whether it says something that was not known: another rule, or another rank."""
-        new = alert.rank not in self.ranks or all(alert.rule.name != own.rule.name for own in self.alerts)
+        ranks = set() if alert.no_rank else {alert.rank}
+        new = not ranks <= self.ranks or all(alert.rule.name != own.rule.name for own in self.alerts)
         self.number += 1
-        self.ranks.add(alert.rank)
+        self.ranks |= ranks
         self.severity = min(self.severity, alert.rule.severity)
         self.first_step = min(self.first_step, alert.first_step)
         self.latest_step = max(self.latest_step, alert.step)

@@ -51,6 +51,8 @@ class Alert(NamedTuple):
     """Of an event."""
     words: str
     """What was seen, in words."""
+    no_rank: bool = False
+    """Whether it is of the whole run, and ``rank`` just whose log it stands in."""
 
     def document(self) -> dict[str, Any]:
         """Return it in plain types."""
@@ -59,7 +61,7 @@ class Alert(NamedTuple):
         return {
             "rule": self.rule.name,
             "severity": self.rule.severity,
-            "rank": self.rank,
+            "rank": None if self.no_rank else self.rank,
             "step": self.step,
             "first_step": self.first_step,
             **place,
@@ -108,6 +110,10 @@ class Fed:
     by_rank: dict[int, int] = field(default_factory=dict)
     heard: dict[int, float] = field(default_factory=dict)
     """When it was fed, by rank, seconds since 1970."""
+    nan: int = -1
+    """The newest step at which all values were NaN: that is beyond no limit, and within none."""
+    repeated: bool | None = None
+    """Of a rule of an event: whether only metrics showed that somebody looks for it, so that they come again."""
 
 
 class State(NamedTuple):
@@ -134,6 +140,8 @@ class Judge:
         self._feed = feed
         self._series: dict[str, defaultdict[Key, _Series]] = {rule.name: defaultdict(_Series) for rule in self.rules}
         self._fed = {rule.name: Fed() for rule in self.rules}
+        self._begun: dict[int, int] = {}
+        """The step before the first of each rank's attempt."""
         self._absent = [rule for rule in self.rules if rule.absent is not None]
         self._by_metric: dict[str, list[Rule]] = {}
         self._fed_by: dict[str, list[Rule]] = {}
@@ -152,6 +160,7 @@ class Judge:
                         if rule.ratio is not None:
                             kept = {name: getattr(known, name) for name in _HEALTHY}
                             own[key] = _Series(**kept)
+                self._begun.pop(item.rank, None)
                 for fed in self._fed.values():
                     fed.by_rank.pop(item.rank, None)
             case Numbers():
@@ -171,6 +180,8 @@ class Judge:
         """Feed the rules of events that something shows to be looked for."""
         for rule in self._fed_by.get(name, ()):
             self._feed_rule(rule, item.rank, item.step, shown)
+            fed = self._fed[rule.name]
+            fed.repeated = isinstance(item, Numbers) and fed.repeated is not False
 
     def tick(self, now: float) -> list[Alert]:
         """Return alerts of what was not heard of for too many seconds."""
@@ -225,9 +236,11 @@ class Judge:
         fed = self._fed[rule.name]
         newest = self._feed.newest_step
         allowed = _STALE * (fed.gap or _FIRST_GAP) + _STALE_STEPS
-        if fed.step < 0 or rule.absent is not None or rule.metric is None or newest - fed.step <= allowed:
+        lasts = rule.absent is not None or (rule.metric is None and not fed.repeated)
+        if fed.step < 0 or lasts or newest - fed.step <= allowed:
             return ""
-        return f"{fed.metric} came last at step {fed.step:,} (rank {fed.rank}), and step {newest:,} has none"
+        none = "has NaN" if fed.nan > fed.step else "has none"
+        return f"{fed.metric} came last at step {fed.step:,} (rank {fed.rank}), and step {newest:,} {none}"
 
     def _state(self, rule: Rule, newest: int) -> State:
         fed = self._fed[rule.name]
@@ -264,7 +277,8 @@ class Judge:
             given = ((name, getattr(rule, name)) for name in ("layer", "head", "stat"))
             narrowed = [f"{name} {own}" for name, own in given if own is not None]
             of = f" of {', '.join(narrowed)}" if narrowed else ""
-            return f"no value of `{rule.metric}`{of} came{source}"
+            came = "came that is a number" if self._fed[rule.name].nan >= 0 else "came"
+            return f"no value of `{rule.metric}`{of} {came}{source}"
         if rule.fed_by:
             return f"nothing came that shows that somebody looks for `{rule.event}`: {', '.join(rule.fed_by)}"
         return f"no event `{rule.event}` came, and the rule has no `fed_by` to show that somebody looks for it"
@@ -286,6 +300,9 @@ class Judge:
         for own, column in ((rule.layer, item.layer), (rule.head, item.head)):
             chosen &= True if own is None else column == own
         if not chosen.any():
+            return []
+        if rule.not_finite is None and rule.absent is None and not (chosen := chosen & ~np.isnan(item.value)).any():
+            self._fed[rule.name].nan = max(self._fed[rule.name].nan, item.step)
             return []
         for known in self._series[rule.name].values() if self._stale(rule) else ():
             known.firing, known.first, known.first_time = False, None, 0.0  # what is met then is news
@@ -338,7 +355,7 @@ class Judge:
         ):
             return None
         known.firing = True
-        return Alert(rule, item.rank, step, known.first, *where, number, {}, f"{words}{_place(*where)}")
+        return Alert(rule, item.rank, step, known.first, *where, number, {}, words + _place(*where), item.no_rank)
 
     def _happened(self, rule: Rule, item: Happened) -> Alert | None:
         self._feed_rule(rule, item.rank, item.step, f"event {item.kind}")
@@ -369,11 +386,17 @@ class Judge:
 
     def _stepped(self, item: Stepped) -> list[Alert]:
         alerts = []
+        if item.rank not in self._begun:
+            begun = self._begun[item.rank] = item.step - 1
+            for fed in self._fed.values():  # what fed them in steps that are done again is of no use
+                fed.step = min(fed.step, max([begun, *fed.by_rank.values()]))
         for rule in self._absent:
             if rule.absent is None or rule.absent.steps is None or item.step <= rule.after_step:
                 continue
-            last = self._fed[rule.name].by_rank.get(item.rank, rule.after_step)
-            words = f"no {rule.metric} for {item.step - last:,} steps, the last of step {last:,}"
+            known = self._fed[rule.name].by_rank.get(item.rank)
+            last = max(rule.after_step, self._begun[item.rank]) if known is None else known
+            since = "none since" if known is None else "the last of"
+            words = f"no {rule.metric} for {item.step - last:,} steps, {since} step {last:,}"
             alert = Alert(rule, item.rank, item.step, last, -1, -1, None, {}, words)
             alerts += self._once(alert, met=item.step - last >= rule.absent.steps)
         return alerts
@@ -383,8 +406,6 @@ def _over(rule: Rule, layers: np.ndarray, heads: np.ndarray, values: np.ndarray)
     """Return layers, heads and values that a rule judges: all, or their aggregate, of those that have a number."""
     if rule.over == "any":
         return layers, heads, values
-    if rule.not_finite is None and (known := ~np.isnan(values)).any():
-        layers, heads, values = layers[known], heads[known], values[known]
     if rule.over == "mean":
         return _WHOLE, _WHOLE, values.mean(keepdims=True)
     at = [int(values.argmin() if rule.over == "min" else values.argmax())]
@@ -400,6 +421,11 @@ def _is_of(rule: Rule, metric: str) -> bool:
 def _integer(value: object, default: int) -> int:
     """Return a whole number of an event, which anybody may have written."""
     return value if type(value) is int else default
+
+
+def of_rank(rank: int | None) -> str:
+    """Return in words whose alert it is; None: that of the whole run."""
+    return "the whole run" if rank is None else f"rank {rank}"
 
 
 def _place(layer: int, head: int) -> str:

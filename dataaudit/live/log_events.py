@@ -59,6 +59,8 @@ class LogEvent:
     order: int = 0
     """Lines of progress before it."""
     count: int = 1
+    minutes: dict[int, int] = field(default_factory=dict)
+    """How often it came by the minute since 1970, as far as times are known."""
     named: bool = False
     """The launcher named it as the first that it observed."""
     survived: bool = False
@@ -75,6 +77,18 @@ class LogEvent:
     def key(self) -> tuple[object, ...]:
         """What repetitions have in common: attempt, rank, class, and the message without numbers."""
         return self.attempt, self.rank, self.error, _SHAPE.sub("#", self.what)[:120]
+
+    def came(self, time: float | None, times: int = 1) -> None:
+        """Count in which minute it came."""
+        if time is not None:
+            minute = int(time // 60)
+            self.minutes[minute] = self.minutes.get(minute, 0) + times
+
+    def since(self, time: float, first: float) -> int:
+        """Return how often it came behind a time; what has no time of its own came at the first of the log."""
+        timed = sum(self.minutes.values())
+        known = sum(times for minute, times in self.minutes.items() if minute > time // 60)
+        return known + (self.count - timed) * ((first if self.time is None else self.time) > time)
 
     def merge(self, other: LogEvent) -> None:
         """Take from the launcher's summary of this event, or another log's, what is not known."""
@@ -159,11 +173,13 @@ class Log:
             self.waits[event.attempt].nodes[event.rank] = event.node
         if (known := self._index.get(event.key)) is not None:
             known.count += 1
+            known.came(event.time)
         elif len(self.events) >= MOST_EVENTS:
             self.dropped += 1
         else:
             self.events.append(event)
             self._index[event.key] = event
+            event.came(event.time)
 
     def add_summary(self, event: LogEvent, attempt: int) -> None:
         """Add what the launcher sums up of an attempt: rank, node and time of an event that is known, mostly."""
@@ -173,7 +189,9 @@ class Log:
             known = next((other for other in own if other.attempt == event.attempt), None)
         unnamed = self._index.get((event.attempt, None, *event.key[2:])) if known is None else None
         if unnamed is not None and unnamed.count > 1:
-            unnamed.count, unnamed = unnamed.count - 1, None
+            unnamed.count -= 1
+            unnamed.came(unnamed.time, -1)
+            unnamed = None
         known = known or unnamed
         if known is None:
             event.attempt = attempt

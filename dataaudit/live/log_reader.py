@@ -46,6 +46,8 @@ class _Trace:
     line: Line
     rank: int | None
     order: int
+    clock: Clock | None
+    """The newest time before it."""
     entry: dict[str, str] | None = None
     """Of the launcher's summary."""
     prefix: str = ""
@@ -234,7 +236,7 @@ class _Reader:
         if trace is not None and not trace.chained:
             self._end(trace)
             trace = None
-        trace = trace or _Trace(line, rank, self.log.progress, entry, prefix)
+        trace = trace or _Trace(line, rank, self.log.progress, self._clock, entry, prefix)
         trace.chained, trace.frames = False, []
         self._open.setdefault(stream, []).append(trace)
 
@@ -271,7 +273,7 @@ class _Reader:
             if stream is not None:  # what was open was cut
                 del self._open[stream]
                 return False
-            opened.append(_Trace(line, None, self.log.progress))
+            opened.append(_Trace(line, None, self.log.progress, self._clock))
             for trace in opened:
                 trace.shared = True
         elif frame := p.FRAME.match(text):
@@ -312,8 +314,9 @@ class _Reader:
             self.log.note(text, trace.rank, self._attempt)
         stage = Stage.UNKNOWN if trace.shared else p.stage_of(frames)
         node, pid = _NODE.match(trace.prefix), _PID.search(trace.prefix)
-        more = {"node": node[1] if node else "", "pid": int(pid[1]) if pid else None}
-        self.log.add(self._event(trace.line, own, text, rank=trace.rank, stage=stage, order=trace.order, **more))
+        more = {"node": node[1] if node else "", "pid": int(pid[1]) if pid else None, "clock": trace.clock}
+        more |= {"rank": trace.rank, "stage": stage, "order": trace.order}
+        self.log.add(self._event(trace.line, own, text, **more))
 
     def _in_summary(self, line: Line) -> bool:
         """Take a line of the summary by which torchrun ends."""
@@ -369,7 +372,9 @@ class _Reader:
         log, zone = self.log, sorted(self._offsets)[len(self._offsets) // 2] if self._offsets else self._zone
         log.attempts = 1 + max([self._attempt, *(event.attempt for event in log.events)])
         for event in log.events:
-            event.time = None if event.time is None else event.time - (0 if event.zoned else zone)
+            ahead = 0 if event.zoned else zone
+            event.time = None if event.time is None else event.time - ahead
+            event.minutes = {minute - int(ahead // 60): times for minute, times in event.minutes.items()}
             event.node = event.node or log.node_of(event)
             went_on = log.progress - event.order >= SURVIVED_LINES and event.attempt == self._attempt
             event.survived = went_on and not event.named

@@ -21,7 +21,7 @@ _OF_PROCESSES: Final = frozenset({ErrorClass.OUT_OF_MEMORY, ErrorClass.DEVICE, E
 _WEAK: Final = frozenset({ErrorClass.UNKNOWN, ErrorClass.CODE})
 _LOGS: Final = ("*.log", "*.out", "*.err", "*.txt", "*.gz", "error.json")
 _SHOWN = 12
-_INNER: Final = ("order", "zoned", "level", "guessed")
+_INNER: Final = ("order", "zoned", "level", "guessed", "minutes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +59,12 @@ class Triage:
         return 1 if self.events else 0 if self.lines else 4
 
     def error_event_rate(self) -> dict[str, float | None]:
-        """Return errors an hour by class, without consequences, of an hour at least; None where logs name no times."""
+        """Return the errors within the newest hour of the logs by class, without consequences; None: without times."""
         counts: Counter[str] = Counter()
+        first, since = self.first_time or 0.0, (self.last_time or 0.0) - 3_600
         for event in self.events:
-            counts[event.error.value] += 0 if event.consequence else event.count
-        return {name: number / max(self.hours, 1.0) if self.hours else None for name, number in counts.items()}
+            counts[event.error.value] += 0 if event.consequence else event.since(since, first)
+        return {name: float(number) if self.hours else None for name, number in counts.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""

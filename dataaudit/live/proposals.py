@@ -13,7 +13,9 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
+import itertools
 import math
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -37,10 +39,20 @@ _LEAST = 8
 
 
 def _write(actions: Actions, kind: str, asked: Asked, facts: dict[str, Any]) -> Path:
-    """Write a proposal; its file has a step in its name."""
-    path = actions.folder / FOLDER / f"{kind}-step{actions.step:08d}.json"
+    """Write a proposal; its file has a step in its name, and a number where another has that name already."""
+    folder = actions.folder / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        path = folder / f"{kind}-step{actions.step:08d}{f'-{number}' * (number > 1)}.json"
+        with suppress(FileExistsError):  # another action's, rank's or start's of this step
+            path.touch(exist_ok=False)
+            break
     about = {"proposes": kind, "step": actions.step, "rule": asked.rule, "incident": asked.incident, "why": asked.why}
-    write_whole(path, orjson.dumps({**about, **facts}, option=orjson.OPT_INDENT_2) + b"\n")
+    try:
+        write_whole(path, orjson.dumps({**about, **facts}, option=orjson.OPT_INDENT_2) + b"\n")
+    except OSError:
+        path.unlink()
+        raise
     return path
 
 

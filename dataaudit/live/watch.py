@@ -99,12 +99,14 @@ class Surroundings:
         return live_values(feed.newest_step, beats=beats, lag=lag, restarts=self._restarts, errors=errors), worst
 
     def _read_whole(self, now: float, starts: Sequence[float]) -> None:
+        known, self._restarts, self._errors = self._errors, None, {}  # what was read before is not so any more
         with suppress(DataAuditError, OSError):
             self._restarts = restart_rate(self._runlog, starts, now)
         with suppress(DataAuditError, OSError):
             if self._log is not None and self._log.stat().st_size <= MOST_LOG_BYTES:
                 read = triage([self._log])
-                self._errors = read.error_event_rate() or ({"any": 0.0} if read.lines else {})
+                gone = dict.fromkeys(known.keys() - {"any"}, 0.0)  # classes that the log names no more
+                self._errors = {**gone, **(read.error_event_rate() or {"any": 0.0})} if read.lines else {}
 
 
 class Watch:
@@ -150,9 +152,13 @@ class Watch:
         feed = self.response.feed
         self.response.take(feed.follow(self._follower.read()))
         now = time.time()
-        for rank in range(feed.expected or 1):  # a rank that never wrote is silent since the run, or this watch, began
-            if rank not in feed.ranks:
-                self.response.take(feed.begin(rank, -1, self._began))
+        first, since, attempt = feed.ranks.get(0), self._began, 0
+        if first is not None and first.attempt > 0:
+            since, attempt = max(since, first.started or first.began), first.attempt
+        for rank in range(feed.expected or 1):  # of a rank that wrote nothing the silence began with the newest start
+            own = feed.ranks.get(rank)
+            if own is None or (own.closed and own.attempt < attempt and own.heard < since):
+                self.response.take(feed.begin(rank, -1, since))
         self.response.take(feed.around(*self._surroundings.rows(feed, now)))
         self.response.tick(now)
 

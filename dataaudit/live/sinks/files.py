@@ -62,8 +62,12 @@ class JSONLinesSink(TrackerSink):
         self.path = Path(path)
 
     def open(self) -> None:
-        """Open the file."""
+        """Open the file; a last line that a killed run left unfinished ends there."""
         self._file = WholeFile(self.path)
+        if self.path.is_file() and self.path.stat().st_size:
+            with open(self.path, "rb") as file:
+                file.seek(-1, os.SEEK_END)
+                self._file.add(b"" if file.read(1) == b"\n" else b"\n")
 
     def write_scalars(self, step: int, numbers: Mapping[str, float]) -> None:
         """Write ``{"step", "time", "values": {name: number}}``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import threading
@@ -124,8 +125,12 @@ class PrometheusSink(TrackerSink):
             events, step = dict(self._events), self._step
             lost = {what: self.lost[what] for what in DROPPED_FIRST}
         families: dict[str, Any] = {}
+        of_name = dict.fromkeys(("dataaudit_step", "dataaudit_events", "dataaudit_lost"), "")
         for key, value in numbers.items():
             name, own = _family(key.metric, key.stat)
+            metric = key.metric.partition(".")[0]
+            if of_name.setdefault(name, metric) != metric:  # a series twice is none: all that is offered is refused
+                name += f"_{hashlib.sha256(metric.encode()).hexdigest()[:8]}"
             of = families.setdefault(name, GaugeMetricFamily(name, f"{key.metric} of a training run", labels=_LABELS))
             of.add_metric(
                 [*self._place.values(), own, *(str(at) if at >= 0 else "" for at in (key.layer, key.head))], value

@@ -106,6 +106,11 @@ class TaggedCollator:
         labels = batch.get("labels")
         targets = np.ones(ids.shape, dtype=bool) if labels is None else _array(labels) != IGNORED
         begins, given, columns = _layout(ids, targets, given, columns)
+        if outer and (any(begins) or (targets & ~_within(ids, begins, given)).any()):
+            raise TagsError(
+                "shift='outer': `labels` of a record have to stand a place before its tokens, and none behind the last",
+                "Leave the column `labels` out, so that they are made of the tokens; or take shift='inner'.",
+            )
         if not outer and labels is not None:
             _check_labels(_array(labels), ids, begins, given)
         counted = (_within(ids, begins, given) if labels is None else targets).astype(np.int64)

@@ -191,8 +191,8 @@ class Choice:
             )
         return Batches(sizes=((0, (self.micro_batch or 1) * (self.accumulate or 1) * (self.ranks or 1)),))
 
-    def open(self, files: MappedFiles, first: int) -> Order:
-        """Open the order."""
+    def open(self, files: MappedFiles, first: int, consumed: int) -> Order:
+        """Open the order, of which so many samples came before the first step."""
         ranks, context = self.ranks or 1, self.context or 1
         if self.kind == "megatron":
             if len(self.index) != 1:
@@ -210,7 +210,9 @@ class Choice:
         if self.eval is not None and min(self.eval) < 1:
             raise ConfigError("--eval: expected numbers from 1 on")
         evaluations = None if self.eval is None else Evaluations(*self.eval)
-        return OffsetOrder(files, context, self.micro_batch or 1, self.accumulate or 1, states, first, evaluations)
+        micro_batches, size = self.accumulate or 1, self.batches().size(0)
+        start = first - consumed // size  # at which the states are
+        return OffsetOrder(files, context, self.micro_batch or 1, micro_batches, states, start, evaluations)
 
 
 def _option(name: str) -> str:
@@ -270,7 +272,7 @@ def reconstruct(
     files = MappedFiles(paths, manifest.id)
     _check_documents(files, manifest)
     batches = choice.batches()
-    order = choice.open(files, first)
+    order = choice.open(files, first, consumed)
     last_batch = deque(batches.steps(first, last, consumed), maxlen=1)[0]
     after = last_batch.first + last_batch.samples
     if order.samples is not None and after > order.samples:

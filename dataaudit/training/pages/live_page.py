@@ -224,7 +224,7 @@ def alert_section(view: RunView, incidents: Sequence[LiveIncident]) -> Section |
 
 def _point(item: LiveIncident, view: RunView) -> Point:
     steps = steps_line(item.first_step, item.last_step).lower()
-    ranks = f" on {plural(len(item.ranks), 'rank')}" if len(view.tiles.ranks) > 1 else ""
+    ranks = f" on {plural(len(item.ranks), 'rank')}" if item.ranks and len(view.tiles.ranks) > 1 else ""
     ack: Line = say(" Acknowledged by {}: {}", Name(item.who, 60), Name(item.note, 200)) if item.who else ""
     text = say("{}, {}{}: {}.{}", Name(item.rule.replace("_", " "), 60), steps, ranks, Name(item.seen, 200), ack)
     state = "firing" if item.firing else "over" if view.watch is not None else "seen"

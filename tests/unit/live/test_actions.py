@@ -374,7 +374,8 @@ def test_proposals_are_files(tmp_path):
     actions.do("prepare_rollback")
     assert "no checkpoint is known to be good" in actions.records[-1]["words"]
     assert "newer than step 25: a run that went back left it" in actions.records[-1]["words"]
-    assert json.loads((tmp_path / "actions/rollback-step00000025.json").read_text())["undoes_steps"] == 0
+    assert json.loads((tmp_path / "actions/rollback-step00000025-2.json").read_text())["undoes_steps"] == 0
+    assert json.loads((tmp_path / "actions/rollback-step00000025.json").read_text()) == back
     checkpoints.kept = []
     actions.do("prepare_rollback")
     assert actions.records[-1]["result"] == "refused"
@@ -405,6 +406,24 @@ def test_a_short_document_is_not_proposed_for_what_few_tokens_vary_by():
         bad += "0" in named
         innocent += len(set(named) - {"0"})
     assert (bad, innocent) == (40, 0)
+
+
+@pytest.mark.parametrize(
+    ("kept", "step", "words"),
+    [
+        ([Kept(10), Kept(20, good=False), Kept(30)], 10, "checkpoints/x"),
+        ([Kept(20, good=False), Kept(30)], 20, "no test of a checkpoint from before it has ended yet"),
+        ([Kept(30)], 30, "it is not older than step 25"),
+    ],
+)
+def test_what_is_protected_is_from_before_where_there_is_one(tmp_path, kept, step, words):
+    """A later checkpoint that was restored has what the rule saw in it; what is from before would be deleted."""
+    checkpoints = Checkpoints(kept)
+    actions = Actions(tmp_path, ProtectLastGood(checkpoints))
+    actions.ask(Asked(action="protect_last_good", step=40, first_step=25, rule="high"))
+    actions.between_steps(40)
+    assert checkpoints.protected == {step}
+    assert actions.records[-1]["words"].endswith(words)
 
 
 def test_where_no_test_has_ended_the_newest_from_before_is_protected(tmp_path):

@@ -373,11 +373,30 @@ def test_without_a_time_the_order_of_the_file_decides(tmp_path):
     assert result.error_event_rate() == {"code": None}
 
 
-def test_rates_are_of_hours_and_leave_out_what_follows(tmp_path):
+def test_rates_are_of_the_newest_hour_and_leave_out_what_follows(tmp_path):
     """By class."""
-    text = "2026-03-14 08:00:00 begin\n" + EXCERPTS["cuda-oom"] + "2026-03-14 10:00:00 end\n"
-    rate = read(tmp_path, text).error_event_rate()
-    assert rate == {"out_of_memory": 0.5, "communication": 0.0}
+    text = "2026-03-14 08:00:00 begin\n" + EXCERPTS["cuda-oom"]
+    for end, rate in (("10:00", 1.0), ("12:00", 0.0)):
+        rates = read(tmp_path, f"{text}2026-03-14 {end}:00 end\n").error_event_rate()
+        assert rates == {"out_of_memory": rate, "communication": 0.0}
+
+
+@pytest.mark.parametrize("zone", ["", "+05:30"])
+def test_errors_of_a_long_log_are_counted_by_their_own_times(tmp_path, zone):
+    """A storm in the last hour of ten days is a storm, and that of the first hour is over."""
+    error = traceback("OSError: [Errno 5] Input/output error: '/data/shard-7'", MAIN, STEP)
+
+    def step(day, hour, minute=0):
+        return f"2026-03-{day:02}T{hour:02}:{minute:02}:00{zone} step 7 loss 3.0\n"
+
+    def storm(day, hour):
+        return "".join(step(day, hour, minute) + ranked(3, *error) for minute in range(50))
+
+    days = "".join(step(day, hour) for day in range(2, 10) for hour in range(24))
+    late = read(tmp_path, days + storm(10, 23) + step(10, 23, 59))
+    assert late.error_event_rate() == {"io": 50.0}
+    assert read(tmp_path, storm(1, 0) + days).error_event_rate() == {"io": 0.0}
+    assert "minutes" not in late.to_json()["events"][0]
 
 
 def test_the_kernels_log_says_why_a_process_was_killed(tmp_path):

@@ -301,14 +301,59 @@ def test_a_source_that_is_gone_has_a_share_of_0_and_a_small_source_moves_by_chan
         ({"event": "alarm", "fed_by": ["attn_entropy"]}, "somebody looks for `alarm`: attn_entropy"),
         ({"event": "alarm"}, "has no `fed_by`"),
         ({"metric": "loss", "threshold": {"above": 1}, "silence": {"until_step": 400}}, "silenced up to step 400"),
+        ({"event": "alarm", "fed_by": ["val_loss"]}, "val_loss came last at step 20 (rank 0), and step 300 has none"),
+        ({"metric": "ends", "threshold": {"above": 9}}, "ends came last at step 20 (rank 0), and step 300 has NaN"),
+        ({"metric": "ends", "change": {"above": 9, "over": 5}, "mean_over": 3}, "step 300 has NaN"),
+        ({"metric": "gone", "ratio": {"above": 9, "healthy": 5}}, "no value of `gone` came that is a number"),
     ],
 )
 def test_a_rule_that_is_not_fed_is_not_evaluated_and_says_why(tmp_path, rule, why):
     """It is never healthy."""
-    alerts, states = judged(tmp_path / "run", file_of(rule), steps(300, val_loss=at(3.0, 10, 20)))
+    numbers = {"val_loss": at(3.0, 10, 20), "ends": lambda step: 0.4 if step <= 20 else NAN, "gone": NAN}
+    alerts, states = judged(tmp_path / "run", file_of(rule), steps(300, **numbers))
     assert alerts == []
     assert states[0]["state"] == "not_evaluated"
     assert why in states[0]["why"]
+
+
+@pytest.mark.parametrize("back", [191, 51])
+def test_a_resumed_run_misses_what_is_absent_since_it_resumed(tmp_path, back):
+    """Its first step was an alert of all before it. What fed a rule in steps that are done again counts no more."""
+    folder = tmp_path / "run"
+    rules = {"absent": {"steps": 100}}, {"threshold": {"above": 9}}
+    Run(folder).steps(200, val_loss=lambda step: None if step % 10 else 3.0)
+    Run(folder, first=back).steps(99, val_loss=at(3.0))
+    file = file_of(*({"metric": "val_loss", **rule} for rule in rules))
+    assert from_another(folder, file)[0] == {}
+    Run(folder, first=back).steps(300)
+    incidents, states = from_another(folder, file)
+    ((_, number, (alert,)),) = incidents.values()
+    assert (number, alert["step"], alert["first_step"]) == (1, back + 99, back - 1)
+    assert alert["seen"] == f"no val_loss for 100 steps, none since step {back - 1}"
+    assert states[1]["state"] == "not_evaluated"
+    assert states[1]["last_step"] < back
+
+
+@pytest.mark.parametrize("rule", [{"event": "alarm", "fed_by": ["started"]}, {"event": "flagged", "fed_by": "loss"}])
+def test_what_shows_once_for_all_that_somebody_looks_feeds_a_rule(tmp_path, rule):
+    _, states = judged(tmp_path / "run", file_of(rule), steps(300))
+    assert states[0]["state"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("rule", "fires"),
+    [
+        ({"threshold": {"above": 1, "for": 20}}, 69),
+        ({"threshold": {"above": 1}, "mean_over": 10}, 53),
+        ({"change": {"above": 1, "over": 10}}, 50),
+    ],
+)
+def test_a_nan_among_values_hides_none_of_them(tmp_path, rule, fires):
+    """It was taken for a value within the limit, and made the mean of many steps NaN."""
+    numbers = {"mfu": lambda step: NAN if step % 7 == 3 else 3.0 if step >= 50 else 0.4}
+    alerts, states = judged(tmp_path / "run", file_of({"metric": "mfu", **rule}), steps(70, **numbers))
+    assert [alert[1] for alert in alerts] == [fires]
+    assert states[0]["state"] == ("ok" if "change" in rule else "firing")
 
 
 def test_each_rank_and_attempt_is_judged_by_itself(tmp_path):

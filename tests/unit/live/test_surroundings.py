@@ -80,6 +80,30 @@ def test_restarts_count_as_restarts_an_hour_of_an_hour_at_least(tmp_path):
         run.close()
         state = state_of(watched(folder), "restart_storm").state
         assert state == ("firing" if attempt > 3 else "ok")
+    (incident,) = watched(folder).response.incidents.all
+    assert (incident.group, incident.ranks) == ("restarts", set())
+    assert [alert.document()["rank"] for alert in incident.alerts] == [None]
+    book = (folder / "alerts" / incident.id / "runbook.md").read_text()
+    assert "the whole run: restart_rate (per_hour) is 5;" in book
+
+
+def test_a_rank_that_joins_a_resumed_run_is_silent_since_it_resumed(tmp_path):
+    """The run began long before; a rank that wrote in an earlier start alone is missed, too."""
+    folder = tmp_path / "run"
+    for rank in range(2):
+        run = Run(folder, rank, 2)
+        run.end_step(time=time.time() - 9_000)
+        run.close()
+        for path in (folder / f"ranks/0000{rank}").iterdir():
+            os.utime(path, (time.time() - 9_000,) * 2)
+    for seconds, state in ((5, "ok"), (700, "firing")):
+        run = Run(folder, first=2 + (state == "firing"))
+        run.happen("resumed", ranks=3)
+        run.end_step(time=time.time() - seconds)
+        run.writer.flush()
+        watch = watched(folder)
+        assert state_of(watch, "monitoring_blackout").state == state
+    assert {alert.rank for own in watch.response.incidents.all for alert in own.alerts} >= {1, 2}
 
 
 def test_errors_of_the_text_log_are_rates_by_class(tmp_path):
@@ -93,6 +117,30 @@ def test_errors_of_the_text_log_are_rates_by_class(tmp_path):
     log.write_text("".join((FAILED + WENT_ON).format(minute=minute) for minute in range(0, 60, 4)))
     state = state_of(watched(folder, log=log), "repeated_errors")
     assert (state.state, state.last_step) == ("firing", 1)
+
+
+@pytest.mark.parametrize("lost", ["removed", "large", "rotated"])
+def test_a_text_log_that_is_read_no_more_feeds_no_rule(tmp_path, monkeypatch, lost):
+    """Its rate of before went on for ever; a log that names a class no more says 0 of it."""
+    folder, log = tmp_path / "run", tmp_path / "out.log"
+    run = Run(folder)
+    run.end_step(time=time.time())
+    run.writer.flush()
+    log.write_text("".join((FAILED + WENT_ON).format(minute=minute) for minute in range(0, 60, 4)))
+    monkeypatch.setattr("dataaudit.live.watch.EVERY_SECONDS", 0.0)
+    watch = watched(folder, log=log)
+    assert state_of(watch, "repeated_errors").state == "firing"
+    if lost == "removed":
+        log.unlink()
+    elif lost == "large":
+        monkeypatch.setattr("dataaudit.live.watch.MOST_LOG_BYTES", 9)
+    else:
+        log.write_text(WENT_ON.format(minute=3))
+    for _ in range(5_000):
+        run.end_step(time=time.time())
+    run.writer.flush()
+    watch.look()
+    assert state_of(watch, "repeated_errors").state == ("ok" if lost == "rotated" else "not_evaluated")
 
 
 STAMPS = ["2026-11-27 19:{minute:02}:00 ", "2026-11-27T19:{minute:02}:00.123456789Z ", "Nov 27 19:{minute:02}:00 "]

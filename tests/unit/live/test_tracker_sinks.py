@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataaudit.live import Alerts, JSONLinesSink, TrackerSink
+from dataaudit.live import Alerts, JSONLinesSink, PrometheusSink, TrackerSink
 from dataaudit.live.sinks.forwarding import LOSS_EDGES, Forwarding
 from dataaudit.live.sinks.series import BINS, Series, moments
 from dataaudit.runlog.reader import load_run
@@ -232,6 +232,31 @@ def test_json_lines_hold_what_was_given_and_null_where_it_is_not_finite(tmp_path
     assert lines[0] == {"values": {"loss": 0.1 + 0.2, "norm": None}}
     assert lines[1] == {"histogram": "train_loss_raw/segments", "edges": [0.0, 1.0, None], "counts": [3, 4]}
     assert lines[2] == {"event": "flagged", "detail": {"kind": "spike"}}
+
+
+@pytest.mark.parametrize("before", ["", '{"step":1}\n', '{"step":1,"val'])
+def test_json_lines_go_on_behind_a_line_that_was_cut(tmp_path, before):
+    """It took the first record of the next start with it, which counted as written."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(before)
+    with JSONLinesSink(path) as sink:
+        sink.add_values(whole(7, loss=3.0))
+    lines = path.read_text("utf-8").splitlines()
+    assert json.loads(lines[-1])["values"] == {"loss": 3.0}
+    assert lines[:-1] == before.splitlines()
+
+
+def test_metrics_whose_names_become_the_same_are_two_families(tmp_path):
+    """Prometheus refuses a page with a series twice."""
+    parser = pytest.importorskip("prometheus_client.parser", reason="Prometheus's client reads what is offered")
+    with PrometheusSink(file=tmp_path / "run.prom") as sink:
+        sink.add_values(whole(3, **{"eval/acc": 1.0, "eval_acc": 2.0, "lost": 7.0, "loss": 3.0}))
+    families = list(parser.text_string_to_metric_families((tmp_path / "run.prom").read_text()))
+    names = [family.name for family in families]
+    assert len(names) == len(set(names))
+    values = {family.name[:20]: family.samples[0].value for family in families if "eval" in family.name}
+    assert sorted(values.values()) == [1.0, 2.0]
+    assert {"dataaudit_eval_acc", "dataaudit_loss", "dataaudit_lost"} < set(names)
 
 
 def test_a_histogram_in_a_run_log_is_counts_up_to_each_edge(tmp_path):

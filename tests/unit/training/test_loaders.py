@@ -14,6 +14,7 @@ from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.hub import ReplayedStream, tagged_dataset, tagged_stream
 from dataaudit.training.loaders.token_tags import tag_tokens, tag_tokens_batched, token_columns
 from dataaudit.training.packing import EPOCH, SHARD, TARGETS, PackedDocuments, empty_tags
+from dataaudit.training.segment_losses import IGNORED
 
 torch = pytest.importorskip("torch", reason="batches are torch's")
 datasets = pytest.importorskip("datasets", reason="its data sets are what is tagged")
@@ -234,6 +235,18 @@ def test_a_collator_that_changes_tokens_is_refused(documents, tmp_path):
         TaggedCollator()(records)
     with pytest.raises(ConfigError):
         TaggedCollator(shift="both")
+
+
+@pytest.mark.parametrize("labels", [[5, 6, 7, 8], [IGNORED, 6, 7, 8], [6, 7, 8, 9]])
+def test_labels_of_a_record_that_are_not_shifted_are_refused(labels):
+    """They were handed on as they are, a place too late, with tags that began too late or too low."""
+    record = {"input_ids": [5, 6, 7, 8], "shard": 0, "row": 3, "source": 0}
+    with pytest.raises(TagsError, match="Leave the column `labels` out"):
+        TaggedCollator(shift="outer")([{**record, "labels": labels}])
+    shifted = TaggedCollator(shift="outer")([{**record, "labels": [6, 7, 8, IGNORED]}])
+    made = TaggedCollator(shift="outer")([record])
+    assert shifted["tags"].tolist() == made["tags"].tolist()
+    assert made["tags"][0, 0].tolist() == [0, 3, 0, 0, 0, 1, 3]
 
 
 def test_places_that_do_not_suffice_are_merged_and_counted(documents, tmp_path):

@@ -156,6 +156,10 @@ def test_offsets_of_nanogpt_are_drawn_again(corpus, tmp_path, ranks):
     assert corpus.stretches > STRETCHES
     for step in range(50):
         assert labels[step] == [row for micro in (0, 1) for rank in range(ranks) for row in expected[step, micro, rank]]
+    size = found["consumed"] // 50  # further pieces of the same start, with the states of that
+    corpus.reconstruct(tmp_path / "pieces", *how, "--steps", "0-14")
+    corpus.reconstruct(tmp_path / "pieces", *how, "--steps", "15-49", "--consumed", 15 * size)
+    assert corpus.labels(tmp_path / "pieces") == labels
 
 
 @pytest.mark.torch
