@@ -28,7 +28,6 @@ from dataaudit.engine.job import (
     BuildResult,
     Job,
     finish_kernels,
-    left_out_notes,
     prepare_content,
     prepare_languages,
     prepare_reference,
@@ -63,7 +62,7 @@ from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
 from dataaudit.scan.annotators import MATCHES
 from dataaudit.scan.corpus.loss import Reason
-from dataaudit.scan.corpus.shards import discover
+from dataaudit.scan.corpus.shards import discover, passed_over
 from dataaudit.scan.corpus.storage.address import Access
 from dataaudit.scan.cross_shard.step import (
     DamagedEntryError,
@@ -122,7 +121,7 @@ def build(
             if state != home:
                 progress.note(_TRUST_KEYED if options.state_key is not None else _TRUST_NOTHING)
             shards = ShardList(discovery.shards, state)
-            roots, notes = discovery.roots, left_out_notes(discovery)
+            roots, notes = discovery.roots, passed_over(discovery.left_out)
             del discovery
             tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress, home)
             parents, reference = prepare_reference(config.reference, base, stages, tokenizer, progress)

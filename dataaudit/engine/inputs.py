@@ -27,7 +27,7 @@ from dataaudit.base.text import clean, plural
 from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
 from dataaudit.decide.quarantine.applied import RECORD
 from dataaudit.scan.corpus.infer import infer_splits
-from dataaudit.scan.corpus.shards import Shard
+from dataaudit.scan.corpus.shards import Shard, passed_over
 from dataaudit.scan.corpus.storage.address import scheme_of
 
 _OTHERS_READ = 0o077
@@ -73,10 +73,9 @@ def prepare(
     else:
         left_out: list[str] = []
         splits = infer_splits(inputs, cwd, left_out)
-        if left_out:
-            shown = ", ".join(path if scheme_of(path) else os.path.relpath(path, cwd) for path in left_out[:3])
-            more = f" and {len(left_out) - 3:,} more" if len(left_out) > 3 else ""
-            note(f"found: {plural(len(left_out), 'file')} left out as no data: {shown}{more}")
+        near = [path if scheme_of(path) else path.removeprefix(f"{os.path.abspath(cwd)}/") for path in left_out]
+        for line in passed_over(near):
+            note(f"found: {line}")
         for name, split in splits.items():
             held_out = " (held out)" if split.held_out else ""
             verb = "is" if len(split.paths) == 1 else "are"

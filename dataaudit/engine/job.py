@@ -37,7 +37,7 @@ from dataaudit.scan.annotators import (
     Words,
 )
 from dataaudit.scan.corpus.loss import Reason
-from dataaudit.scan.corpus.shards import Discovery, Shard
+from dataaudit.scan.corpus.shards import Discovery, Shard, passed_over
 from dataaudit.scan.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
 from dataaudit.scan.cross_shard.step import LinkContext, LinkStep, Protected
 from dataaudit.scan.detectors import ContentModels, LanguageModels, resolve_content, resolve_languages
@@ -252,15 +252,5 @@ def tell_discovery(discovery: Discovery, progress: Progress) -> None:
     copies = sum("#copy=" in shard.uri for shard in discovery.shards)
     if copies:
         progress.note(f"found: {copies} listings of a file that is listed before; each counts as a shard")
-    for note in left_out_notes(discovery):
+    for note in passed_over(discovery.left_out):
         progress.note(f"found: {note}")
-
-
-def left_out_notes(discovery: Discovery) -> list[str]:
-    """Return what listed folders hold and the build does not read, in a line, when there is any."""
-    if not discovery.left_out:
-        return []
-    shown = ", ".join(discovery.left_out[:3])
-    more = f" and {len(discovery.left_out) - 3:,} more" if len(discovery.left_out) > 3 else ""
-    plural = "y" if len(discovery.left_out) == 1 else "ies"
-    return [f"{len(discovery.left_out):,} entr{plural} of listed folders left out by name: {shown}{more}"]

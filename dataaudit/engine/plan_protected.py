@@ -217,7 +217,7 @@ def _read_sets(job: Job) -> tuple[list[SetFacts], list[_Pairs]]:
             files, left_out = expand(pattern, job.base, where=f"protected.{name}.paths", remote=remote)
             listed.update(dict.fromkeys(files))
             if left_out:
-                job.runner.notes.append(f"protected.{name}: {len(left_out):,} entries of folders left out by name")
+                job.runner.notes.append(f"protected.{name}: names passed over: {len(left_out):,}")
         paths = list(listed)
         key = digest_json([[os.fsencode(path).hex() for path in paths], own.question, own.answer, own.id])
         units.append(SetUnit(paths=tuple(paths), fields=fields, state=job.store.root, key=key.removeprefix("sha256:")))

@@ -319,6 +319,7 @@ SEVERE = [
     lost("an xz stream that needs 256 MiB", "plain/window.jsonl.xz", "window_too_large", large_dictionary),
     lost("a link that leads out of the corpus", "plain/link.jsonl", "link_outside_root", outside, status="skipped"),
     lost("a link to nothing", "plain/gone.jsonl", "not_found", lambda path: path.symlink_to(path.parent / "nothing")),
+    lost("a link to itself", "plain/loop.jsonl", "not_found", lambda path: path.symlink_to(path)),
     lost("a pipe", "plain/pipe.jsonl", "not_a_file", os.mkfifo, status="skipped"),
     lost("a pickle", "plain/rows.pkl", "unknown_format", hostile_pickle, status="skipped"),
     lost("a file of torch", "plain/rows.pt", "unknown_format", hostile_pickle, status="skipped"),

@@ -6,13 +6,14 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.base.text import plural
 from dataaudit.config import Split
 from dataaudit.manifest.formats import FORMATS, UNKNOWN
 from dataaudit.manifest.locate import encode_path, with_copy
@@ -127,6 +128,12 @@ def discover(
         shards=tuple(_shard(ordinal, *item, real_root) for ordinal, item in enumerate(named)),
         left_out=tuple(sorted({encode_path(relative_name(path, tops[kinds[name]])) for name, path in left_out})),
     )
+
+
+def passed_over(names: Sequence[str]) -> list[str]:
+    """Return in a line, when there are any, the names that a build passes over."""
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+    return [f"{plural(len(names), 'name')} passed over (`dataaudit explain inputs` says why): {shown}"] if names else []
 
 
 def remote_lister(access: Access, *, listed_before: bool = False) -> RemoteLister:

@@ -54,6 +54,14 @@ def test_files_are_hashed_and_their_faults_named(tmp_path, files):
     assert hashed == 3
 
 
+def test_a_link_to_itself_and_a_path_below_a_file_lead_to_nothing(tmp_path, files):
+    """As a link to nothing does: no disk failed, and no second try is made."""
+    (tmp_path / "loop").symlink_to("loop")
+    paths = [str(tmp_path / "loop"), f"{files[0]}/a.jsonl"]
+    _, failures, hashed, _ = look(tmp_path, [shard(number, path=path) for number, path in enumerate(paths)])
+    assert (failures, hashed) == (dict.fromkeys(paths, (Reason.NOT_FOUND, "")), 2)
+
+
 def test_known_files_are_not_read_again(tmp_path, files, monkeypatch):
     """Settled files are known; --rehash, another cut and a touch each hash again, to the same answer."""
     monkeypatch.setattr("dataaudit.engine.plan_probe._SETTLED_NS", -(10**12))

@@ -21,7 +21,7 @@ import pyarrow as pa
 from dataaudit.scan.corpus.fields import look_up
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.scan.corpus.readers.columns import damage
-from dataaudit.scan.corpus.readers.jsonl import key_check, names_a_key_twice, why_invalid
+from dataaudit.scan.corpus.readers.jsonl import key_check, load, names_a_key_twice, why_invalid
 from dataaudit.scan.corpus.readers.parquet import open_file
 from dataaudit.scan.corpus.readers.part import END, Part
 from dataaudit.scan.corpus.readers.stream import BLANK, BOM, ByteStream, lines
@@ -258,7 +258,7 @@ def _array(path: str, compression: Compression) -> Records | None:
             return None
         data = (head + _rest(stream, len(head))).removeprefix(BOM)
     try:
-        entries = orjson.loads(data)
+        entries = load(data)
     except orjson.JSONDecodeError:
         raise ShardUnreadable(why_invalid(data), "it begins as a JSON array") from None
     if names_a_key_twice(data, entries):
@@ -275,7 +275,7 @@ def _json_records(stream: ByteStream, text: str) -> Records:
         if not line.strip(BLANK):
             continue
         try:
-            record = orjson.loads(line)
+            record = load(line)
         except orjson.JSONDecodeError:
             yield why_invalid(line), length
             continue

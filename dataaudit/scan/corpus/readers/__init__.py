@@ -18,7 +18,7 @@ from dataaudit.scan.corpus.readers.part import END, Part, PartStats, ReadRequest
 from dataaudit.scan.corpus.readers.stream import WHOLE, plan_compressed, plan_lines
 from dataaudit.scan.corpus.shards import Compression
 
-READER_VERSION = "5"
+READER_VERSION = "6"
 __all__ = [
     "END",
     "READER_VERSION",

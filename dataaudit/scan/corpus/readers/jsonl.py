@@ -79,11 +79,19 @@ def _first_records(path: str) -> Iterator[dict[str, Any]]:
     with ByteStream(path, format_of(path)[1]) as stream:
         for line, _, _ in islice(lines(stream, Part(0, END), _PEEK_LINE_BYTES), _PEEK_RECORDS):
             try:
-                record = orjson.loads(line or b"")
+                record = load(line or b"")
             except orjson.JSONDecodeError:
                 continue
             if type(record) is dict:
                 yield record
+
+
+def load(data: bytes) -> Any:
+    """Return a JSON value, numbers that are not finite as null."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return orjson.loads(_NOT_FINITE(_or_null, data))
 
 
 def _parse(

@@ -44,6 +44,8 @@ _REFUSED = {
     "Dictionary mismatch": Reason.DICTIONARY,
 }
 """Messages of decoders for streams that are whole."""
+_FIRST_BYTES = {"gzip": b"\x1f", "zstd": b"\x28" + bytes(range(0x50, 0x60)), "bzip2": b"B", "xz": b"\xfd"}
+"""Bytes that a member begins with. Decoders wait for more bytes after a few that are junk, as if a file were cut."""
 _STORED_BLOCK_BYTES = 1 << 17
 _MAX_RESTARTS = 1 << 16
 _XZ_PADDING = 4
@@ -225,7 +227,8 @@ class ByteStream:
             padding += length - len(self._pending)
             if self._pending:
                 break
-        if self._compression == "xz" and padding % _XZ_PADDING:
+        misplaced = self._compression == "xz" and padding % _XZ_PADDING
+        if misplaced or self._pending[:1] not in _FIRST_BYTES[self._compression]:
             raise ShardUnreadable(Reason.CORRUPT_STREAM)
         if not self._pending:
             if not self._begun and self._taken == 0:

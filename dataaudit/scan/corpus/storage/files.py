@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import errno
 import io
 import os
 import tempfile
@@ -64,7 +65,12 @@ def stat_file(path: str) -> FileStat:
         return _of_remote(stat_remote(path))
     if isinstance(path, RowsPath):
         return _of_remote(stat_rows(path))
-    stat = os.stat(path)
+    try:
+        stat = os.stat(path)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise FileNotFoundError(error.errno, error.strerror, path) from None  # a link or path that leads nowhere
     return FileStat(
         size=stat.st_size,
         mtime_ns=stat.st_mtime_ns,

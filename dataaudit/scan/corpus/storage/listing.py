@@ -229,6 +229,8 @@ class Lister:
     _listed: set[Identity] = field(default_factory=set)
     _links: list[Folder] = field(default_factory=list)
     """Links to folders that were not followed."""
+    _matched: set[str] = field(default_factory=set)
+    """Folders that a pattern's last component matches, which gives files alone."""
 
     def folder(self, folder: Folder) -> list[ListedFile]:
         """Return the data files below a folder, sorted."""
@@ -241,7 +243,8 @@ class Lister:
             matches.setdefault(file.path, file)
         for file in matches.values():
             self._inspect(file.within)
-        self.left_out += sorted(matches.keys() & self._own)
+        entered = self._inspected | {link.prefix for link in self._links}
+        self.left_out += sorted(matches.keys() & self._own | self._matched - entered)
         files = [file for path, file in matches.items() if path not in self._own]
         return sorted([*files, *self._not_followed()], key=attrgetter("path"))
 
@@ -261,6 +264,8 @@ class Lister:
                 yield _file(folder, entry)
             elif not rest and entry.folder is not None and self.is_dataset(entry.name):
                 yield from self._data_files(entry.folder)
+            elif not rest and entry.folder is not None:
+                self._matched.add(entry.folder.prefix)
 
     def _match_below(self, folder: Folder, rest: list[str], above: tuple[Identity, ...]) -> Iterator[ListedFile]:
         if rest:

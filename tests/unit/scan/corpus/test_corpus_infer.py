@@ -286,6 +286,8 @@ def test_a_header_that_was_read_with_another_separator_is_no_name(name, separato
         (b'{"text":null,"a":[1],"b":{}}\n', {"text": NOTHING, "a": "array", "b": "object"}),
         (b'{"a":[1],"b":1.5}\n{"a":{},"b":{}}\n', {"a": "array, object", "b": "number, object"}),
         (b'\xef\xbb\xbf{"text":"a"}', {"text": TEXT}),
+        (b'{"text":"NaN","a":NaN}\n{"text":"b","a":-Infinity}\n', {"text": TEXT, "a": NOTHING}),
+        (b'{"text":"a","a":NaN}\n{"text":"b","a":2}\n', {"text": TEXT, "a": "number"}),
         (b"", None),
         (b"[]\n1\n", None),
         (b"{}\n", None),

@@ -90,6 +90,22 @@ def test_what_a_folder_holds_beside_data_is_left_out_by_name(tree):
     assert found(tree, "data").left_out == expected
 
 
+@pytest.mark.parametrize(
+    ("pattern", "passed_over"),
+    [
+        ("data/*", ("data/_tmp/", "data/link/", "data/sub/")),
+        ("data/**/*", ("data/link/",)),
+        ("data/*/*", ("data/link/deep/", "data/sub/deep/")),
+        ("data/.*", ("data/.git/",)),
+        ("data/*.jsonl", ()),
+    ],
+)
+def test_a_folder_that_a_pattern_matches_is_entered_or_named(tree, pattern, passed_over):
+    """A pattern gives files alone; a folder with data is not passed over in silence."""
+    (tree / "data/link").symlink_to("sub")
+    assert found(tree, pattern).left_out == passed_over
+
+
 def test_a_file_listed_twice_is_two_shards(tree):
     """A second listing is a shard of its own with a copy number, whether it is literal or by a glob."""
     listed = ["data/a.jsonl", "data/*.jsonl", "./data/a.jsonl"]

@@ -234,6 +234,16 @@ def test_a_number_that_is_none_is_no_text(tmp_path):
     assert found.losses.records == {Reason.TEXT_TYPE: 1}
 
 
+@pytest.mark.parametrize("form", ["{}\n{}\n{}\n", "[{}, {}, {}]"], ids=["lines", "array"])
+def test_numbers_that_are_not_finite_are_null_in_json(tmp_path, form):
+    """Python writes them: a score beside its texts costs no item, and in place of a text they are none."""
+    rows = '{"q": "x NaN", "a": "y", "s": NaN}', '{"q": "x", "a": -Infinity}', '{"q": NaN, "a": "y"}'
+    (tmp_path / "a.json").write_text(form.format(*rows), encoding="utf-8")
+    found = read_items([str(tmp_path / "a.json")], ItemFields(question="q", answer="a"))
+    assert [(item.question, item.answers) for item in found.items] == [("x NaN", ("y",)), ("x", ())]
+    assert found.losses.records == {Reason.TEXT_MISSING: 1}
+
+
 def test_the_first_lost_record_has_a_file(tmp_path):
     """Its number counts from the start of that file."""
     for name, rows in (("a", [{"q": "x"}]), ("b", [{"q": "x"}, [1], [2]])):

@@ -138,6 +138,16 @@ def test_damage_makes_the_shard_unreadable_with_its_reason(read, tmp_path, name)
     assert reading.failure[1].startswith("after ")
 
 
+@pytest.mark.parametrize("junk", [b"\n", b"x", b"junk"])
+@pytest.mark.parametrize(
+    ("compression", "data"), [("gzip", GZIP), ("zstd", ZSTD), ("bzip2", BZIP2), ("xz", XZ), ("gzip", b""), ("xz", b"")]
+)
+def test_a_few_bytes_of_junk_are_no_truncation(read, tmp_path, compression, data, junk):
+    """A decoder waits for the rest of them, but nothing broke off."""
+    (tmp_path / "shard").write_bytes(data + junk)
+    assert read(tmp_path / "shard", compression=compression).failure[0] == "corrupt_stream"
+
+
 @pytest.mark.parametrize(
     ("compression", "data"),
     [("gzip", GZIP), ("zstd", ZSTD), ("bzip2", BZIP2), ("xz", XZ)],
