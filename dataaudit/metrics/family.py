@@ -93,8 +93,6 @@ class ShardStatistic:
     """Column of documents that may count, too: with them the share is the upper bound."""
     per_document: bool = False
     """Whether the column counts documents, of which the statistic is the share."""
-    by_chance: bool = False
-    """Whether it is a share of documents whose spread among peers is no less than chance gives."""
     population: Population = "all"
     estimated: bool = False
     """Whether it is an estimate; the table holds no interval for it."""

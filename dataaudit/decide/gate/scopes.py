@@ -51,8 +51,8 @@ def judge_shards(
     chosen = _chosen(rule, statistic, shards, held_out)
     values, denominators = _values_of_shards(statistic, chosen)
     splits = np.asarray(chosen["split"].to_pylist(), dtype=object)
-    documents = pc.fill_null(chosen["documents"], 0).to_numpy() if statistic.by_chance else None
-    medians, spreads = Peers.of(chosen).usual(values, documents)
+    is_of_documents = rule.unit == "ratio" and statistic.of != "tokens"  # a share that moves with each of them
+    medians, spreads = Peers.of(chosen).usual(values, denominators if is_of_documents else None)
     spreads = np.maximum(spreads, _RATE_FLOOR if rule.unit == "ratio" else 0.0)
     highest = _highest(statistic, chosen, values, denominators)
     suspects = _suspects(rule, (values, highest), medians, spreads)
@@ -78,7 +78,7 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
     kept = pc.and_(kept, pc.not_equal(shards["reason"], HELD_BACK))
     of = filter(None, [statistic.of, statistic.column, statistic.but, statistic.undecided])
-    columns = dict.fromkeys(["shard", "uri", "status", "documents", *COLUMNS, *of])
+    columns = dict.fromkeys(["shard", "uri", "status", *COLUMNS, *of])
     return shards.select(list(columns)).filter(kept)
 
 

@@ -199,8 +199,8 @@ def one_by_one(made, statistic, rows, held_out):
         compared = None
         if made.limit_kind == "robust_sd":
             compared = usual(index, {place: kind(rows[place]) for place in numbers}, numbers, made.unit)
-            if statistic.by_chance and compared.value is not None:
-                some = max(1, rows[index]["documents"])
+            if made.unit == "ratio" and statistic.of != "tokens" and compared.value is not None:
+                some = max(1, rows[index][statistic.of] - (rows[index][statistic.but] if statistic.but else 0))
                 chance = math.sqrt((max(0.0, compared.value * (1 - compared.value)) + 1 / some) / some)
                 compared = replace(compared, spread=max(compared.spread, chance))
         yield index, judge_record(made, one, compared)

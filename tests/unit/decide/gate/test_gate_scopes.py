@@ -303,9 +303,9 @@ def test_what_another_tokenizer_counts_otherwise_is_not_compared_as_in_diff(metr
 )
 def test_a_shard_is_judged_by_the_bound_that_breaks_the_rule(limit, judged):
     """Its documents that may be duplicates bring the upper bound of a shard without any to the others' share."""
-    rates = [(0.25, 0)] * 7 + [(0.0, 25)]
+    rates = [(0.25, 0)] * 7 + [(0.0, 250)]
     rows = [
-        shard_row(number, documents=100, no_words=0, near_dup_rate=rate, near_dup_undecided=undecided)
+        shard_row(number, documents=1000, no_words=0, near_dup_rate=rate, near_dup_undecided=undecided)
         for number, (rate, undecided) in enumerate(rates)
     ]
     result = result_of(rule(scope={"per": "shard"}, **limit), record(), shards=rows)
