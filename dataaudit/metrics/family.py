@@ -91,6 +91,8 @@ class ShardStatistic:
     """Column of what of these does not count; empty where all does."""
     undecided: str = ""
     """Column of documents that may count, too: with them the share is the upper bound."""
+    by_chance: str = ""
+    """Column of what chance alone gives on average, within a factor: the statistic is what is beyond it."""
     per_document: bool = False
     """Whether the column counts documents, of which the statistic is the share."""
     population: Population = "all"
@@ -108,6 +110,11 @@ class ShardStatistic:
     """What it counts, in words, for lists of what failed; empty where a shard is just beyond the limit."""
     compared: bool = False
     """Whether `inspect` sets it beside the median of the split's other shards."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns that it is computed from."""
+        return tuple(filter(None, (self.of, self.column, self.but, self.undecided, self.by_chance)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
