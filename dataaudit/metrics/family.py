@@ -91,10 +91,10 @@ class ShardStatistic:
     """Column of what of these does not count; empty where all does."""
     undecided: str = ""
     """Column of documents that may count, too: with them the share is the upper bound."""
+    by_chance: str = ""
+    """Column of what chance alone gives on average, within a factor: the statistic is what is beyond it."""
     per_document: bool = False
     """Whether the column counts documents, of which the statistic is the share."""
-    by_chance: bool = False
-    """Whether it is a share of documents whose spread among peers is no less than chance gives."""
     population: Population = "all"
     estimated: bool = False
     """Whether it is an estimate; the table holds no interval for it."""
@@ -110,6 +110,11 @@ class ShardStatistic:
     """What it counts, in words, for lists of what failed; empty where a shard is just beyond the limit."""
     compared: bool = False
     """Whether `inspect` sets it beside the median of the split's other shards."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns that it is computed from."""
+        return tuple(filter(None, (self.of, self.column, self.but, self.undecided, self.by_chance)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

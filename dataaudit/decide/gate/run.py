@@ -234,7 +234,7 @@ def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Fac
     metrics = {rule.metric for rule in rules}
     hold_together(manifest, metrics)
     statistics = [item for rule in rules for item in shard_statistics(rule)]
-    columns = evidence_columns(rules) | {name for item in statistics for name in (item.column, item.of)}
+    columns = evidence_columns(rules) | {name for item in statistics for name in item.needs}
     partial = any(rule.max_bad_records is not None for rule in rules)
     return read_facts(manifest, metrics, shards=columns if shards else (), partial=partial)
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.base.divergence import CONFIDENCE, NULL_FACTOR
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import nearest
 from dataaudit.decide.gate.facts import MIXTURE, UNREAD_STATES, Facts, splits_of
@@ -30,7 +31,7 @@ from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import MetricDefinition, Shape, ShardStatistic, Statistic
 from dataaudit.metrics.peers import COLUMNS, Peers
 from dataaudit.metrics.registry import METRICS, SHARD_STATISTICS, statistic, stats_of
-from dataaudit.metrics.shown import REASONS
+from dataaudit.metrics.shown import REASONS, floats
 
 _RATE_FLOOR = 0.02
 """Least robust sd of a ratio: that of a small shard moves by chance alone."""
@@ -51,16 +52,16 @@ def judge_shards(
     chosen = _chosen(rule, statistic, shards, held_out)
     values, denominators = _values_of_shards(statistic, chosen)
     splits = np.asarray(chosen["split"].to_pylist(), dtype=object)
-    documents = pc.fill_null(chosen["documents"], 0).to_numpy() if statistic.by_chance else None
-    medians, spreads = Peers.of(chosen).usual(values, documents)
+    is_of_documents = rule.unit == "ratio" and statistic.of != "tokens"  # a share that moves with each of them
+    medians, spreads = Peers.of(chosen).usual(values, denominators if is_of_documents else None)
     spreads = np.maximum(spreads, _RATE_FLOOR if rule.unit == "ratio" else 0.0)
-    highest = _highest(statistic, chosen, values, denominators)
-    suspects = _suspects(rule, (values, highest), medians, spreads)
+    lowest, highest = bounds = _bounds(statistic, chosen, values, denominators)
+    suspects = _suspects(rule, bounds, medians, spreads)
     cases: list[Case] = []
     counts: dict[State, int] = {State.PASSED: len(values) - len(suspects)}
     for index in suspects:
         shard, uri = (chosen[name][int(index)].as_py() for name in ("shard", "uri"))
-        numbers = float(values[index]), float(highest[index]), int(denominators[index])
+        numbers = float(values[index]), float(lowest[index]), float(highest[index]), int(denominators[index])
         record = _record(rule, statistic, shard, *numbers)
         case = _case(rule, statistic, record, medians[index], spreads[index], f"{splits[index]}/{uri}")
         counts[case.state] = counts.get(case.state, 0) + 1
@@ -77,8 +78,7 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
     if statistic.metric != COVERAGE:
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
     kept = pc.and_(kept, pc.not_equal(shards["reason"], HELD_BACK))
-    of = filter(None, [statistic.of, statistic.column, statistic.but, statistic.undecided])
-    columns = dict.fromkeys(["shard", "uri", "status", "documents", *COLUMNS, *of])
+    columns = dict.fromkeys(["shard", "uri", "status", *COLUMNS, *statistic.needs])
     return shards.select(list(columns)).filter(kept)
 
 
@@ -87,22 +87,28 @@ def _values_of_shards(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.n
     of = pc.fill_null(chosen[statistic.of], 0).to_numpy()
     if statistic.but:
         of = of - pc.fill_null(chosen[statistic.but], 0).to_numpy()
-    values = pc.cast(chosen[statistic.column], pa.float64()).to_numpy().astype(np.float64)
+    values = floats(chosen[statistic.column])
     if statistic.metric == COVERAGE:
         lost = pc.is_in(chosen["status"], pa.array(UNREAD_STATES)).to_numpy()
         return np.where(lost, values, 0.0), np.maximum(values, 1).astype(np.int64)
+    if statistic.by_chance:
+        values = values - floats(chosen[statistic.by_chance])
     if statistic.per_document:
         values = np.divide(values, of, out=np.full(len(values), np.nan), where=of > 0)
     return values, of
 
 
-def _highest(statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, denominators: np.ndarray) -> np.ndarray:
-    """Return the upper bounds of values: what they were if all undecided documents counted."""
+def _bounds(
+    statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, denominators: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bounds of values: no undecided document counts, or all do; chance gives its most, or its least."""
+    if statistic.by_chance:
+        chance = floats(chosen[statistic.by_chance])
+        return values + chance * (1 - NULL_FACTOR), values + chance * (1 - 1 / NULL_FACTOR)
     if not statistic.undecided:
-        return values
+        return values, values
     undecided = pc.fill_null(chosen[statistic.undecided], 0).to_numpy()
-    highest: np.ndarray = np.minimum(1.0, values + undecided / np.maximum(denominators, 1))
-    return highest
+    return values, np.minimum(1.0, values + undecided / np.maximum(denominators, 1))
 
 
 def _suspects(
@@ -120,9 +126,9 @@ def _suspects(
 
 
 def _record(
-    rule: Rule, statistic: ShardStatistic, shard: int, value: float, highest: float, denominator: int
+    rule: Rule, statistic: ShardStatistic, shard: int, value: float, low: float, high: float, denominator: int
 ) -> Metric:
-    missing, bounded = math.isnan(value), highest > value
+    missing, bounded = math.isnan(value), high > low
     absent = statistic.absent if denominator else "empty_denominator"
     return Metric(
         metric=statistic.metric,
@@ -130,9 +136,9 @@ def _record(
         scope=Scope(shard=shard),
         unit=rule.unit,
         value=None if missing else value,
-        low=value if bounded else None,
-        high=highest if bounded else None,
-        confidence=1.0 if bounded else None,
+        low=low if bounded else None,
+        high=high if bounded else None,
+        confidence=(CONFIDENCE if statistic.by_chance else 1.0) if bounded else None,
         method="estimated" if statistic.estimated or bounded else "exact",
         denominator=denominator,
         n=denominator,

@@ -48,6 +48,9 @@ FAMILY = Family(
                 ShardStatistic("kl", "token_kl_drift", of="tokens", head="drift, nats", shown_as="number"),
                 ShardStatistic("js", "token_js_drift", of="tokens"),
                 ShardStatistic("kl_bias", "token_kl_bias", of="tokens", estimated=True),
+                ShardStatistic(
+                    "kl_excess", "token_kl_drift", of="tokens", by_chance="token_kl_bias", absent="too_few_documents"
+                ),
             ),
         ),
     ),

@@ -86,7 +86,7 @@ FAMILY = Family(
             evidence=Counted(count=_counted, columns=tuple(FAULTS)),
             area="encoding",
             columns=tuple(
-                ShardStatistic(stat, stat, per_document=True, by_chance=True, noun=noun, absent=NO_WORDS)
+                ShardStatistic(stat, stat, per_document=True, noun=noun, absent=NO_WORDS)
                 for stat, noun in COMPARED.items()
             ),
         ),

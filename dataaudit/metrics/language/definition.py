@@ -60,11 +60,7 @@ FAMILY = Family(
             reading=5,
             decided_by=_decided_by,
             area="languages",
-            columns=(
-                ShardStatistic(
-                    "unusual", COLUMN, by_chance=True, noun="documents in an unusual language", absent="no_words"
-                ),
-            ),
+            columns=(ShardStatistic("unusual", COLUMN, noun="documents in an unusual language", absent="no_words"),),
         ),
     ),
     stage="dataaudit.metrics.language.stage:Language",

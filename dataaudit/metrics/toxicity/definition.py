@@ -203,6 +203,8 @@ def section(result: dict[str, Any] | None) -> Section:
     who = "The screen" if judge.reason else f"A judge of {t.plural(judge.judged, 'sampled document')}"
     value = say("{} ({})", number(best), NO_INTERVAL) if judge.reason else estimated(best)
     lead = say("{} estimates {} of the documents to be toxic.", who, value)
+    if best is None or best.value is None:
+        lead = say("{} could read none of the documents: how many are toxic is not known.", who)
     table = _screened(result)
     blocks: list[Block] = [_charted(result, table) if judge.reason else table, Prose(text=_IS_NOT, tone="quiet")]
     blocks += [not_judged(judge, _HOW)] if judge.reason else _judged(result)
@@ -303,6 +305,10 @@ def _highlights(manifest: Manifest) -> Iterator[Highlight]:
             place=most["name"],
             text=say("{} toxic{}, of {}", number(most[best]), bounds, of),
         )
+    documents = result["total"]["documents"]
+    if result["total"]["screened"] == 0 < documents and not judge.judged:
+        text = say("none of {} screened: in no language that the screen reads", t.plural(documents, "document"))
+        yield Highlight(kind=Kind.NOT_LOOKED_AT, part="toxicity", size=documents, text=text)
     yield from nothing_judged("toxicity", judge)
 
 

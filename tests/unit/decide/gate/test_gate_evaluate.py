@@ -362,6 +362,40 @@ class TestShards:
         ).rules[0]
         assert [(case.scope.shard, case.baseline) for case in result.cases] == [(5, 4.025)]
 
+    @pytest.mark.parametrize(
+        ("metric", "stat", "of", "more", "many"),
+        [
+            ("filter_reject_rate", "rate", "documents", {"filter_reject_rate": 0.25}, 0.9),
+            ("data_toxicity_rate", "screen", "toxicity_screened", {"toxicity_screen": 0.25}, 0.9),
+            ("exact_dup_rate", "rate", "documents", {"exact_dup_rate": 0.25}, 0.9),
+            ("pii_hit_rate", "documents", "documents", {"pii_documents": 2}, 7),
+        ],
+    )
+    def test_a_share_of_few_documents_is_odd_beyond_chance_alone(self, metric, stat, of, more, many):
+        """Two documents of eight are none of six robust sd, seven are: a share moves with each of its documents."""
+        asked = rule(metric=metric, stat=stat, unit="ratio", robust_sd=6, scope={"per": "shard"})
+        ((column, value),) = more.items()
+        for number, odd in ((value, []), (many, [19])):
+            rows = [shard_row(n, **{of: 8, column: 0 if n < 19 else number}) for n in range(20)]
+            now = facts(covered(), record(metric, stat), shards=rows)
+            result = judged(policy(asked), now).rules[0]
+            assert [case.scope.shard for case in result.cases if case.state != State.PASSED] == odd
+
+    def test_a_shard_drifts_by_what_is_beyond_chance(self):
+        """The `kl` of a small honest shard is large, and most of it is chance: the least beyond it is judged."""
+        limits = {"budget": 0.05, "bound": "low", "required": False}
+        asked = rule(metric="token_kl_drift", stat="kl_excess", unit="nats", scope={"per": "shard"}, **limits)
+        drifts = [(0.6, 0.62), (0.6, 0.4), (0.6, 0.2), (0.06, 0.001), (0.6, None)]
+        rows = [shard_row(n, token_kl_drift=kl, token_kl_bias=bias) for n, (kl, bias) in enumerate(drifts)]
+        result = judged(policy(asked), facts(covered(), record("token_kl_drift", "kl_excess"), shards=rows)).rules[0]
+        found = {case.scope.shard: (case.state, case.judged, case.reason) for case in result.cases}
+        assert {shard: state for shard, (state, _, _) in found.items()} == {
+            2: State.FAILED,
+            3: State.FAILED,
+            4: State.NOT_EVALUATED,
+        }
+        assert (found[2][1], found[4][2]) == (pytest.approx(0.2), "too_few_documents")
+
     def test_a_handful_of_shards_has_no_usual_value(self):
         one = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", robust_sd=6, scope={"per": "shard"})
         ratio, shards = record("bytes_per_token", "ratio", unit="bytes/token"), [shard_row(0, bytes_per_token=4.0)]

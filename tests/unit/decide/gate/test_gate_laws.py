@@ -145,6 +145,7 @@ def test_all_shards_at_once_are_judged_as_one_by_one(statistic, data):
                 else data.draw(st.sampled_from([value, value, None])),
                 statistic.of: documents,
             }
+            | ({statistic.by_chance: data.draw(NUMBERS | st.none())} if statistic.by_chance else {})
         )
     limit = data.draw(st.sampled_from(["budget", "robust_sd"]))
     more = {limit: data.draw(NUMBERS | st.integers(0, 60))}
@@ -184,10 +185,16 @@ def one_by_one(made, statistic, rows, held_out):
         elif row["status"] not in lost:
             if statistic.per_document:
                 value = value / row["documents"] if value is not None and row["documents"] else None
+            if statistic.by_chance:
+                chance = row[statistic.by_chance]
+                value = None if value is None or chance is None else value - chance
             numbers[index] = value
     for index, value in numbers.items():
         reason = "empty_denominator" if rows[index][statistic.of] == 0 else "missing"
         status = {"status": "not_evaluated", "reason": reason} if value is None else {}
+        if statistic.by_chance and value is not None and (chance := rows[index][statistic.by_chance]) > 0:
+            bounds = {"low": value - chance, "high": value + chance / 2, "confidence": 0.95}
+            status = {"method": "estimated", **bounds}
         one = Metric(
             metric=made.metric,
             stat=made.stat,
@@ -199,8 +206,9 @@ def one_by_one(made, statistic, rows, held_out):
         compared = None
         if made.limit_kind == "robust_sd":
             compared = usual(index, {place: kind(rows[place]) for place in numbers}, numbers, made.unit)
-            if statistic.by_chance and compared.value is not None:
-                some = max(1, rows[index]["documents"])
+            if made.unit == "ratio" and statistic.of != "tokens" and compared.value is not None:
+                of = rows[index][statistic.column if statistic.column == "size" else statistic.of]
+                some = max(1, of - (rows[index][statistic.but] if statistic.but else 0))
                 chance = math.sqrt((max(0.0, compared.value * (1 - compared.value)) + 1 / some) / some)
                 compared = replace(compared, spread=max(compared.spread, chance))
         yield index, judge_record(made, one, compared)

@@ -5,16 +5,18 @@ from dataclasses import replace
 
 import pytest
 from made_facts import covered, facts, policy, record, rule, shard_row
+from made_manifest import make, shard
 
 from dataaudit.decide.gate.facts import Partial, record_of
 from dataaudit.decide.gate.policy import Waiver
-from dataaudit.decide.gate.run import evaluate
-from dataaudit.decide.gate.scopes import expected_scopes, rule_problems
+from dataaudit.decide.gate.run import evaluate, facts_for
+from dataaudit.decide.gate.scopes import SHARD_STATISTICS, expected_scopes, rule_problems
 from dataaudit.decide.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, ProtectedRecord, StageRecord
+from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.overlap.link import PARTS
-from dataaudit.metrics.registry import METRICS, is_of_tokens, statistic
+from dataaudit.metrics.registry import METRICS, is_of_tokens, statistic, stats_of
 from dataaudit.scan.detectors.content import shipped_patterns
 
 TODAY = dt.date(2026, 11, 22)
@@ -303,9 +305,9 @@ def test_what_another_tokenizer_counts_otherwise_is_not_compared_as_in_diff(metr
 )
 def test_a_shard_is_judged_by_the_bound_that_breaks_the_rule(limit, judged):
     """Its documents that may be duplicates bring the upper bound of a shard without any to the others' share."""
-    rates = [(0.25, 0)] * 7 + [(0.0, 25)]
+    rates = [(0.25, 0)] * 7 + [(0.0, 250)]
     rows = [
-        shard_row(number, documents=100, no_words=0, near_dup_rate=rate, near_dup_undecided=undecided)
+        shard_row(number, documents=1000, no_words=0, near_dup_rate=rate, near_dup_undecided=undecided)
         for number, (rate, undecided) in enumerate(rates)
     ]
     result = result_of(rule(scope={"per": "shard"}, **limit), record(), shards=rows)
@@ -340,3 +342,12 @@ def test_no_waiver_of_unread_bytes_covers_a_shard_of_unknown_size(ceiling):
     assert evaluate(asked, now, on=TODAY).exit_code == 0
     verdict = evaluate(asked, replace(now, unsized=frozenset({("train", "not_found")})), on=TODAY)
     assert (verdict.exit_code, verdict.rules[1].cases[0].reason) == (3, "unknown_bytes")
+
+
+@pytest.mark.parametrize("kept", SHARD_STATISTICS, ids=lambda item: f"{item.metric}.{item.stat}")
+def test_a_policy_reads_every_column_that_its_rules_over_shards_need(tmp_path, kept):
+    """Documents without words, undecided ones and what chance gives are in columns of their own."""
+    make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl")])
+    unit = next(item.unit for item in stats_of(kept.metric) if item.stat == kept.stat)
+    asked = rule(metric=kept.metric, stat=kept.stat, unit=unit, scope={"per": "shard"})
+    assert set(kept.needs) <= set(facts_for(load_manifest(tmp_path / "m"), policy(asked)).shards.column_names)

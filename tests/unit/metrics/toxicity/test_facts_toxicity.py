@@ -117,6 +117,13 @@ def test_without_the_stage_nothing_is_said(tmp_path):
     assert shown(section(None)) == []
 
 
+def test_a_corpus_that_the_screen_cannot_read_says_so(tmp_path):
+    """Without a document in English nothing was looked for: that is no corpus in which nothing stands out."""
+    make(tmp_path / "m", [shard("a.jsonl")], metrics=[*screened({"web": (9, 0, 0.0)}), absent("no_judge")])
+    assert "none of 9 documents screened: in no language" in show_manifest(tmp_path / "m", as_json=False)
+    assert "The screen could read none of the documents: how many are toxic is not known." in text(tmp_path / "m")
+
+
 def test_one_source_is_not_told_twice(tmp_path):
     make(tmp_path / "m", [shard("a.jsonl")], metrics=[*screened({"web": (9, 9, 0.1)}), absent("no_judge")])
     shown = text(tmp_path / "m")
