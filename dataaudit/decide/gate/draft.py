@@ -31,8 +31,8 @@ from dataaudit.decide.gate.writers.words import judged_words, name, prose, scope
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.registry import PERSONAL
 
-_UNREACHED = {"<=": -1.0, ">=": 1e300}
-"""By comparator: limits that no number of a drawn rule keeps; all of them are at least 0."""
+_UNREACHED = {"<=": -1e300, ">=": 1e300}
+"""By comparator: limits that no number of a drawn rule keeps."""
 _KEPT_REQUIRED = frozenset({"coverage_unread_bytes", "train_val_overlap", "secret_hit_rate"})
 """Metrics whose bounds stay required where the manifest has no number of them, though it could have."""
 FAILS = "This manifest fails it"
@@ -76,7 +76,7 @@ DRAWN: tuple[Rule, ...] = (
     _drawn("toxic-documents-screened", "data_toxicity_rate", "screen", scope=_SOURCE, bound="value", severity="warn"),
     _drawn("personal-data", "pii_hit_rate", "validated_hits", "hits per million tokens"),
     _drawn("passwords", "secret_hit_rate", "contextual_hits", "hits", severity="warn"),
-    _drawn("token-drift", "token_kl_drift", "kl", "nats", scope=_SOURCE, severity="warn"),
+    _drawn("token-drift", "token_kl_drift", "kl_excess", "nats", scope=_SOURCE, bound="low", severity="warn"),
     _drawn("quality-filters", "filter_reject_rate", "rate", scope=_SOURCE, severity="warn"),
     _drawn("language-detectors-agree", "language_share", "detector_agreement", at_least=True, severity="warn"),
     *(
@@ -198,13 +198,16 @@ def _limit(result: RuleResult, bounds: tuple[Rule, ...]) -> Block | None:
     if any(limit > bound.limit for bound in bounds if number(bound) == number(rule)):
         return None
     comment = [f"Measured: {_measured(rule, worst)}{_of_parts(rule, len(measured), at_least=at_least)}."]
-    number_of = "The number is" if worst.judged == worst.value else f"The {'lower' if at_least else 'upper'} bound is"
+    side = "lower" if at_least or rule.bound == "low" else "upper"
+    number_of = "The number is" if worst.judged == worst.value else f"The {side} bound is"
     if rule.metric in PERSONAL and limit > 0:
         comment.append("The limit lies above what a report would show: it tells no exact count.")
     elif rule.unit == "ratio" and limit == 1 and not at_least:
         comment.append("No number exceeds the limit: tighten it.")
     elif worst.judged == limit:
         comment.append(f"{number_of} the limit.")
+    elif limit == 0:
+        comment.append(f"{number_of} below the limit 0.")
     else:
         comment.append(f"{number_of} rounded {'down' if at_least else 'up'} to {_DIGITS} digits.")
     drawn = rule.model_copy(update={"budget": limit})
@@ -254,7 +257,7 @@ def _of_parts(rule: Rule, count: int, *, at_least: bool) -> str:
 def _outward(rule: Rule, case: Case) -> float:
     assert case.judged is not None
     judged = discreet_ceiling(rule, case) if rule.metric in PERSONAL else case.judged
-    limit = outward(judged, up=rule.comparator == "<=")
+    limit = max(0.0, outward(judged, up=rule.comparator == "<="))
     return min(limit, 1.0) if rule.unit == "ratio" else limit
 
 

@@ -177,11 +177,22 @@ def test_what_has_no_number_is_listed_and_not_drafted():
     ratio = record("bytes_per_token", "ratio", 4.2, "bytes/token")
     text = draft_of(facts(*CLEAN, ratio, record("tokens", "count", 0.0, "tokens"), shards=shards))
     listed = text.partition("# Not drafted, for want of a number:\n")[2]
-    assert "#   token-drift-at-most, token_kl_drift.kl: " in listed
+    assert "#   token-drift-at-most, token_kl_drift.kl_excess: " in listed
     assert "#   personal-data-at-most, pii_hit_rate.validated_hits: " in listed
     assert "#   odd-shards, bytes_per_token.ratio: fewer than 5 shards have no usual value" in listed
     assert "#   tokens-at-least, tokens.count: it is 0" in listed
     assert not any(rule.metric in {"token_kl_drift", "pii_hit_rate"} for rule in loaded(text).rules)
+
+
+@pytest.mark.parametrize(("low", "limit", "words"), [(-3.25, 0.0, "below the limit 0"), (0.0132, 0.014, "rounded up")])
+def test_what_is_surely_beyond_chance_is_drawn_from_its_lower_bound(low, limit, words):
+    """Where chance alone explains the drift, nothing may be beyond it."""
+    beyond = {"low": low, "high": 0.5, "confidence": 0.95, "method": "estimated"}
+    found = facts(*CLEAN, record("token_kl_drift", "kl_excess", 0.1, "nats", source="web", **beyond))
+    text = draft_of(found)
+    assert rule_of(text, "token-drift-at-most").budget == limit
+    assert f"The lower bound is {words}" in comment_of(text, "token-drift-at-most")
+    assert code_of(found, text) == ExitCode.PASS
 
 
 def test_a_part_without_a_number_makes_a_drawn_rule_optional():
