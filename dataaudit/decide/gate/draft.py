@@ -22,6 +22,7 @@ from operator import attrgetter
 from dataaudit.base.text import plural
 from dataaudit.decide.gate import builtin_path
 from dataaudit.decide.gate.facts import Facts
+from dataaudit.decide.gate.judge import EMPTY
 from dataaudit.decide.gate.missing import demandable
 from dataaudit.decide.gate.number_texts import discreet_ceiling, reason_text
 from dataaudit.decide.gate.policy import NAME_LIMIT, Policy, Rule, ScopeRule, Severity, load_policy
@@ -172,7 +173,7 @@ def _bound(result: RuleResult, facts: Facts) -> str:
         failing = result.counts.get(result.state, 0)
         others = f" and {plural(failing - 1, 'other part')}" if failing > 1 else ""
         return _rule(rule, f"{FAILS}: {_measured(rule, case)}{others}. The limit is release-gate's.")
-    if result.state in {State.PASSED, State.WARNED}:
+    if result.state in {State.PASSED, State.WARNED} or (rule.allow_empty and case.reason == EMPTY):
         return _rule(rule, f"Measured: {_measured(rule, case)}. The limit is release-gate's, not drawn.")
     why = _why(case)
     if not rule.required:

@@ -60,7 +60,7 @@ def judge_record(
         return _missing(rule, MISSING, absent=not is_kept)
     if record.status != "ok" or record.value is None:
         if record.reason == EMPTY and rule.allow_empty:
-            return Judgement(state=State.PASSED, reason=EMPTY)
+            return Judgement(state=State.NOT_APPLICABLE, reason=EMPTY)
         return _missing(rule, record.reason, absent=record.status == "not_applicable" or record.reason in ABSENT)
     if record.unit != rule.unit:
         return Judgement(state=State.NOT_EVALUATED, reason=OTHER_UNIT)

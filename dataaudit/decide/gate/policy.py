@@ -151,7 +151,7 @@ class Rule(Model):
     baseline: Literal["required", "optional"] = Field(
         default="required", description="With `optional`, a rule of change waits when there is no baseline yet."
     )
-    allow_empty: Truth = Field(default=False, description="Whether a denominator of 0 passes.")
+    allow_empty: Truth = Field(default=False, description="Whether a denominator of 0 is skipped, not an error.")
     allow_lost: Text | None = _optional(
         "Why the manifest may lack a number that the baseline has; without it that is exit code 3, also"
         " of a rule that is not required."

@@ -54,7 +54,7 @@ STATES = [
     ("an optional rule without its own record", OPTIONAL | PER_SOURCE, [OF_WEB], (*UNKNOWN, ExitCode.PASS)),
     ("a denominator of zero", {}, [record(value=None)], EMPTY),
     ("a denominator of zero of an optional rule", OPTIONAL, [record(value=None)], EMPTY),
-    ("a denominator of zero that is allowed", {"allow_empty": True}, [record(value=None)], (State.PASSED,)),
+    ("a denominator of zero that is allowed", {"allow_empty": True}, [record(value=None)], (State.NOT_APPLICABLE,)),
     *(
         (
             "a detector that failed was meant to look and did not",
@@ -352,7 +352,7 @@ class TestShards:
         """Documents without a text have no token; the screen reads some languages only."""
         one = rule(metric=metric, stat=stat, unit=unit, scope={"per": "shard"}, allow_empty=True)
         now = facts(covered(), record(metric, stat, 0.1, unit), shards=[shard_row(0, **{of: 0})])
-        assert judged(policy(one), now).rules[0].counts == {State.PASSED: 1}
+        assert judged(policy(one), now).rules[0].counts == {State.NOT_APPLICABLE: 1}
 
     def test_a_shard_far_from_the_others_of_its_split_is_odd(self):
         one = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", robust_sd=6, scope={"per": "shard"})
