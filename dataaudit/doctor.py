@@ -238,8 +238,8 @@ def _extras() -> Iterator[Check]:
         missing = [f"{name} {problem}" for name, problem in problems.items() if problem]
         missing += [] if missing else [f"the module {name} is not found" for name in absent(extra)]
         if missing:
-            shown = f"{', '.join(missing[:_SHOWN])}{f' and {len(missing) - _SHOWN} more' if missing[_SHOWN:] else ''}"
-            yield Check("Optional", extra, "missing", f"{about.purpose}: {shown}", f"`{install_line(extra)}`")
+            problem = f"{about.purpose}: {t.some_of(missing, _SHOWN)}"
+            yield Check("Optional", extra, "missing", problem, f"`{install_line(extra)}`")
         else:
             found = (
                 "all installed"

@@ -11,6 +11,7 @@ import datetime as dt
 import json
 import math
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -90,6 +91,12 @@ def measured(value: float | None, unit: str) -> str:
 def plural(number: int, noun: str) -> str:
     """Return ``1 shard`` or ``8 shards``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def some_of(texts: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first texts, and how many more there are."""
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return between.join(texts[:most]) + more
 
 
 def _escape(character: str) -> str:

@@ -18,7 +18,7 @@ from dataaudit.base.errors import BuildInterrupted, ClusterError
 from dataaudit.base.extras import require
 from dataaudit.base.files import DamagedFileError
 from dataaudit.base.process import give_memory_back
-from dataaudit.base.text import plural
+from dataaudit.base.text import plural, some_of
 from dataaudit.config import AuditConfig
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.collect import CollectedShards, check_documents, survey
@@ -207,9 +207,8 @@ def _mend(job: Job, error: DamagedEntryError | DamagedFileError) -> None:
     listed = sorted(paths.union(job.store.remove_damaged()))
     job.store.packs.refresh()
     job.mended += 1
-    more = f" and {len(listed) - _NAMED:,} more" if len(listed) > _NAMED else ""
     what = plural(len(listed), "absent or damaged file")
-    note = f"{what} of the state folder, computed again: {', '.join(listed[:_NAMED])}{more}"
+    note = f"{what} of the state folder, computed again: {some_of(listed, _NAMED)}"
     job.runner.notes.append(note)
     job.progress.note(note, important=True)
     if job.mended >= _SCANS:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dataaudit import __version__
 from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.base.files import DamagedFileError
+from dataaudit.base.text import some_of
 from dataaudit.engine.job import Job
 from dataaudit.engine.plan import PlannedPart, PlannedShard, library_versions, plan_shard
 from dataaudit.engine.runner import HeldOutUnit, Outcome, SetUnit, run_units
@@ -58,9 +59,8 @@ def unreadable(name: str, paths: Sequence[str], reason: Reason, place: str, numb
     if number is not None:
         problem = f"{file_name(paths, number)} cannot be read"
     else:
-        listed = ", ".join(file_name(paths, index) for index in range(min(len(paths), _SHOWN_FILES)))
-        more = f" and {len(paths) - _SHOWN_FILES:,} more" if len(paths) > _SHOWN_FILES else ""
-        problem = f"its files ({listed}{more}) cannot be read"
+        names = [file_name(paths, index) for index in range(len(paths))]
+        problem = f"its files ({some_of(names, _SHOWN_FILES)}) cannot be read"
     return ConfigError(
         f"protected.{name}: {problem}: {reason} {place}".rstrip(),
         f"`dataaudit explain {reason}` says what to do; fix the file or leave the set out.",

@@ -118,13 +118,8 @@ def _why(verdict: Verdict) -> str:
     reasons = []
     for state, word in ((State.FAILED, "failed"), (State.NOT_EVALUATED, "not evaluated")):
         if names := [t.clean(result.rule.name) for result in verdict.rules if state in result.open_states]:
-            reasons.append(f"{word}: {_first_named(names)}")
+            reasons.append(f"{word}: {t.some_of(names, _NAMED)}")
     return "; ".join(reasons) or "a waiver has expired"
-
-
-def _first_named(names: Sequence[str]) -> str:
-    more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def attested_by(manifest: Manifest, demand: Demand) -> Manifest:
@@ -395,7 +390,7 @@ def _refuse(wrong: Sequence[str], files: Mapping[int, _File]) -> None:
         return
     are = "is not the one that was audited" if len(wrong) == 1 else "are not those that were audited"
     raise CorpusRefused(
-        f"{len(wrong):,} of {t.plural(len(files), 'file')} {are}: {_first_named(wrong)}",
+        f"{len(wrong):,} of {t.plural(len(files), 'file')} {are}: {t.some_of(wrong, _NAMED)}",
         "Restore them, name the folder that holds them now (root=), or leave shards out: `dataaudit quarantine add`.",
     )
 

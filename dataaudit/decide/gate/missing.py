@@ -12,10 +12,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from dataaudit.base.errors import ConfigError
+from dataaudit.base.text import some_of
 from dataaudit.base.yamlfile import nearest
 from dataaudit.decide.gate.facts import Facts, is_in_corpus, record_of
 from dataaudit.decide.gate.judge import EMPTY, MISSING, Judgement, case_of
-from dataaudit.decide.gate.number_texts import listed, reason_text
+from dataaudit.decide.gate.number_texts import reason_text
 from dataaudit.decide.gate.policy import Policy, Rule
 from dataaudit.decide.gate.scopes import expected_scopes, is_of_patterns, judged_stats
 from dataaudit.decide.gate.verdict import DEMANDED, LOST, Case, State
@@ -95,7 +96,7 @@ def less_than_before(rule: Rule, case: Case, now: Facts, baseline: Facts | None)
     if case.scope.entity is None:
         gone = sorted(baseline.entities.get(rule.metric, frozenset()) - now.entities.get(rule.metric, frozenset()))
         if gone:
-            return f"{listed(gone, _NAMED)}: looked for in the baseline, and not here"
+            return f"{some_of(gone, _NAMED)}: looked for in the baseline, and not here"
     digests = [[item.sha256 for item in side.core.detectors if item.name == detector] for side in (now, baseline)]
     if now.core.tool == baseline.core.tool and digests[0] != digests[1]:
         return f"rules, tiers or allow-list of {detector} are not those of the baseline: less may be looked for"

@@ -8,7 +8,6 @@ number of documents that hits are in is not known here; hits are shown from ten 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dataaudit.base import text as t
@@ -241,12 +240,6 @@ REASONS: dict[str, str] = {
 }
 """Texts by code."""
 _OF_BASELINE = "baseline_"
-
-
-def listed(texts: Sequence[str], most: int, between: str = ", ") -> str:
-    """Return the first texts, and how many more there are."""
-    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
-    return between.join(texts[:most]) + more
 
 
 def reason_text(code: str) -> str:

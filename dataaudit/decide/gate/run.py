@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.base.errors import ConfigError, ManifestMismatch
-from dataaudit.base.text import clean, plural
+from dataaudit.base.text import clean, plural, some_of
 from dataaudit.decide.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.decide.gate.facts import (
     Facts,
@@ -444,10 +444,10 @@ def _whole_number(now: Facts, metric: str, stat: str) -> int:
 
 
 def _changed_since(names: Sequence[str]) -> str:
-    first = ", ".join(map(clean, names[:_SHOWN])) + ("" if len(names) <= _SHOWN else ", ...")
+    some = some_of([clean(name) for name in names], _SHOWN)
     return (
         f"A quarantine list names {plural(len(names), 'shard')} under another digest; their rows of today are not left"
-        f" out: {first}. Look at them, then `dataaudit quarantine add` or `lift`."
+        f" out: {some}. Look at them, then `dataaudit quarantine add` or `lift`."
     )
 
 

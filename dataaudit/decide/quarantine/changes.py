@@ -28,9 +28,8 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from dataaudit.base.errors import ConfigError, ManifestError, QuarantineError
-from dataaudit.base.text import plural
+from dataaudit.base.text import plural, some_of
 from dataaudit.base.yamlfile import NAME_PATTERN
-from dataaudit.decide.gate.number_texts import listed
 from dataaudit.decide.gate.policy import Rule
 from dataaudit.decide.gate.verdict import Case, RuleResult, State, Verdict
 from dataaudit.decide.quarantine.entry import (
@@ -448,7 +447,7 @@ def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
         lines.append(f"  documents that leak: {command}")
     for why, words in _PASSED_OVER.items():
         if names := sorted({item.name for item in proposed.passed_over if item.why == why}):
-            lines.append(f"  not proposed, {words}: {listed(names, _NAMED)}")
+            lines.append(f"  not proposed, {words}: {some_of(names, _NAMED)}")
     if change.bad:
         number = plural(len(change.bad), "line")
         lines.append(f"  {number} of the list cannot be read: dataaudit quarantine list {quote(str(path))}")

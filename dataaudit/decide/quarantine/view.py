@@ -12,7 +12,6 @@ from dataaudit.base.errors import ExitCode
 from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose, table_of
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.render.terminal import render
-from dataaudit.decide.gate.number_texts import listed
 from dataaudit.decide.quarantine.changes import Change
 from dataaudit.decide.quarantine.entry import BadLine, Contents, Entry, plain_entry
 from dataaudit.decide.quarantine.list import OPEN, Folded, Record, Standing, short_id, target_name
@@ -164,7 +163,7 @@ def _pair(entry: Entry) -> tuple[Line, Line]:
     if entry.lifts is None:
         parts = [t.clean(target_name(entry), _NAME), evidence_text(entry)]
         return short_id(entry), Name(", ".join(filter(None, parts)), _LONG)
-    return short_id(entry), f"lifts {listed([name[7:19] for name in entry.lifts], _LISTED)}"
+    return short_id(entry), f"lifts {t.some_of([name[7:19] for name in entry.lifts], _LISTED)}"
 
 
 def _look_at_this(notes: Sequence[str]) -> Points:

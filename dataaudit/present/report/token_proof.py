@@ -30,8 +30,7 @@ def proof_json(proof: TokenProof) -> str:
 
 def proof_text(proof: TokenProof, record: Path) -> str:
     """Return the record for a terminal."""
-    names = ", ".join(t.clean(file.name, 200) for file in proof.files[:_SHOWN])
-    names += f" and {len(proof.files) - _SHOWN:,} more" if len(proof.files) > _SHOWN else ""
+    names = t.some_of([t.clean(file.name, 200) for file in proof.files], _SHOWN)
     holds = "what was audited, and nothing else" if proof.result == "proven" else "not what was audited"
     if held_out := proof.faults.held_out.documents:
         holds = f"{t.plural(held_out, 'held-out document')} in it"

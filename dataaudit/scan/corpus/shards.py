@@ -13,7 +13,7 @@ from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.text import plural
+from dataaudit.base.text import plural, some_of
 from dataaudit.config import Split
 from dataaudit.manifest.formats import FORMATS, UNKNOWN
 from dataaudit.manifest.locate import encode_path, with_copy
@@ -132,8 +132,8 @@ def discover(
 
 def passed_over(names: Sequence[str]) -> list[str]:
     """Return in a line, when there are any, the names that a build passes over."""
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
-    return [f"{plural(len(names), 'name')} passed over (`dataaudit explain inputs` says why): {shown}"] if names else []
+    what = f"{plural(len(names), 'name')} passed over (`dataaudit explain inputs` says why)"
+    return [f"{what}: {some_of(names, 3)}"] if names else []
 
 
 def remote_lister(access: Access, *, listed_before: bool = False) -> RemoteLister:

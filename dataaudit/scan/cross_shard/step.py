@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.base.text import some_of
 from dataaudit.config import AuditConfig
 from dataaudit.manifest.metric import Metric
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
@@ -206,7 +207,7 @@ class DamagedEntryError(Exception):
     """Stored results, each named ``kind/key``, are absent or damaged: removed, and to be computed once more."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}")
+        super().__init__(some_of(names, 1))
         self.names = tuple(names)
 
 

@@ -16,7 +16,7 @@ from dataaudit.base.render.blocks import Block, Declared, Facts, Point, Points, 
 from dataaudit.base.render.line import Line, Name, join, say, share, spell
 from dataaudit.base.render.terminal import page, parts_of, plot_lines, prose, section, terminal_width
 from dataaudit.base.statistics import LEAST_STEPS, Floats, Ints
-from dataaudit.base.text import plural
+from dataaudit.base.text import plural, some_of
 from dataaudit.present.report.highlights import LIMIT_SD
 from dataaudit.training.attribution.findings import Attribution, Change, Detector, Document, Episode, Share, Span
 from dataaudit.training.attribution.run_data import Data
@@ -276,7 +276,7 @@ def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
     yield "flagged", f"{plural(episode.flagged, 'step')}, {episode.accounted:,} of them divided"
     result = episode.found
     if result is not None and result.twins:
-        shards = _first_of([f"{shard:,}" for shard in result.twins])
+        shards = some_of([f"{shard:,}" for shard in result.twins], _OPENED)
         yield "same bytes", f"shards {shards}, which count as shard {result.shard:,}"
     if episode.excess is None or episode.above_line is None or episode.common is None:
         return
@@ -292,11 +292,6 @@ def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
     if (rarity := result.rarity) is not None:
         units = f"{rarity.among:,} {result.kind}s of earlier steps with {rarity.least_weight:.1%} or more of their step"
         yield "as high before", f"{rarity.as_high:,} of {units}"
-
-
-def _first_of(names: list[str]) -> str:
-    more = f" and {len(names) - _OPENED:,} more" if len(names) > _OPENED else ""
-    return ", ".join(names[:_OPENED]) + more
 
 
 _SUMS: tuple[Declared, ...] = (
@@ -360,7 +355,7 @@ def _rest(result: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | S
         yield Prose(text=f"{plural(left, 'more episode')} in attribution.json.")
     for spans, what in ((result.dips, "Below the band"), (result.gradients, "The gradient's norm was above its band")):
         if spans:
-            steps = _first_of([steps_line(span.first_step, span.last_step).lower() for span in spans])
+            steps = some_of([steps_line(span.first_step, span.last_step).lower() for span in spans], _OPENED)
             yield Prose(text=f"{what}: {steps}.")
     if result.changes:
         yield Prose(text=f"Changed in the run: {change_lines(result.changes)}.")

@@ -15,9 +15,9 @@ from functools import lru_cache
 from itertools import islice
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.text import clean, plural
+from dataaudit.base.text import clean, plural, some_of
 from dataaudit.decide.gate.judge import UNKNOWN_BYTES
-from dataaudit.decide.gate.number_texts import Numbers, evidence_count, listed, number, numbers, reason_text, with_unit
+from dataaudit.decide.gate.number_texts import Numbers, evidence_count, number, numbers, reason_text, with_unit
 from dataaudit.decide.gate.policy import COVERAGE, Rule
 from dataaudit.decide.gate.verdict import (
     BINDING,
@@ -320,7 +320,7 @@ def advice(verdict: Verdict) -> str:
     if only_expired(verdict):
         return _late(verdict)
     if verdict.passed and (none := skipped(verdict)):
-        named = listed([name(rule) for rule in none], _NAMED)
+        named = some_of([name(rule) for rule in none], _NAMED)
         return f"{first} It says nothing of {plural(len(none), 'rule')} without anything to judge: {named}."
     also = verdict.exit_code == ExitCode.NOT_EVALUATED and ExitCode.BUDGET_EXCEEDED in verdict.codes
     return _both(verdict) if also else first
@@ -341,7 +341,7 @@ def _late(verdict: Verdict) -> str:
     late = [f"rule {name(item.waiver.rule)}, {item.waiver.expires.isoformat()}" for item in expired(verdict)]
     return (
         f"Do not release it: no rule fails, but the last day of {plural(len(late), 'waiver')} has passed:"
-        f" {listed(late, _NAMED, '; ')}."
+        f" {some_of(late, _NAMED, '; ')}."
         " Take what is no longer needed out of the policy, or have somebody answer for it until a later day."
     )
 
