@@ -104,7 +104,7 @@ class SaveCheckpoint(Action):
 class ProtectLastGood(Action):
     """Keeps the last checkpoint that was restored in a test, before what the rule saw, from being deleted.
 
-    Without such it keeps the newest from before what the rule saw, whose test may be under way.
+    Where there is none it keeps the newest from before what the rule saw, whose test may be under way.
     """
 
     def __init__(self, checkpoints: CheckpointStore, name: str = "protect_last_good", **more: Any) -> None:

@@ -61,9 +61,9 @@ class Numbers(NamedTuple):
     documents: int = 0
     """That a share is of, so that chance is known; 0: unknown."""
     of_run: bool = False
-    """Whether it is of all ranks together; ``rank`` is then the worst,"""
+    """Whether it is of all ranks together; ``rank`` is then the worst, where that is known."""
     no_rank: bool = False
-    """or, where none is known to be the worst, just whose log it stands in."""
+    """Whether it is of no rank, and ``rank`` just whose log it stands in."""
 
 
 class Happened(NamedTuple):
