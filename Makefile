@@ -69,10 +69,11 @@ test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # Parts of the tests, which CI runs where a change reaches them: PART=kills,torch for some. When all have passed in one
-# run, tests/passed.txt says so.
+# run, tests/passed.txt says so. MINUTES=9: after so many begins no further part.
 PART ?= all
+MINUTES ?=
 test-ci: $(VENV)/.judges
-	$(BIN)/python tests/families.py parts '$(PART)'
+	$(BIN)/python tests/families.py parts '$(PART)' $(MINUTES)
 
 # What runs before a release: further repetitions of the same tests, scripts of benchmarks, packages, frameworks. It goes on
 # where the last one stopped, and tests/passed.txt says when all had passed.

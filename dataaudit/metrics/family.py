@@ -93,6 +93,8 @@ class ShardStatistic:
     """Column of documents that may count, too: with them the share is the upper bound."""
     by_chance: str = ""
     """Column of what chance alone gives on average, within a factor: the statistic is what is beyond it."""
+    longest: str = ""
+    """Column of how much of that the longest document is, where it is a mean that a single document moves."""
     per_document: bool = False
     """Whether the column counts documents, of which the statistic is the share."""
     population: Population = "all"
@@ -114,7 +116,7 @@ class ShardStatistic:
     @property
     def needs(self) -> tuple[str, ...]:
         """Columns that it is computed from."""
-        return tuple(filter(None, (self.of, self.column, self.but, self.undecided, self.by_chance)))
+        return tuple(filter(None, (self.of, self.column, self.but, self.undecided, self.by_chance, self.longest)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,11 +58,15 @@ class Peers:
         _, groups = np.unique(np.stack([splits, source]), axis=1, return_inverse=True)
         return cls(splits.astype(np.int64), groups.ravel(), source >= 0)
 
-    def usual(self, values: np.ndarray, documents: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def usual(
+        self, values: np.ndarray, documents: np.ndarray | None = None, largest: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the median and the robust standard deviation of each shard's group, NaN where there is none.
 
         The spread of few shards is chance, so it is no less than that of all shards of the split about the medians of
-        their groups. Of a source of fewer than :data:`LEAST_PEERS`, a shard has the spread of the others.
+        their groups. Of a source of fewer than :data:`LEAST_PEERS`, a shard has the spread of the others. A share of
+        ``documents`` has at least the spread of chance. So has a ratio of which a single document makes the part
+        ``largest`` of a shard: a mean varies as the root of the sum of squared weights, which is at most that part.
         """
         medians, spreads, away = (np.full(len(values), np.nan) for _ in range(3))
         few = np.zeros(len(values), dtype=bool)
@@ -85,6 +89,11 @@ class Peers:
         if documents is not None:
             some = np.maximum(documents, 1)
             spreads = np.maximum(spreads, np.sqrt((np.clip(medians * (1 - medians), 0, None) + 1 / some) / some))
+        if largest is not None:
+            roots = np.sqrt(largest)
+            for own in self.of_each(~np.isnan(medians) & (roots > 0)):
+                of_one = SIGMA * float(np.median(np.abs(values[own] - medians[own]) / roots[own]))
+                spreads[own] = np.maximum(spreads[own], of_one * roots[own])
         return medians, spreads
 
     def of_each(self, chosen: np.ndarray) -> Iterator[np.ndarray]:

@@ -154,6 +154,8 @@ class ShardValues:
     """Least robust standard deviation, as small shards differ by chance alone."""
     documents: Floats | None = None
     """Documents of each shard, where the number is a share that moves with each of them."""
+    largest: Floats | None = None
+    """Part of each shard that its longest document makes, where the number is a mean that this document moves."""
     only_above: bool = False
     """Whether less than the others have is nothing."""
 

@@ -28,7 +28,7 @@ def test_no_test_file_is_in_no_lane():
 def test_ci_runs_the_lane_and_the_parts():
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")
     assert "step make test\n" in script
-    assert 'step make test-ci PART="$parts"' in script
+    assert 'step make test-ci PART="$parts" MINUTES=' in script
     assert "parts=$(.venv/bin/python tests/reached.py)" in script
     assert len(lanes.PARTS) <= 10
 
@@ -87,6 +87,15 @@ def test_a_case_beyond_the_sample_is_of_a_part_and_none_is_lost():
 def test_a_part_that_does_not_exist_is_refused(capsys):
     assert families.main(["parts", "kills,kits"]) == 2
     assert "found kits" in capsys.readouterr().err
+
+
+def test_no_part_begins_when_time_is_up_but_the_first_does(monkeypatch, capsys):
+    monkeypatch.setattr(families, "parts", lambda: dict.fromkeys(("first", "second", "third"), (("true",), {})))
+    monkeypatch.setattr(families, "write_down", lambda *_: pytest.fail("not all parts have passed"))
+    assert families.main(["parts", "all", "-3"]) == 0
+    printed = capsys.readouterr().out
+    assert "== first: passed" in printed
+    assert printed.endswith("no part begins: make test-ci PART=second,third\n")
 
 
 def test_a_release_run_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):

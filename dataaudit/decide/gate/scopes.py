@@ -53,7 +53,8 @@ def judge_shards(
     values, denominators = _values_of_shards(statistic, chosen)
     splits = np.asarray(chosen["split"].to_pylist(), dtype=object)
     is_of_documents = rule.unit == "ratio" and statistic.of != "tokens"  # a share that moves with each of them
-    medians, spreads = Peers.of(chosen).usual(values, denominators if is_of_documents else None)
+    largest = floats(chosen[statistic.longest]) / np.maximum(denominators, 1) if statistic.longest else None
+    medians, spreads = Peers.of(chosen).usual(values, denominators if is_of_documents else None, largest)
     spreads = np.maximum(spreads, _RATE_FLOOR if rule.unit == "ratio" else 0.0)
     lowest, highest = bounds = _bounds(statistic, chosen, values, denominators)
     suspects = _suspects(rule, bounds, medians, spreads)

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
+
 from dataaudit.base.render.blocks import Block, Column, Figure, Section, Steps, column, empty_section, table_of
 from dataaudit.base.render.line import Name, decimal, say
 from dataaudit.manifest.load import Manifest
@@ -65,7 +67,14 @@ FAMILY = Family(
             statistics("p1 p50 p99", "bytes/token", SOURCES),
             area="shards",
             columns=(
-                ShardStatistic("ratio", "bytes_per_token", of="tokens", head="bytes per token", shown_as="number"),
+                ShardStatistic(
+                    "ratio",
+                    "bytes_per_token",
+                    of="tokens",
+                    longest="seq_len_max",
+                    head="bytes per token",
+                    shown_as="number",
+                ),
                 ShardStatistic("p50", "bytes_per_token_p50", of="tokens"),
             ),
         ),
@@ -168,8 +177,9 @@ def edges_of(span: range, unit: float = 1.0) -> tuple[float, ...]:
 
 def _shard_values(manifest: Manifest) -> list[ShardValues]:
     name = "bytes_per_token"
-    values = floats(manifest.table("shards", [name])[name])
-    return [ShardValues(column=name, text="bytes per token", values=values)]
+    table = manifest.table("shards", [name, "seq_len_max", "tokens"])
+    values, longest, tokens = (floats(table[column]) for column in table.column_names)
+    return [ShardValues(column=name, text="bytes per token", values=values, largest=longest / np.maximum(tokens, 1))]
 
 
 SHOWN = Shown(parts=(Part(area="lengths", blocks=lambda manifest: [_section(manifest)]),), shard_values=_shard_values)

@@ -64,7 +64,7 @@ def distances(manifest: Manifest) -> list[Distances]:
     numbers = (number for shown in all_shown() if shown.shard_values for number in shown.shard_values(manifest))
     for number in numbers:
         is_known = np.isfinite(number.values)
-        medians, spreads = peers.usual(np.where(is_known, number.values, np.nan), number.documents)
+        medians, spreads = peers.usual(np.where(is_known, number.values, np.nan), number.documents, number.largest)
         spreads = np.maximum(spreads, number.least_sd)
         for own in peers.of_each(is_known & (spreads > 0)):
             split, median = splits[int(own[0])], float(medians[own[0]])

@@ -381,6 +381,16 @@ class TestShards:
             result = judged(policy(asked), now).rules[0]
             assert [case.scope.shard for case in result.cases if case.state != State.PASSED] == odd
 
+    def test_a_shard_that_is_mostly_a_document_may_lie_farther_away(self):
+        """The longest document of the shard that is far has most of its tokens, or as few as in all others."""
+        asked = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", robust_sd=6, scope={"per": "shard"})
+        ratio = record("bytes_per_token", "ratio", unit="bytes/token")
+        for longest, odd in ((10, [19]), (900, [])):
+            densities, lengths = [*(4.0 + 0.1 * (-1) ** n for n in range(19)), 5.2], [10] * 19 + [longest]
+            rows = [shard_row(n, tokens=1000, seq_len_max=lengths[n], bytes_per_token=densities[n]) for n in range(20)]
+            result = judged(policy(asked), facts(covered(), ratio, shards=rows)).rules[0]
+            assert [case.scope.shard for case in result.cases if case.state != State.PASSED] == odd
+
     def test_a_shard_drifts_by_what_is_beyond_chance(self):
         """The `kl` of a small honest shard is large, and most of it is chance: the least beyond it is judged."""
         limits = {"budget": 0.05, "bound": "low", "required": False}

@@ -146,6 +146,7 @@ def test_all_shards_at_once_are_judged_as_one_by_one(statistic, data):
                 statistic.of: documents,
             }
             | ({statistic.by_chance: data.draw(NUMBERS | st.none())} if statistic.by_chance else {})
+            | ({statistic.longest: data.draw(st.integers(0, 9) | st.none())} if statistic.longest else {})
         )
     limit = data.draw(st.sampled_from(["budget", "robust_sd"]))
     more = {limit: data.draw(NUMBERS | st.integers(0, 60))}
@@ -211,7 +212,23 @@ def one_by_one(made, statistic, rows, held_out):
                 some = max(1, of - (rows[index][statistic.but] if statistic.but else 0))
                 chance = math.sqrt((max(0.0, compared.value * (1 - compared.value)) + 1 / some) / some)
                 compared = replace(compared, spread=max(compared.spread, chance))
+            if statistic.longest and compared.value is not None:
+                chance = of_a_document(statistic, index, rows, numbers)
+                compared = replace(compared, spread=max(compared.spread, chance))
         yield index, judge_record(made, one, compared)
+
+
+def of_a_document(statistic, index, rows, numbers):
+    """Return the spread that a shard's longest document gives, from all peers that have one."""
+    kinds = {place: kind(rows[place]) for place in numbers}
+    sizes = Counter(kinds.values())
+    groups = {place: own if sizes[own] >= LEAST_OF_SOURCE else own[:1] for place, own in kinds.items()}
+    peers = [place for place, value in numbers.items() if value is not None and groups[place] == groups[index]]
+    median = middle(sorted(numbers[place] for place in peers))
+    longest = {place: rows[place][statistic.longest] or 0 for place in peers}
+    roots = {place: math.sqrt(longest[place] / max(1, rows[place][statistic.of])) for place in peers}
+    distances = sorted(abs(numbers[place] - median) / root for place, root in roots.items() if root)
+    return 1.4826 * middle(distances) * roots[index] if roots[index] else 0.0
 
 
 def kind(row):
