@@ -23,14 +23,17 @@ RECORD = ROOT / "tests/passed.txt"
 LIBRARIES = ("mosaicml-streaming", "litdata", "megatron-core")
 FRAMEWORKS = "frameworks"
 """The part that installs trainers and trackers; a test that is skipped there has failed."""
-SHARED = ("--numprocesses", "2", "--dist", "loadfile")
+MOSTLY_ONE_FILE = "stores"
+"""Two thirds of what this lane repeats are a single file, whose tests two processes share."""
 NO_TESTS = 5
 """Exit code of pytest where it found no test: a part whose tests have no further repetitions has passed."""
 
 
 def tests_of(*names):
     """Return the command and the variables that run the tests of some lanes."""
-    return (sys.executable, "-m", "pytest", *SHARED), {VARIABLE: ",".join(names), "OMP_NUM_THREADS": "1"}
+    shared = "worksteal" if names == (MOSTLY_ONE_FILE, WHOLE_RUN) else "loadfile"
+    command = (sys.executable, "-m", "pytest", "--numprocesses", "2", "--dist", shared)
+    return command, {VARIABLE: ",".join(names), "OMP_NUM_THREADS": "1"}
 
 
 def parts():
