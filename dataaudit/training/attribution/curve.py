@@ -101,10 +101,7 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
     gap = (int(edges[longest]) + 1, int(edges[longest + 1]) - 1)
     missing = among - len(whole)
     return Missing(
-        number=max(missing, lost),
-        among=max(among, len(whole) + lost),
-        gap=gap if missing > 0 else None,
-        whole=whole,
+        number=max(missing, lost), among=max(among, len(whole) + lost), gap=gap if missing > 0 else None, whole=whole
     )
 
 

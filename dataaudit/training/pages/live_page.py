@@ -133,16 +133,10 @@ def key_figures(view: RunView, now: float) -> tuple[KeyFigure, ...]:
     lag = f"rank furthest behind: {behind:,}" if len(ranks) > 1 else plural(len(ranks), "rank")
     figures = [
         KeyFigure(label="step", value=f"{tiles.step:,}", detail=lag),
-        KeyFigure(
-            label="train_loss_ema",
-            value="-" if loss is None else number(loss.mean[-1]),
-            detail="nats/token",
-        ),
+        KeyFigure(label="train_loss_ema", value="-" if loss is None else number(loss.mean[-1]), detail="nats/token"),
         KeyFigure(label="tokens_seen", value=_large(tokens), detail="tokens that a loss was computed of"),
         KeyFigure(
-            label="step_time",
-            value="-" if took is None else f"{number(took.newest[1])} s",
-            detail="newest step",
+            label="step_time", value="-" if took is None else f"{number(took.newest[1])} s", detail="newest step"
         ),
     ]
     if silent is not None and not view.ended:
