@@ -214,8 +214,7 @@ def compare(first: Path, second: Path, *, as_json: bool) -> None:
 @JSON
 def check(rules: Path | None, receipts: tuple[Path, ...], *, every: bool, as_json: bool) -> None:
     """Say of each rule of an alerts.yaml where its limit comes from, and whether its monitor has a receipt."""
-    from dataaudit.lab.demands import check_rules, demands_text
-    from dataaudit.lab.receipts import load_receipts
+    from dataaudit.lab.receipts import check_rules, demands_text, load_receipts
     from dataaudit.live.rules import load_alerts
 
     made = check_rules(load_alerts(rules), [load_receipts(path) for path in receipts], every=every)

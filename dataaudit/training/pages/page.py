@@ -27,6 +27,7 @@ from dataaudit.base.render.blocks import (
     Prose,
     Section,
     Tone,
+    column,
     first,
     table_of,
 )
@@ -290,7 +291,7 @@ def trained_section(log: RunLog, result: Attribution | str | None) -> tuple[Sect
     if not tokens:
         return None, []
     total = sum(tokens.values())
-    table = table_of(
+    listed = table_of(
         title,
         list(tokens.items()),
         ("source", "name", lambda row: Name(row[0])),
@@ -299,7 +300,7 @@ def trained_section(log: RunLog, result: Attribution | str | None) -> tuple[Sect
         noun="source",
         note="`dataaudit attribute` compares it with the manifest: mixture, passes, token drift, languages, lengths.",
     )
-    return Section(id="trained", title=title, lead=lead, blocks=(table,)), []
+    return Section(id="trained", title=title, lead=lead, blocks=(listed,)), []
 
 
 def run_section(result: RunFacts) -> Section | None:
@@ -321,10 +322,8 @@ def run_section(result: RunFacts) -> Section | None:
                 table=table_of(
                     "Losses on held-out data",
                     rows[::-1],
-                    ("step", "number", lambda point: point.step),
-                    ("val_loss", "number", lambda point: _number(point.val_loss)),
-                    ("train_loss_ema", "number", lambda point: _number(point.train_loss_ema)),
-                    ("train_val_gap", "number", lambda point: _number(point.train_val_gap)),
+                    column("step"),
+                    *(column(head, shown=_number) for head in ("val_loss", "train_loss_ema", "train_val_gap")),
                     folded=True,
                 ),
                 says=f"from {line[1][0]:+.3f} to {line[1][-1]:+.3f}",
@@ -368,7 +367,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     lead = f"{none_seen(detector, len(curve.step))}." if detector.visible else "Too few steps to judge any."
     if spikes:
         lead = f"{t.plural(len(spikes), 'episode')} above the band of the steps before."
-    table = table_of(
+    episodes = table_of(
         "Episodes",
         spikes,
         ("first step", "number", lambda spike: spike[0]),
@@ -383,7 +382,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
         id="loss-curve",
         title="Loss over steps",
         chart=_chart(curve, judged, spikes),
-        table=table,
+        table=episodes,
         says=f"Loss from {finite[0]:.4g} to {finite[-1]:.4g} over {len(curve.step):,} steps" if len(finite) else "",
         note=f"Grey: {_BANDS[detector.by]}. `dataaudit attribute` says which data an episode lies in.",
     )
@@ -391,8 +390,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     changes = table_of(
         "Changes in the run, which are facts and no causes",
         changed,
-        ("first step", "number", lambda change: change.first_step),
-        ("last step", "number", lambda change: change.last_step),
+        *map(column, ("first step", "last step")),
         ("what", "text", change_line),
         noun="change",
     )
