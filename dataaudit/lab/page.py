@@ -29,8 +29,7 @@ from dataaudit.base.render.blocks import (
 )
 from dataaudit.base.render.line import Line, Name
 from dataaudit.base.text import plural
-from dataaudit.lab.detectors import BANDED, MECHANISM, OUTSIDE, less_own
-from dataaudit.lab.monitors import EVERY
+from dataaudit.lab.monitors import BANDED, EVERY, MECHANISM, OUTSIDE, less_own
 from dataaudit.lab.plan import Plan
 from dataaudit.lab.scenarios import BY_NAME as SCENARIO
 from dataaudit.lab.store import read_run, run_path

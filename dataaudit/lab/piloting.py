@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any, Final
 
 from dataaudit.base.files import write_whole
-from dataaudit.lab.detectors import Curves
 from dataaudit.lab.model import Size
+from dataaudit.lab.monitors import Curves
 from dataaudit.lab.plan import Plan, calibrate, sealed
 from dataaudit.lab.running import Workshop
 from dataaudit.lab.scenarios import SCENARIOS, Scenario

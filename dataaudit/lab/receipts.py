@@ -19,8 +19,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.render import terminal
 from dataaudit.base.render.blocks import Facts, Table, names, texts, toned, words
 from dataaudit.base.render.line import Name
-from dataaudit.lab.detectors import BANDED, DETECTORS, MECHANISM, OUTSIDE, SIGNALS, module_of
-from dataaudit.lab.monitors import BY_NAME
+from dataaudit.lab.monitors import BANDED, BY_NAME, DETECTORS, MECHANISM, OUTSIDE, SIGNALS, module_of
 from dataaudit.lab.plan import Plan
 from dataaudit.lab.scoring import AIM, Verdict, false_alarms, order, outcome, specificity, verdicts_digest
 from dataaudit.live.rules import AlertsFile, Rule

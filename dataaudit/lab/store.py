@@ -13,8 +13,7 @@ import numpy as np
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import write_whole
-from dataaudit.lab.detectors import Curves
-from dataaudit.lab.monitors import MONITORS
+from dataaudit.lab.monitors import MONITORS, Curves
 
 
 def run_path(folder: Path, name: str, seed: int) -> Path:

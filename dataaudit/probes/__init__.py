@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from dataaudit.probes.checkpoints import load_checkpoint
     from dataaudit.probes.cloze import Cloze
     from dataaudit.probes.contamination import Contamination, TextSet
-    from dataaudit.probes.decoding import Decoding
     from dataaudit.probes.endpoint import EndpointModel
     from dataaudit.probes.frozen import Frozen
     from dataaudit.probes.held_out import HeldOutLoss
     from dataaudit.probes.memorization import Memorization
-    from dataaudit.probes.models import ProbeModel, Tokenizer
+    from dataaudit.probes.models import Decoding, ProbeModel, Tokenizer
     from dataaudit.probes.report import ProbeReport
     from dataaudit.probes.suite import ProbeSuite
     from dataaudit.probes.toxicity import PromptToxicity

@@ -13,9 +13,8 @@ from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.manifest.canonical import canonical_json, digest_json
 from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import Corpus
-from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units, share_bounds
-from dataaudit.probes.models import Ids, Model
+from dataaudit.probes.models import Decoding, Ids, Model
 from dataaudit.probes.report import Number, Outcome
 from dataaudit.probes.store import Progress, Store
 
