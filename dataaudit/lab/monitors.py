@@ -4,17 +4,24 @@ A monitor's number becomes a series of the whole model over a grid of steps. It 
 seeds: their mean and standard deviation at the step, smoothed. Where a fault comes later, the run's own median over the
 span before it is subtracted from both. The score is the least distance of three neighbouring points on the same side.
 Each other detector looks at the run alone, as its authors wrote it, and its limit is moved until it has the monitors'
-rate of false alarms.
+rate of false alarms. Curves of a run are a file, written whole, so that a command that was stopped goes on.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 import numpy as np
 
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import write_whole
 from dataaudit.base.statistics import SIGMA, Floats
 
 EVERY = 4
@@ -314,3 +321,37 @@ def limit_of(maxima: Sequence[float], steps: int, signals: int) -> float:
     scale = float(logs.std(ddof=1)) * 6**0.5 / np.pi
     middle = float(logs.mean()) - _GUMBEL * scale
     return float(np.exp(middle - scale * np.log(-np.log1p(-share))))
+
+
+def run_path(folder: Path, name: str, seed: int) -> Path:
+    """Return where a run is kept."""
+    return folder / "runs" / f"{name}-{seed}.npz"
+
+
+def write_run(path: Path, curves: Curves, facts: dict[str, Any]) -> None:
+    """Write a run whole: curves, and facts that JSON can hold."""
+    stream = io.BytesIO()
+    arrays: dict[str, Any] = {
+        f"of_{name}": np.asarray(own, dtype=np.float64).reshape(-1, 2) for name, own in curves.points.items()
+    }
+    np.savez_compressed(stream, loss=curves.loss, norm=curves.norm, facts=np.array(json.dumps(facts)), **arrays)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, stream.getvalue())
+
+
+def read_run(path: Path, plan: str, text: str) -> tuple[Curves, dict[str, Any]]:
+    """Read a run that was made by the plan with this digest, on the text with that digest."""
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            facts = json.loads(str(data["facts"]))
+            points = {monitor.name: data[f"of_{monitor.name}"] for monitor in MONITORS}
+            curves = Curves(data["loss"], data["norm"], points)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        name = quote(str(path))
+        raise ConfigError(f"lab: {path} is damaged: {type(error).__name__}", f"Delete it: rm {name}") from None
+    for what, own, wanted in (("by the plan", facts["plan"], plan), ("on the text", facts.get("text", "?"), text)):
+        if own != wanted:
+            raise ConfigError(
+                f"lab: {path} was made {what} {own[:12]}, not {wanted[:12]}", "Give another folder by --out."
+            )
+    return curves, facts

@@ -293,7 +293,9 @@ def canary_text(record: CanaryRecord) -> str:
     )
     blocks = [Prose(text="; ".join(core.reasons), tone="bad")] if core.reasons else []
     pairs = [("record", record.id), ("baseline", core.baseline_id), ("manifest", core.canary.manifest)]
-    pairs += [("runs", _runs(core.canary))]
+    side = core.canary
+    runs = f"{len(side.seeds)} seeds of {side.function}, {side.steps} steps each, losses of the last {side.last}"
+    pairs += [("runs", runs)]
     if record.run.speed is not None:
         own = record.run.speed
         step = f"{own.canary * 1e3:.3g} ms, {own.ratio:.3f} times the baseline's {own.baseline * 1e3:.3g}"
@@ -349,7 +351,3 @@ def _row(own: Judged) -> tuple[Cell | str | Name, ...]:
         number(own.seed_sd),
         Cell(text=state, tone=_TONES.get(own.state, "")),
     )
-
-
-def _runs(side: Side) -> str:
-    return f"{len(side.seeds)} seeds of {side.function}, {side.steps} steps each, losses of the last {side.last}"
