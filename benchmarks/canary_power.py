@@ -22,7 +22,7 @@ import torch
 from torch.nn import functional
 
 from dataaudit.base.statistics import wilson
-from dataaudit.lab.text import VOCABULARY, Text
+from dataaudit.lab.model import VOCABULARY, Text
 from dataaudit.manifest.canary_record import LEAST_SEEDS, TRAIN, VAL, SeedRun, Side, judge
 from dataaudit.probes.canary_task import CanaryTask
 

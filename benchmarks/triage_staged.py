@@ -24,9 +24,8 @@ from common import head, options, row
 from torch import nn
 
 import dataaudit
-from dataaudit.lab.model import Model, Size
+from dataaudit.lab.model import Model, Run, Size
 from dataaudit.lab.scenarios import FAULTS
-from dataaudit.lab.training import Run
 from dataaudit.live import ProbeBatch
 from dataaudit.probes import Frozen, HeldOutLoss, ProbeModel, ProbeSuite, Tokenizer
 from dataaudit.probes.corpus import Corpus

@@ -59,8 +59,7 @@ def baseline(
     task.step(loss, batch). MODULE may be a file, whose folder is imported from.
     """
     from dataaudit.manifest.canary_record import LEAST_SEEDS, read_baseline
-    from dataaudit.probes.canary import make_baseline
-    from dataaudit.probes.canary_text import baseline_text
+    from dataaudit.probes.canary import baseline_text, make_baseline
 
     path = make_baseline(function, manifest, out, seeds=range(seeds), steps=steps, config=config, report=note)
     record = read_baseline(path)
@@ -97,8 +96,7 @@ def run(function: str, folder: Path, out: Path | None, *, as_json: bool, **optio
     Each metric is compared pair by pair, with Student's prediction interval from the healthy seeds. Seconds of a step
     stand apart, in no verdict. The record's id has no time in it: the same runs give the same id.
     """
-    from dataaudit.probes.canary import CANARY_FILE, run_canary
-    from dataaudit.probes.canary_text import canary_text
+    from dataaudit.probes.canary import CANARY_FILE, canary_text, run_canary
 
     target = out or folder / "run"
     record = run_canary(function, folder, target, report=note, **options)
@@ -115,8 +113,7 @@ def run(function: str, folder: Path, out: Path | None, *, as_json: bool, **optio
 def show(record: Path, *, as_json: bool) -> None:
     """Show the record of a canary, or of a folder, whose verdict is computed anew from its runs; or a baseline.json."""
     from dataaudit.manifest.canary_record import read_baseline, read_canary
-    from dataaudit.probes.canary import BASELINE_FILE, CANARY_FILE
-    from dataaudit.probes.canary_text import baseline_text, canary_text
+    from dataaudit.probes.canary import BASELINE_FILE, CANARY_FILE, baseline_text, canary_text
 
     if record.is_dir():
         record /= CANARY_FILE if (record / CANARY_FILE).exists() else BASELINE_FILE

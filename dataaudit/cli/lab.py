@@ -48,8 +48,8 @@ def lab() -> None:
 def pilot(out: Path, text: Path | None, seeds: int, *, every: bool, as_json: bool) -> None:
     """Train healthy runs and faults of pilot seeds, and write DIR/plan.json: commit it before anything is scored."""
     _require_torch("lab pilot")
+    from dataaudit.lab.model import Text
     from dataaudit.lab.piloting import BAND_SEEDS, write_plan
-    from dataaudit.lab.text import Text
 
     first = BAND_SEEDS[0]
     plan = write_plan(out, Text.load(text), note, band_seeds=tuple(range(first, first + seeds)), every=every)
@@ -107,10 +107,10 @@ def run(
     if quick and full:
         raise click.UsageError("--quick and --full: give one of them.")
     _require_torch("lab run")
+    from dataaudit.lab.model import Text
     from dataaudit.lab.plan import load_plan
     from dataaudit.lab.running import exit_code, run_lab, seeds_of
     from dataaudit.lab.scenarios import scenarios_of
-    from dataaudit.lab.text import Text
 
     known = load_plan(plan)
     chosen = seeds_of(seeds) if seeds else known.content["seeds"]["scored"][: None if full else 3]
@@ -214,8 +214,7 @@ def compare(first: Path, second: Path, *, as_json: bool) -> None:
 @JSON
 def check(rules: Path | None, receipts: tuple[Path, ...], *, every: bool, as_json: bool) -> None:
     """Say of each rule of an alerts.yaml where its limit comes from, and whether its monitor has a receipt."""
-    from dataaudit.lab.demands import check_rules, demands_text
-    from dataaudit.lab.receipts import load_receipts
+    from dataaudit.lab.receipts import check_rules, demands_text, load_receipts
     from dataaudit.live.rules import load_alerts
 
     made = check_rules(load_alerts(rules), [load_receipts(path) for path in receipts], every=every)

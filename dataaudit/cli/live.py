@@ -145,7 +145,7 @@ def _show(
 
             serve(view, port=port, interval=min(interval, 5.0), show=print_text)
         else:
-            from dataaudit.training.pages.screen import follow
+            from dataaudit.training.pages.live_page import follow
 
             follow(view, min(interval, 5.0), threading.Event())
     finally:

@@ -146,7 +146,7 @@ def triage(runlog: Path, manifest: Path, form: str, *, as_json: bool, **given: A
     expect; then attention, routers, activations and updates; at last whether the model is too small. A step that could
     not be looked at is not clean: the verdict is undecidable then, and says what to type. Nothing is changed.
     """
-    from dataaudit.probes.triage.page import shown
+    from dataaudit.probes.triage.run import shown
     from dataaudit.probes.triage.run import triage as triaged
 
     result = triaged(runlog, manifest, **given)

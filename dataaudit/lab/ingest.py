@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from dataaudit.base.errors import ConfigError, NothingEvaluated
 from dataaudit.base.statistics import Floats, pairs_of, robust_line
-from dataaudit.lab.detectors import SIGNALS, Band, Curves, divergence, less_own, limit_of
-from dataaudit.lab.monitors import EVERY, MONITORS, Monitor
+from dataaudit.lab.monitors import EVERY, MONITORS, SIGNALS, Band, Curves, Monitor, divergence, less_own, limit_of
 from dataaudit.lab.plan import sealed
 from dataaudit.lab.receipts import receipts
 from dataaudit.lab.scenarios import Scenario

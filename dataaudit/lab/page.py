@@ -29,11 +29,9 @@ from dataaudit.base.render.blocks import (
 )
 from dataaudit.base.render.line import Line, Name
 from dataaudit.base.text import plural
-from dataaudit.lab.detectors import BANDED, MECHANISM, OUTSIDE, less_own
-from dataaudit.lab.monitors import EVERY
+from dataaudit.lab.monitors import BANDED, EVERY, MECHANISM, OUTSIDE, less_own, read_run, run_path
 from dataaudit.lab.plan import Plan
 from dataaudit.lab.scenarios import BY_NAME as SCENARIO
-from dataaudit.lab.store import read_run, run_path
 
 _SHOWN = 4
 """Signals of a fault that are drawn, the earliest first."""
@@ -184,7 +182,7 @@ def _scenarios(made: Mapping[str, Any]) -> Table:
             (
                 Name(name),
                 f"{ours['diverged']} of {ours['runs']}",
-                _steps(ours["median_steps_to_divergence"]),
+                "-" if (after := ours["median_steps_to_divergence"]) is None else f"{after:g}",
                 f"{ours['caught_before']} of {ours['diverged']}",
                 _lead_of(ours["lead_over_divergence"]),
                 f"{theirs['caught_before']} of {theirs['diverged']}",
@@ -318,10 +316,6 @@ def _pictures(made: Mapping[str, Any], plan: Plan, folder: Path, name: str) -> t
 def _unit(signal: str, onset: int) -> str:
     what = "nats/token" if signal in BANDED else signal
     return f"{what}, less its median before the fault" if onset else what
-
-
-def _steps(value: float | None) -> str:
-    return "-" if value is None else f"{value:g}"
 
 
 def _lead_of(lead: Mapping[str, float] | None) -> str:

@@ -10,12 +10,11 @@ from statistics import median
 from typing import Any, Final
 
 from dataaudit.base.files import write_whole
-from dataaudit.lab.detectors import Curves
-from dataaudit.lab.model import Size
+from dataaudit.lab.model import Size, Text
+from dataaudit.lab.monitors import Curves
 from dataaudit.lab.plan import Plan, calibrate, sealed
 from dataaudit.lab.running import Workshop
 from dataaudit.lab.scenarios import SCENARIOS, Scenario
-from dataaudit.lab.text import Text
 from dataaudit.manifest.outfiles import check_folder
 
 BAND_SEEDS: Final = tuple(range(1_000, 1_007))

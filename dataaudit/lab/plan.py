@@ -18,8 +18,7 @@ import numpy as np
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.statistics import Floats
-from dataaudit.lab.detectors import SIGNALS, Band, Curves, less_own, limit_of
-from dataaudit.lab.monitors import EVERY
+from dataaudit.lab.monitors import EVERY, SIGNALS, Band, Curves, less_own, limit_of
 
 SHIPPED: Final = "plan.json"
 FORMAT = "dataaudit-lab-plan-1"

@@ -19,15 +19,12 @@ import torch
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import write_whole
 from dataaudit.base.text import as_json
-from dataaudit.lab.detectors import MECHANISM, Curves, divergence
-from dataaudit.lab.model import Size
+from dataaudit.lab.model import Run, Size, Text
+from dataaudit.lab.monitors import MECHANISM, Curves, divergence, read_run, run_path, write_run
 from dataaudit.lab.plan import Plan
 from dataaudit.lab.receipts import FILE, receipts
 from dataaudit.lab.scenarios import BY_NAME, Scenario
 from dataaudit.lab.scoring import Verdict, judge
-from dataaudit.lab.store import read_run, run_path, write_run
-from dataaudit.lab.text import Text
-from dataaudit.lab.training import Run
 from dataaudit.manifest.outfiles import check_folder
 
 TAIL = 40

@@ -11,7 +11,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import load_yaml
 
 if TYPE_CHECKING:
-    from dataaudit.lab.training import Run
+    from dataaudit.lab.model import Run
 
 Plant = Callable[["Run", float, int], None]
 """Called before each step from the onset on, with the strength and the steps since then."""

@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from dataaudit.base.statistics import wilson
-from dataaudit.lab.detectors import MECHANISM, OUTSIDE, RATE, SIGNALS, Curves, module_of
-from dataaudit.lab.monitors import EVERY
+from dataaudit.lab.monitors import EVERY, MECHANISM, OUTSIDE, RATE, SIGNALS, Curves, module_of
 from dataaudit.lab.plan import Plan, first_judged
 from dataaudit.lab.scenarios import Scenario
 

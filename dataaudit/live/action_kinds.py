@@ -198,13 +198,7 @@ class LowerRate(Action):
     agreed = True
 
     def __init__(
-        self,
-        optimizer: Any,
-        factor: float = 0.5,
-        *,
-        vitals: Any = None,
-        name: str = "lower_rate",
-        **more: Any,
+        self, optimizer: Any, factor: float = 0.5, *, vitals: Any = None, name: str = "lower_rate", **more: Any
     ) -> None:
         super().__init__(name, **{"at_most": 3, **more})
         if not 0 < factor < 1:

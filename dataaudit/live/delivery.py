@@ -104,13 +104,7 @@ class Outbox:
     """
 
     def __init__(
-        self,
-        name: str,
-        send: Send,
-        severity: int = 2,
-        *,
-        shared: bool = True,
-        resolved: bool = False,
+        self, name: str, send: Send, severity: int = 2, *, shared: bool = True, resolved: bool = False
     ) -> None:
         self.name, self.severity, self.resolved = name, severity, resolved
         self.sent = 0

@@ -12,18 +12,16 @@ from dataaudit.base.lazy import lazy_names
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from dataaudit.probes.artifacts import EvalArtifacts
     from dataaudit.probes.canary_task import CanaryTask
     from dataaudit.probes.checkpoints import load_checkpoint
     from dataaudit.probes.cloze import Cloze
     from dataaudit.probes.contamination import Contamination, TextSet
-    from dataaudit.probes.decoding import Decoding
     from dataaudit.probes.endpoint import EndpointModel
     from dataaudit.probes.frozen import Frozen
     from dataaudit.probes.held_out import HeldOutLoss
     from dataaudit.probes.memorization import Memorization
-    from dataaudit.probes.models import ProbeModel, Tokenizer
-    from dataaudit.probes.report import ProbeReport
+    from dataaudit.probes.models import Decoding, ProbeModel, Tokenizer
+    from dataaudit.probes.report import EvalArtifacts, ProbeReport
     from dataaudit.probes.suite import ProbeSuite
     from dataaudit.probes.toxicity import PromptToxicity
 
@@ -50,18 +48,16 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "artifacts": ("EvalArtifacts",),
             "canary_task": ("CanaryTask",),
             "checkpoints": ("load_checkpoint",),
             "cloze": ("Cloze",),
             "contamination": ("Contamination", "TextSet"),
-            "decoding": ("Decoding",),
             "endpoint": ("EndpointModel",),
             "frozen": ("Frozen",),
             "held_out": ("HeldOutLoss",),
             "memorization": ("Memorization",),
-            "models": ("ProbeModel", "Tokenizer"),
-            "report": ("ProbeReport",),
+            "models": ("Decoding", "ProbeModel", "Tokenizer"),
+            "report": ("EvalArtifacts", "ProbeReport"),
             "suite": ("ProbeSuite",),
             "toxicity": ("PromptToxicity",),
         },

@@ -11,12 +11,10 @@ import numpy as np
 
 from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.manifest.canonical import canonical_json, digest_json
-from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import Corpus
-from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units, share_bounds
-from dataaudit.probes.models import Ids, Model
-from dataaudit.probes.report import Number, Outcome
+from dataaudit.probes.models import Decoding, Ids, Model
+from dataaudit.probes.report import EvalArtifacts, Number, Outcome, artifacts_of, digest_rows, harness
 from dataaudit.probes.store import Progress, Store
 
 BEGINNING, ENDING, CHOICES = 64, 16, 4

@@ -23,11 +23,10 @@ import numpy.typing as npt
 import orjson
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import Corpus
 from dataaudit.probes.estimates import Units, contrast
 from dataaudit.probes.models import Ids, Model
-from dataaudit.probes.report import Number, Outcome
+from dataaudit.probes.report import EvalArtifacts, Number, Outcome, artifacts_of, digest_rows, harness
 from dataaudit.probes.store import Progress, Store
 
 REFERENCE = "held_out"

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.locate import places_of
-from dataaudit.probes.artifacts import digest_rows
 from dataaudit.probes.models import Ids, Tokenizer
+from dataaudit.probes.report import digest_rows
 from dataaudit.training.documents import Documents
 from dataaudit.training.opening import open_manifest
 

@@ -17,10 +17,9 @@ from dataaudit.base.files import write_whole
 from dataaudit.base.render.blocks import Facts, Table, names, numbers
 from dataaudit.base.render.line import Name
 from dataaudit.base.render.terminal import render
-from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.command import ProbeOptions, run_probes
 from dataaudit.probes.estimates import Estimate, Units, difference
-from dataaudit.probes.report import ProbeReport
+from dataaudit.probes.report import EvalArtifacts, ProbeReport
 
 SCHEMA, CROSS_FILE = "dataaudit-cross/1", "cross.json"
 SIDES: Final = ("old", "new")

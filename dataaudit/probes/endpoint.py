@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.probes.decoding import Decoding
-from dataaudit.probes.models import Ids, Tokenizer
+from dataaudit.probes.models import Decoding, Ids, Tokenizer
 
 KEY = "DATAAUDIT_PROBE_KEY"
 """Variable of the environment with the key that the server asks for; it is sent to that address alone."""

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.live.probe_batch import IGNORED, ProbeBatch
-from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, harness
 from dataaudit.probes.estimates import Units
 from dataaudit.probes.models import Model, ProbeModel
-from dataaudit.probes.report import Outcome
+from dataaudit.probes.report import EvalArtifacts, Outcome, artifacts_of, harness
 from dataaudit.probes.store import Store
 
 QUANTILES = (5, 50, 95)

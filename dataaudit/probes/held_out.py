@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, harness
 from dataaudit.probes.corpus import Sampled
 from dataaudit.probes.estimates import Units
 from dataaudit.probes.models import Ids, Model
-from dataaudit.probes.report import Outcome
+from dataaudit.probes.report import EvalArtifacts, Outcome, artifacts_of, harness
 from dataaudit.probes.store import Progress, Store
 
 GROUP = 32

@@ -19,12 +19,10 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.locate import places_of
-from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import WEYL, Corpus, class_name, mixed, ranked
-from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units, trend
-from dataaudit.probes.models import Ids, Model, Tokenizer
-from dataaudit.probes.report import Number, Outcome
+from dataaudit.probes.models import Decoding, Ids, Model, Tokenizer
+from dataaudit.probes.report import EvalArtifacts, Number, Outcome, artifacts_of, digest_rows, harness
 from dataaudit.probes.store import Progress, Store
 from dataaudit.training.documents import Documents
 

@@ -21,9 +21,8 @@ import numpy as np
 
 from dataaudit import __version__
 from dataaudit.base.errors import CatchErrors, ConfigError, DataAuditError
-from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.models import Model
-from dataaudit.probes.report import Outcome, ProbeReport, latest_before, probed_detail, values_of
+from dataaudit.probes.report import EvalArtifacts, Outcome, ProbeReport, latest_before, probed_detail, values_of
 from dataaudit.probes.store import Store
 from dataaudit.runlog.writer import whole_values
 

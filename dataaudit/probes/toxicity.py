@@ -18,12 +18,10 @@ import pyarrow as pa
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import read_named
-from dataaudit.probes.artifacts import EvalArtifacts, artifacts_of, digest_rows, harness
 from dataaudit.probes.corpus import ranked
-from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.estimates import Units
-from dataaudit.probes.models import Model
-from dataaudit.probes.report import Outcome
+from dataaudit.probes.models import Decoding, Model
+from dataaudit.probes.report import EvalArtifacts, Outcome, artifacts_of, digest_rows, harness
 from dataaudit.probes.store import Progress, Store
 
 TOXIC = 0.5

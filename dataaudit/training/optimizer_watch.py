@@ -143,7 +143,8 @@ class OptimizerWatch:
         with CatchErrors() as call:
             shares = []
             for optimizer in self.optimizers:
-                own = [item for group in optimizer.param_groups for item in group["params"] if not _sharded(item)]
+                every = (item for group in optimizer.param_groups for item in group["params"])
+                own = [item for item in every if not hasattr(item, "to_local")]
                 if (finite := state_finite(optimizer, own, step // STATE_EVERY)) is not None:
                     shares.append((finite, len(own)))
             number = sum(own for _, own in shares)
@@ -172,10 +173,6 @@ def _optimizers(given: Any) -> tuple[Any, ...]:
 def _is_wrapper(item: Any) -> bool:
     """Return whether a wrapper, accelerate's for one, calls the optimizer that it holds."""
     return hasattr(getattr(item, "optimizer", None), "param_groups")
-
-
-def _sharded(parameter: Any) -> bool:
-    return hasattr(parameter, "to_local")
 
 
 def _stages(scaler: Any, optimizers: Iterable[Any]) -> list[str]:

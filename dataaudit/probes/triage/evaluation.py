@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.render.line import Name, say
-from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.cross import CROSS_FILE, differing
-from dataaudit.probes.report import REPORT_FILE, ProbeReport, latest_before
+from dataaudit.probes.report import REPORT_FILE, EvalArtifacts, ProbeReport, latest_before
 from dataaudit.probes.triage.steps import Check, State, Step, absent, lines_of, names_of
 from dataaudit.runlog.reader import RunLog
 

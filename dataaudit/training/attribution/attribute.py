@@ -21,15 +21,7 @@ from dataaudit.metrics.peers import COLUMNS, Peers, robust
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import ranks_at
 from dataaudit.training.attribution import step_detector
-from dataaudit.training.attribution.curve import (
-    GRADIENT,
-    Flagged,
-    Judged,
-    judge,
-    missing_of,
-    open_ranks,
-    series_of,
-)
+from dataaudit.training.attribution.curve import GRADIENT, Flagged, Judged, judge, missing_of, open_ranks, series_of
 from dataaudit.training.attribution.event_permutation import event_test_of
 from dataaudit.training.attribution.findings import (
     MISSING_LIMIT,

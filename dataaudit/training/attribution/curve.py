@@ -101,10 +101,7 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
     gap = (int(edges[longest]) + 1, int(edges[longest + 1]) - 1)
     missing = among - len(whole)
     return Missing(
-        number=max(missing, lost),
-        among=max(among, len(whole) + lost),
-        gap=gap if missing > 0 else None,
-        whole=whole,
+        number=max(missing, lost), among=max(among, len(whole) + lost), gap=gap if missing > 0 else None, whole=whole
     )
 
 
@@ -262,7 +259,8 @@ def _judged(step: Ints, verdicts: list[Verdict], detector: SpikeDetector | StepD
     for place, verdict in enumerate(verdicts):
         if verdict.flagged:
             first = int(np.searchsorted(step, verdict.since)) if verdict.since else place
-            (below if _below(verdict) else above)[first : place + 1] = True
+            low = verdict.kind == "loss_dip" or (verdict.kind == "level_shift" and verdict.distance < 0)
+            (below if low else above)[first : place + 1] = True
             limit[first : place + 1] = verdict.limit
     limits = [verdict.limits for verdict in verdicts if verdict.limits]
     if limits:
@@ -284,10 +282,6 @@ def _judged(step: Ints, verdicts: list[Verdict], detector: SpikeDetector | StepD
         composed=len(limits),
         visible=visible,
     )
-
-
-def _below(verdict: Verdict) -> bool:
-    return verdict.kind == "loss_dip" or (verdict.kind == "level_shift" and verdict.distance < 0)
 
 
 def _joined(step: Ints, verdicts: list[Verdict], chosen: Mask) -> tuple[Flagged, ...]:

@@ -240,8 +240,7 @@ class EventTestFound(Model):
     alpha: float = Field(description="Up to which p is called a finding at this look: 0.05 / (look * (look + 1)).")
     tested: int = Field(default=0, description="Blocks and shards.")
     not_identifiable: int = Field(
-        default=0,
-        description="Blocks and shards read without a gap: nothing separates them from their time.",
+        default=0, description="Blocks and shards read without a gap: nothing separates them from their time."
     )
     units: tuple[Followed, ...] = Field(default=(), description="The 20 with the smallest p.")
 

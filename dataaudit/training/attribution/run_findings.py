@@ -232,8 +232,7 @@ class DirectFound(Model):
     by_checkpoint: tuple[float, ...] = Field(default=(), description="The effect at each checkpoint.")
     p: float | None = Field(default=None, description="Two-sided, of a unit that was named in advance.")
     smallest_p: float | None = Field(
-        default=None,
-        description="Of a unit 10 standard deviations off, or as far as this one: none is smaller.",
+        default=None, description="Of a unit 10 standard deviations off, or as far as this one: none is smaller."
     )
     usual: float | None = Field(
         default=None, description="Nats/token from the controls' middle within which 95 % of such units lie."

@@ -240,13 +240,7 @@ def scaling_law(curve: Curve, healthy: Mask, warm: int | None = None) -> Scaling
 
 
 def collapse(
-    curve: Curve,
-    healthy: Mask,
-    reference: Curve,
-    reference_healthy: Mask,
-    *,
-    name: str,
-    manifest: str | None = None,
+    curve: Curve, healthy: Mask, reference: Curve, reference_healthy: Mask, *, name: str, manifest: str | None = None
 ) -> Collapse | None:
     """Compare the newest tenth of a run with the course of a reference; None where the past is too short."""
     done, total = int(curve.targets.sum()), int(reference.targets.sum())

@@ -93,14 +93,7 @@ class SpikeDetector:
         log: Whether the curve is judged in logarithms, as that of a gradient's norm.
     """
 
-    def __init__(
-        self,
-        *,
-        window: int = WINDOW,
-        k: float = K,
-        rate: float | None = RATE,
-        log: bool = False,
-    ) -> None:
+    def __init__(self, *, window: int = WINDOW, k: float = K, rate: float | None = RATE, log: bool = False) -> None:
         assert window >= 3
         assert k > 0
         self.window, self.k, self.rate, self.log = window, k, rate, log

@@ -61,9 +61,10 @@ def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
         )
     new = account.expectation.past_of(account.stretches) < LEAST_PAST
     block, shard = _largest(account, account.block_rows), _largest(account, 0)
-    best = block
-    if shard is not None and (block is None or _much_more(shard, block, excess)):
-        best = shard
+    best = block or shard
+    if block is not None and shard is not None and shard[0].shard == block[0].shard:
+        # other blocks of its shard have much, too: naming the block alone would mislead
+        best = shard if shard[1].excess - block[1].excess > MUCH * excess else block
     own = best is not None and new[best[0].of(account.stretches)].mean() > HALF
     if own or (new.any() and account.part(new).excess >= HALF * excess):
         return _new_source(account, -1 if best is None else best[0].shard)
@@ -84,11 +85,6 @@ def _new_source(account: Account, shard: int) -> Decision:
     part = account.part(account.stretches.shard == shard)
     detail += f"; a single shard accounts for {min(1.0, part.excess / account.excess):.1%} of it"
     return Decision(reason="new_source", detail=detail, together=(shard,), part=part)
-
-
-def _much_more(shard: Candidate, block: Candidate, excess: float) -> bool:
-    """Return whether other blocks of a block's shard have much, too: naming the block alone would mislead."""
-    return shard[0].shard == block[0].shard and shard[1].excess - block[1].excess > MUCH * excess
 
 
 _MERGED = Decision(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.base.render.blocks import Block, Declared, Facts, Point, Points, Prose, Section, Table, toned
+from dataaudit.base.render.blocks import Block, Declared, Facts, Point, Points, Prose, Section, Table, column, toned
 from dataaudit.base.render.line import Line, Name, join, say, share, spell
 from dataaudit.base.render.terminal import page, parts_of, plot_lines, prose, section, terminal_width
 from dataaudit.base.statistics import LEAST_STEPS, Floats, Ints
@@ -294,12 +294,7 @@ def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
         yield "as high before", f"{rarity.as_high:,} of {units}"
 
 
-_SUMS: tuple[Declared, ...] = (
-    ("steps", "number", lambda row: row.steps),
-    ("targets", "number", lambda row: row.targets),
-    ("loss", "number", lambda row: rounded(row.loss)),
-    ("expected", "number", lambda row: rounded(row.expected)),
-)
+_SUMS = (column("steps"), column("targets"), column("loss", shown=rounded), column("expected", shown=rounded))
 
 
 def _shares(title: str, rows: tuple[Share, ...], episode: Episode, noun: str, number: int = 0) -> Table:
@@ -310,16 +305,23 @@ def _shares(title: str, rows: tuple[Share, ...], episode: Episode, noun: str, nu
         return toned(share(row.share), when=named)
 
     nameless = "another" if source else "merged"
-    columns: tuple[Declared, ...] = (
-        ("shard", "number", lambda row: row.shard if row.shard is not None and row.shard >= 0 else None),
+    shard: Declared = ("shard", "number", lambda row: row.shard if row.shard is not None and row.shard >= 0 else None)
+    of: list[Declared] = [("rows", "word", _span)] if noun == "block" else []
+    return table(
+        title,
+        rows,
+        *([] if source else [shard]),
         ("source" if source else "split/uri", "name", lambda row: Name(row.name, ends=True) if row.name else nameless),
-        ("rows", "word", lambda row: "" if row.first_row is None else f"{row.first_row:,} to {row.last_row:,}"),
+        *of,
         *_SUMS,
         ("share of excess", "number", part),
+        number=max(len(rows), number),
+        noun=noun,
     )
-    left_out = {"source": {"shard", "rows"}, "shard": {"rows"}, "block": set()}[noun]
-    columns = tuple(column for column in columns if column[0] not in left_out)
-    return table(title, rows, *columns, number=max(len(rows), number), noun=noun)
+
+
+def _span(row: Share) -> str:
+    return "" if row.first_row is None else f"{row.first_row:,} to {row.last_row:,}"
 
 
 def _first_place(document: Document) -> Line:

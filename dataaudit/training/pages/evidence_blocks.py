@@ -55,11 +55,7 @@ _ARMS = {
     "D": ("other checkpoints", "controls"),
 }
 _REPLAY = "`dataaudit attribute RUNLOG --manifest DIR --replay MODULE:FUNCTION"
-_BECAUSE = {
-    "outlier_data": "odd data",
-    "data_intrinsic": "breaks the model",
-    "follows": "episodes follow upon it",
-}
+_BECAUSE = {"outlier_data": "odd data", "data_intrinsic": "breaks the model", "follows": "episodes follow upon it"}
 _UNTESTED = {
     "no_stretches": "the log has no steps with all their segments",
     "own_data": "the data of the same steps may be behind each episode",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.render.blocks import Block, Prose
+from dataaudit.base.render.blocks import Block, Prose, column
 from dataaudit.base.render.terminal import page, parts_of, section, terminal_width
 from dataaudit.base.statistics import Floats, Ints
 from dataaudit.base.text import plural
@@ -133,13 +133,9 @@ def _blocks(result: Detection) -> Iterable[Block]:
     yield table(
         "Out of the band",
         [*result.episodes, *result.dips],
-        ("kind", "word", lambda row: row.kind),
-        ("first step", "number", lambda row: row.first_step),
-        ("last step", "number", lambda row: row.last_step),
-        ("flagged", "number", lambda row: row.flagged),
-        ("loss", "number", lambda row: rounded(row.loss)),
-        ("expected", "number", lambda row: rounded(row.expected)),
-        ("band", "number", lambda row: rounded(row.band)),
+        column("kind", kind="word"),
+        *map(column, ("first step", "last step", "flagged")),
+        *(column(head, shown=rounded) for head in ("loss", "expected", "band")),
         noun="episode",
     )
     if result.judged:

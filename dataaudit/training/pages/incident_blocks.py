@@ -80,10 +80,7 @@ _ALONE = (
     "A single series of its layer moved, and nothing else did. Heads change their work, and outliers come, while a"
     " model learns: there is nothing to do unless more of that layer follows."
 )
-_SAID = {
-    "frozen": "its weights are not trained any more",
-    "unused": "it was sent no token in a window of steps",
-}
+_SAID = {"frozen": "its weights are not trained any more", "unused": "it was sent no token in a window of steps"}
 _MOST = 8
 """Followers that an incident lists."""
 

@@ -1,14 +1,19 @@
-"""The page that follows a run: is it healthy, which incident, then the loss and the panels.
+"""A run that is followed, as a page and in a terminal: is it healthy, which incident, the loss and the panels.
 
 :func:`live_sections` are those that the still page of ``report --run`` shows, too; :func:`live_page` puts them under
-a headline that says how the run is now.
+a headline that says how the run is now. :func:`screen_of` is the same in short, with a line of cells for each number.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from dataaudit.base.errors import CatchErrors
 from dataaudit.base.render.blocks import (
     Block,
     Cell,
@@ -23,20 +28,41 @@ from dataaudit.base.render.blocks import (
     Tone,
     table_of,
 )
-from dataaudit.base.render.line import Line, Name, say
+from dataaudit.base.render.line import PERCENT, Line, Name, say, spell
 from dataaudit.base.text import clean, plural
 from dataaudit.live.incidents import FOLDER
+from dataaudit.live.tiles import Buckets
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.pages.data_panel import data_panel, data_points
+from dataaudit.training.pages.data_panel import MOST_SOURCES, data_panel, data_points
 from dataaudit.training.pages.grids import Grid
 from dataaudit.training.pages.heat_maps import HEADS, LAYERS, pictures
 from dataaudit.training.pages.incident_blocks import coverage_section, happened, incident_section, incidents_of
-from dataaudit.training.pages.panels import EFFICIENCY, ICU, QUALITY, line_table, number, panel, time_split
+from dataaudit.training.pages.panels import (
+    EFFICIENCY,
+    ICU,
+    QUALITY,
+    buckets_of,
+    line_table,
+    number,
+    panel,
+    time_split,
+    tones_of,
+)
 from dataaudit.training.pages.run_blocks import steps_line
 from dataaudit.training.pages.run_view import DEAD_SECONDS, LiveIncident, RunView
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 MOST_INCIDENTS = 20
 _EVENTS = 200
+_BARS = "▁▂▃▄▅▆▇█"
+_CELLS = 32
+"""Cells of a line."""
+_FIRST_INCIDENTS = 5
+"""Open incidents that stand first."""
+_COLOURS: Final = {"bad": "bold red", "warn": "yellow", "good": "green", "quiet": "dim", "": "default"}
+_PANELS: Final = (("step ICU", ICU), ("efficiency", EFFICIENCY), ("quality", QUALITY))
 _BY_SEVERITY: tuple[Tone, ...] = ("bad", "bad", "warn")
 _STATES = {
     "firing": Cell(text="firing", tone="bad"),
@@ -53,7 +79,8 @@ def live_page(view: RunView, now: float | None = None) -> Page:
     headline, tone, subline = health(view, incidents, now)
     events = list(view.tiles.events)
     vital = incidents_of(events)
-    grids = _grids(view)
+    heats = {key: heat.read() for key, heat in sorted(view.tiles.heats.items())}
+    grids = {key: Grid(*key, places, steps, values) for key, (places, steps, values) in heats.items()}
     alerts, *panels = live_sections(view, incidents)
     sections = (
         alerts,
@@ -74,7 +101,7 @@ def live_page(view: RunView, now: float | None = None) -> Page:
         subline=subline,
         findings=tuple(first_points(view)),
         others=(),
-        findings_left_out=max(0, sum(item.open for item in incidents) - 5),
+        findings_left_out=max(0, sum(item.open for item in incidents) - _FIRST_INCIDENTS),
         figures=key_figures(view, now),
         sections=tuple(section for section in sections if section is not None),
     )
@@ -133,16 +160,10 @@ def key_figures(view: RunView, now: float) -> tuple[KeyFigure, ...]:
     lag = f"rank furthest behind: {behind:,}" if len(ranks) > 1 else plural(len(ranks), "rank")
     figures = [
         KeyFigure(label="step", value=f"{tiles.step:,}", detail=lag),
-        KeyFigure(
-            label="train_loss_ema",
-            value="-" if loss is None else number(loss.mean[-1]),
-            detail="nats/token",
-        ),
+        KeyFigure(label="train_loss_ema", value="-" if loss is None else number(loss.mean[-1]), detail="nats/token"),
         KeyFigure(label="tokens_seen", value=_large(tokens), detail="tokens that a loss was computed of"),
         KeyFigure(
-            label="step_time",
-            value="-" if took is None else f"{number(took.newest[1])} s",
-            detail="newest step",
+            label="step_time", value="-" if took is None else f"{number(took.newest[1])} s", detail="newest step"
         ),
     ]
     if silent is not None and not view.ended:
@@ -288,13 +309,8 @@ def live_loss(view: RunView, incidents: Sequence[LiveIncident]) -> Section | Non
 
 def first_points(view: RunView) -> list[Point]:
     """Return what stands first: open incidents of rules, five at most, and data that are off."""
-    opened = [_point(item, view) for item in view.incidents() if item.open][:5]
+    opened = [_point(item, view) for item in view.incidents() if item.open][:_FIRST_INCIDENTS]
     return opened if view.manifest is None else [*opened, *data_points(view)]
-
-
-def _grids(view: RunView) -> dict[tuple[str, str], Grid]:
-    read = {key: heat.read() for key, heat in sorted(view.tiles.heats.items())}
-    return {key: Grid(*key, places, steps, values) for key, (places, steps, values) in read.items()}
 
 
 def ago(seconds: float) -> str:
@@ -311,3 +327,79 @@ def _large(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:,.0f}"
+
+
+def follow(view: RunView, interval: float, ended: threading.Event, console: Any = None) -> None:
+    """Show a view until the run is closed on all ranks, or somebody ends it; it is read every ``interval`` seconds."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console() if console is None else console
+    with Live(screen_of(view), console=console, screen=True, auto_refresh=False) as live:
+        while not ended.is_set():
+            with CatchErrors() as call:
+                view.read(interval)
+            origin = call.origin if call.error is not None else view.watch.failed if view.watch is not None else ""
+            failed = f"A look failed ({origin}), and is tried again." if origin else ""
+            live.update(screen_of(view, failed=failed), refresh=True)
+            if view.ended and not view.more:
+                return
+            ended.wait(0.1 if view.more else interval)
+
+
+def screen_of(view: RunView, *, now: float | None = None, failed: str = "") -> RenderableType:
+    """Return a view as something that rich draws."""
+    from rich.console import Group
+    from rich.rule import Rule
+    from rich.table import Table
+    from rich.text import Text
+
+    now = time.time() if now is None else now
+    incidents = view.incidents()
+    headline, tone, subline = health(view, incidents, now)
+    head = Text.assemble((f"{clean(view.log.folder.name)}: {headline}", _COLOURS[tone]))
+    parts: list[RenderableType] = [head, Text(spell(subline, PERCENT), style="dim")]
+    if failed:
+        parts.append(Text(failed, style="yellow"))
+    figures = (f"{figure.label} {spell(figure.value, PERCENT)}" for figure in key_figures(view, now))
+    parts += [Text("   ".join(figures)), Rule(style="dim")]
+    for item in [own for own in incidents if own.open][:_FIRST_INCIDENTS]:
+        words = f"SEV{item.severity}  {clean(item.id)}: {clean(item.seen, 200)}"
+        parts.append(Text(words, style=_COLOURS["bad" if item.severity < 2 else "warn"]))
+        parts.append(Text(f"      {clean(item.action, 200)}", style="dim"))
+    table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
+    for title in ("panel", "metric", "newest", "unit", "over steps"):
+        table.add_column(title, justify="right" if title == "newest" else "left", no_wrap=True)
+    tones = tones_of(view)
+    for name, shown in _PANELS:
+        rows = [(item, found) for item in shown if (found := buckets_of(view, item)) is not None]
+        for at, (own, found) in enumerate(rows):
+            metric = Text(own.name, style=_COLOURS[tones.get(own.name, "")])
+            table.add_row("" if at else name, metric, number(found.mean[-1]), own.unit, sparkline(found))
+    for at, (source, newest, note) in enumerate(_shares(view)):
+        table.add_row("" if at else "data", Text(source), newest, "of tokens", note)
+    parts += [table, Text("Ctrl-C ends it. `--serve` shows it in a browser, with charts.", style="dim")]
+    return Group(*parts)
+
+
+def _shares(view: RunView) -> Iterator[tuple[str, str, str]]:
+    """Yield sources, their shares in the newest hour that has any, and what the manifest lets expect."""
+    hours = [hour for _, hour in sorted(view.tiles.hours.by_time.items()) if hour.sources.sum()]
+    if not hours:
+        return
+    wanted, of = view.expected_shares
+    counts = hours[-1].sources
+    for at in np.argsort(-counts, kind="stable").tolist()[:MOST_SOURCES]:
+        name = view.tiles.hours.sources[at]
+        expected = f"{wanted[name]:.1%} {of}" if name in wanted else ""
+        yield clean(name, 40), f"{counts[at] / counts.sum():.1%}", expected
+
+
+def sparkline(found: Buckets) -> str:
+    """Return the means of a line in :data:`_CELLS` cells, from its least to its largest."""
+    cut = np.array_split(found.mean, min(_CELLS, len(found.mean)))
+    values = np.array([part.mean() for part in cut if len(part)])
+    low, high = float(values.min()), float(values.max())
+    if high <= low:
+        return _BARS[0] * len(values)
+    return "".join(_BARS[int((value - low) / (high - low) * (len(_BARS) - 1) + 0.5)] for value in values)

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from dataaudit.base.render.blocks import (
-    Block,
-    Cell,
-    Declared,
-    Facts,
-    Point,
-    Points,
-    Prose,
-    Tone,
-    table_of,
-    toned,
-)
+from dataaudit.base.render.blocks import Block, Cell, Declared, Facts, Point, Points, Prose, Tone, table_of, toned
 from dataaudit.base.render.line import Interval, Line, Name, Number, decimal, join, nats, say, share, size
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.findings import Attribution
@@ -34,12 +23,7 @@ STALL = 0.1
 SLOW = 1.2
 """Ratio of the slowest rank's time to the median from which on it is pointed out."""
 _LANGUAGES = 8
-_MARKS = {
-    "": "",
-    "beyond": "beyond chance",
-    "perhaps": "as chance could give",
-    "unknown": "chance not known",
-}
+_MARKS = {"": "", "beyond": "beyond chance", "perhaps": "as chance could give", "unknown": "chance not known"}
 
 
 _DRIFT_TONES: dict[str, Tone] = {"beyond": "bad", "unknown": "warn", "perhaps": "", "": ""}

@@ -50,10 +50,7 @@ class LiveIncident:
     action: str
     first_step: int
     last_step: int
-    opened: str
     ranks: tuple[int, ...]
-    number: int
-    """Alerts of it."""
     firing: bool
     who: str
     note: str
@@ -91,8 +88,8 @@ class RunView:
         self._began(self.tiles.generation)
         self.other_tokens = manifest is not None and not Data(self.log, manifest).same_tokens
         """Whether the run's tokens are of another tokenizer than the manifest's."""
-        known = manifest is not None and not self.other_tokens
-        self._reference = _reference(manifest, self.log.run.sources) if known and manifest is not None else None
+        compared = None if self.other_tokens else manifest
+        self._reference = None if compared is None else _reference(compared, self.log.run.sources)
 
     def _began(self, generation: int) -> None:
         self._generation = generation
@@ -194,6 +191,7 @@ class RunView:
     def incidents(self) -> list[LiveIncident]:
         """Return the incidents of rules: those that nobody acknowledged first, then by severity, the newest first."""
         firing = {state.rule for state in self.states() if state.state == "firing"}
+        actions = {} if self.watch is None else {rule.name: rule.action for rule in self.watch.rules}
         found = []
         for name, record in stored_incidents(self.tiles.folder).items():
             alerts = [alert for alert in record.get("alerts", ()) if isinstance(alert, dict)]
@@ -207,22 +205,16 @@ class RunView:
                     severity=_whole(record.get("severity"), 2),
                     rule=str(first.get("rule", record.get("group", ""))),
                     seen=str(first.get("seen", "")),
-                    action=self._action(str(first.get("rule", ""))),
+                    action=actions.get(str(first.get("rule", "")), ""),
                     first_step=_whole(record.get("first_step"), 0),
                     last_step=_whole(record.get("latest_step"), 0),
-                    opened=str(record.get("opened", "")),
                     ranks=tuple(rank for rank in record.get("ranks", ()) if isinstance(rank, int)),
-                    number=_whole(record.get("number"), len(alerts)),
                     firing=any(alert.get("rule") in firing for alert in alerts),
                     who="" if ack is None else ack.who,
                     note="" if ack is None else ack.note,
                 )
             )
         return sorted(found, key=lambda item: (not item.open, item.severity, -item.first_step))
-
-    def _action(self, rule: str) -> str:
-        rules = self.watch.rules if self.watch is not None else ()
-        return next((known.action for known in rules if known.name == rule), "")
 
     def states(self) -> list[State]:
         """Return how each rule stands; nothing on a still page."""

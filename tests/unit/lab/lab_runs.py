@@ -1,9 +1,8 @@
 """Tiny plans and runs of the laboratory."""
 
-from dataaudit.lab.model import Size
+from dataaudit.lab.model import Size, Text
 from dataaudit.lab.piloting import write_plan
 from dataaudit.lab.scenarios import BY_NAME
-from dataaudit.lab.text import Text
 
 NAMES = ("healthy_dense", "healthy_experts", "attention_bias", "rate_creep", "rate_start")
 SIZE = Size(width=16, heads=2, inner=16, experts=4, expert_inner=8, length=12, rows=2)

@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 
-from dataaudit.lab.detectors import (
+from dataaudit.lab.monitors import (
     DETECTORS,
     RATE,
     Band,
+    Series,
     above_past,
     cusum,
     divergence,
     less_own,
     limit_of,
+    on_grid,
     over_average,
 )
-from dataaudit.lab.monitors import Series, on_grid
 from dataaudit.lab.plan import load_plan
 from dataaudit.lab.receipts import lower_bound
 from dataaudit.lab.scenarios import SCENARIOS

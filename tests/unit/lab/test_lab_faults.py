@@ -10,10 +10,9 @@ torch = pytest.importorskip("torch")
 
 from lab_runs import SIZE  # noqa: E402
 
+from dataaudit.lab.model import Run, Text  # noqa: E402
 from dataaudit.lab.rounding import cut, passed_on, read_back, shifted  # noqa: E402
 from dataaudit.lab.scenarios import FAULTS, SCENARIOS  # noqa: E402
-from dataaudit.lab.text import Text  # noqa: E402
-from dataaudit.lab.training import Run  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

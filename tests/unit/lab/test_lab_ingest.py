@@ -9,10 +9,9 @@ from click.testing import CliRunner
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
-from dataaudit.lab.demands import check_rules
 from dataaudit.lab.ingest import ingest
 from dataaudit.lab.page import terminal_text
-from dataaudit.lab.receipts import FIELDS
+from dataaudit.lab.receipts import FIELDS, check_rules
 from dataaudit.live.rules import load_alerts, parse_alerts
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import RankWriter, create_run

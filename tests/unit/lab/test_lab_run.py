@@ -12,10 +12,10 @@ from lab_runs import NAMES, tiny_plan
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
+from dataaudit.lab.model import Text
 from dataaudit.lab.plan import load_plan
 from dataaudit.lab.receipts import FIELDS, compare, compared_text, load_receipts
 from dataaudit.lab.running import seeds_of
-from dataaudit.lab.text import Text
 
 pytestmark = pytest.mark.torch
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from dataaudit.probes.artifacts import EvalArtifacts, digest_rows
+from dataaudit.probes.report import EvalArtifacts, digest_rows
 
 OWN = EvalArtifacts(tokenizer="t", prompts="p", templates="{}", decoding="d", harness="h 1", dtype="float32")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dataaudit import ConfigError
-from dataaudit.probes.decoding import Decoding
+from dataaudit.probes.models import Decoding
 
 LOGITS = np.log(np.array([0.5, 0.2, 0.2, 0.1], np.float32))
 

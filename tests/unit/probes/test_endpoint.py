@@ -9,9 +9,8 @@ import pytest
 from local_server import LocalServer
 
 from dataaudit import ConfigError
-from dataaudit.probes.decoding import Decoding
 from dataaudit.probes.endpoint import KEY, EndpointModel
-from dataaudit.probes.models import Tokenizer
+from dataaudit.probes.models import Decoding, Tokenizer
 
 BYTES = Tokenizer.of_bytes(256)
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from dataaudit import ConfigError
-from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.estimates import Units
-from dataaudit.probes.report import Number, Outcome, ProbeReport, latest_before, values_of
+from dataaudit.probes.report import EvalArtifacts, Number, Outcome, ProbeReport, latest_before, values_of
 from dataaudit.probes.store import Store
 
 

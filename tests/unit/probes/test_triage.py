@@ -15,9 +15,8 @@ from dataaudit.base.render.line import spell
 from dataaudit.cli import main
 from dataaudit.live import Alerts
 from dataaudit.live.rules import AlertsFile
-from dataaudit.probes.artifacts import EvalArtifacts
-from dataaudit.probes.triage.page import shown
-from dataaudit.probes.triage.run import triage
+from dataaudit.probes.report import EvalArtifacts
+from dataaudit.probes.triage.run import shown, triage
 from dataaudit.probes.triage.steps import TITLES, Check, Step, Triage
 
 ROOT = Path(__file__).parents[3]

@@ -6,9 +6,8 @@ import numpy as np
 from made_manifest import make, shard
 
 from dataaudit.manifest.load import load_manifest
-from dataaudit.probes.artifacts import EvalArtifacts
 from dataaudit.probes.estimates import Units
-from dataaudit.probes.report import Number, Outcome, ProbeReport
+from dataaudit.probes.report import EvalArtifacts, Number, Outcome, ProbeReport
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import RankWriter, create_run, event
 

@@ -19,11 +19,10 @@ from dataaudit.live.watch import Watch
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, event, supersede_ranks
-from dataaudit.training.pages.live_page import ago, live_page
+from dataaudit.training.pages.live_page import ago, live_page, screen_of, sparkline
 from dataaudit.training.pages.page import run_page
 from dataaudit.training.pages.panels import _rate
 from dataaudit.training.pages.run_view import RunView
-from dataaudit.training.pages.screen import screen_of, sparkline
 
 NOW = 1_000_000.0
 
