@@ -244,8 +244,8 @@ def _curves(chart: Curves, height: int) -> Any:
             form = {"size": 8, "fill_color": color, "line_color": PANEL}
             _hover(plot, [plot.scatter(x="x", y="y", source=source, **form)])
     for value, name in chart.limits:
-        ends = plot.x_range.start, plot.x_range.end, value, value
-        _segments(plot, [ends], line_color=MUTED, line_dash="dashed", line_width=1.5)
+        across_all = plot.x_range.start, plot.x_range.end, value, value
+        _segments(plot, [across_all], line_color=MUTED, line_dash="dashed", line_width=1.5)
         form = {"text_color": MUTED, "text_baseline": "bottom", "text_align": "right", **_TEXT}
         plot.text(x=[plot.x_range.end], y=[value], text=[label(name)], **form)
     if len(chart.series) > 1:

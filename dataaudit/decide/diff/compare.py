@@ -277,8 +277,7 @@ def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
 def _tally(kind: ShardChangeKind, changes: Sequence[ShardChange]) -> Tally:
     """Count the shards of a kind of change."""
     if kind == ShardChangeKind.RECUT:  # no pairs: the old shards stand for all
-        nothing = {"new_status": None, "new_documents": None}
-        changes = [change._replace(**nothing) for change in changes if change.old_uri is not None]
+        changes = [change._replace(new_status=None) for change in changes if change.old_uri is not None]
     documents = list(map(_documents, changes))
     return Tally(
         kind=kind,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dataaudit.base import text as t
 from dataaudit.base.errors import ExitCode
 from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose, table_of
-from dataaudit.base.render.line import Line, Name, join, say
+from dataaudit.base.render.line import Line, Name, join, measured, say, spell
 from dataaudit.base.render.terminal import render
 from dataaudit.decide.quarantine.changes import Change
 from dataaudit.decide.quarantine.entry import BadLine, Contents, Entry, plain_entry
@@ -137,7 +137,7 @@ def evidence_text(entry: Entry) -> str:
     if evidence is None:
         return t.clean(entry.reason)
     name = f"{evidence.metric}.{evidence.stat}" if evidence.stat else evidence.metric or ""
-    number = "" if evidence.value is None else f" {t.measured(evidence.value, evidence.unit or 'ratio')}"
+    number = "" if evidence.value is None else f" {spell(measured(evidence.value, evidence.unit or 'ratio'))}"
     parts = [entry.reason] if evidence.metric != entry.reason else []
     parts += [f"{name}{number}"] if name else []
     if evidence.judged is not None:

@@ -45,9 +45,9 @@ def matches_of(case: Broken, tables: Tables, sets: Sequence[str]) -> pa.Table:
         ("tier", case.scope.rule and [case.scope.rule]),
         ("part", case.scope.entity and [case.scope.entity]),
     )
-    for column, values in chosen:
+    for name, values in chosen:
         if values:
-            kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
+            kept = pc.and_(kept, pc.is_in(table[name], pa.array(list(values), pa.string())))
     matches = table.filter(kept)
     own = matches.filter(pc.greater(matches["score_without_common"], 0))
     matches = own if own.num_rows or case.stat.endswith("_without_common") else matches
