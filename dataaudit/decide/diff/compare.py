@@ -18,7 +18,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from dataaudit.base.errors import ManifestError, ManifestMismatch
@@ -232,19 +231,14 @@ def compare(old: Manifest, new: Manifest) -> Difference:
 
 def _changed(tables: Sequence[pa.Table]) -> tuple[list[ShardChange], int]:
     """Return the shards that are not as they were, and how many are."""
-    changes: list[ShardChange] = []
-    unchanged = 0
-    for pairs in match(*tables):
-        if pairs.kind is None:
-            unchanged += len(pairs.old)
-            continue
-        sides: dict[str, list[Any]] = {}
-        for name, table, rows in zip(("old", "new"), tables, (pairs.old, pairs.new), strict=True):
-            taken = table.take(pa.array(np.where(rows < 0, 0, rows), mask=rows < 0))
-            sides |= {f"{name}_{column}": taken[column].to_pylist() for column in _SHOWN}
-        columns = [sides[name] for name in ShardChange._fields[1:]]
-        changes += [ShardChange(pairs.kind, *values) for values in zip(*columns, strict=True)]
-    return changes, unchanged
+    pairs = list(match(*tables))
+    changed = [pair for pair in pairs if pair.kind is not None]
+    columns: dict[str, list[Any]] = {"fate": [pair.kind for pair in changed]}
+    for side, table in zip(("old", "new"), tables, strict=True):
+        taken = table.take(pa.array([getattr(pair, side) for pair in changed], pa.int64()))
+        columns |= {f"{side}_{name}": taken[name].to_pylist() for name in _SHOWN}
+    rows = zip(*(columns[name] for name in ShardChange._fields), strict=True)
+    return [ShardChange(*row) for row in rows], len(pairs) - len(changed)
 
 
 def _splits(changes: Sequence[ShardChange], kinds: Collection[ShardChangeKind], side: str) -> set[str]:
