@@ -128,14 +128,7 @@ def _steps(chart: Steps, height: int) -> Any:
 
 
 def _legend(plot: Any, **more: Any) -> None:
-    plot.legend[0].update(
-        background_fill_alpha=0,
-        border_line_alpha=0,
-        label_text_color=MUTED,
-        label_text_font=_FONT,
-        label_text_font_size="12px",
-        **more,
-    )
+    plot.legend[0].update(background_fill_alpha=0, border_line_alpha=0, **_font("label", MUTED), **more)
 
 
 def _legend_above(plot: Any) -> None:
@@ -307,13 +300,9 @@ def _heat(chart: Heat, height: int) -> Any:
             title=label(chart.scale),
             width=12,
             padding=4,
-            title_text_font=_FONT,
             title_text_font_style="normal",
-            title_text_color=MUTED,
-            title_text_font_size="12px",
-            major_label_text_font=_FONT,
-            major_label_text_color=INK,
-            major_label_text_font_size="12px",
+            **_font("title", MUTED),
+            **_font("major_label", INK),
             background_fill_alpha=0,
             formatter=BasicTickFormatter(precision=3),
         )
@@ -362,15 +351,16 @@ def _plot(height: int, across: tuple[float, float], up: tuple[float, float], **m
             axis_line_color=None,
             major_tick_line_color=None,
             minor_tick_line_color=None,
-            axis_label_text_font=_FONT,
-            major_label_text_font=_FONT,
-            major_label_text_color=INK,
-            axis_label_text_color=MUTED,
-            major_label_text_font_size="12px",
-            axis_label_text_font_size="12px",
             axis_label_text_font_style="normal",
+            **_font("axis_label", MUTED),
+            **_font("major_label", INK),
         )
     return plot
+
+
+def _font(part: str, color: str) -> dict[str, str]:
+    """Return font, size and colour of a part of a plot."""
+    return {f"{part}_text_font": _FONT, f"{part}_text_font_size": "12px", f"{part}_text_color": color}
 
 
 def label(line: Line) -> str:
