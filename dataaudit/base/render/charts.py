@@ -358,7 +358,7 @@ def _plot(height: int, across: tuple[float, float], up: tuple[float, float], **m
     return plot
 
 
-def _font(part: str, color: str) -> dict[str, str]:
+def _font(part: str, color: str) -> dict[str, Any]:
     """Return font, size and colour of a part of a plot."""
     return {f"{part}_text_font": _FONT, f"{part}_text_font_size": "12px", f"{part}_text_color": color}
 
