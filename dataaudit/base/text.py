@@ -83,11 +83,6 @@ def decimal(value: float | None) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:,.3f}"
 
 
-def measured(value: float | None, unit: str) -> str:
-    """Return the value of a metric as its unit asks for."""
-    return ratio(value) if unit == "ratio" else decimal(value)
-
-
 def plural(number: int, noun: str) -> str:
     """Return ``1 shard`` or ``8 shards``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -374,11 +374,6 @@ def table_of(
     return Table(title=title, columns=own, rows=tuple(map(row, rows)), foot=tuple(map(row, foot)), **more)
 
 
-def rows_of(items: Sequence[_Item], row: Callable[[_Item], Row], most: int = MOST_ROWS) -> dict[str, Any]:
-    """Return ``rows`` and ``number`` of a table: rows of the first items alone, however many there are."""
-    return {"rows": tuple(map(row, first(items, most))), "number": len(items)}
-
-
 def first(items: Sequence[_Item], limit: int) -> Sequence[_Item]:
     """Return the first items; all when only a single item would be left out."""
     return items if len(items) <= limit + 1 else items[:limit]

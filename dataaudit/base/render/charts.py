@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal, cast
 
 from bokeh.core.properties import value as constant
@@ -59,17 +60,11 @@ def _bars(chart: Bars, height: int) -> Any:
     least = min(0.0, *values, *(low for _, (low, _) in spans))
     most = max(0.0, *values, *(mark for _, mark in marks), *(high for _, (_, high) in spans))
     room = (most - least or 1.0) * 0.16
-    plot = _plot(
-        height or number * _ROW + _FRAME,
-        x_range=_range(least - (room if least < 0 else 0), most + room),
-        y_range=_range(number - 0.4, -0.6),
-    )
-    source = _source(
-        y=list(range(number)),
-        right=values,
-        words=[f"{name}: {value}" for name, value in zip(labels, shown, strict=True)],
-        fill_color=[ORANGE if bar.loud else BLUE for bar in bars],
-    )
+    across = least - (room if least < 0 else 0), most + room
+    plot = _plot(height or number * _ROW + _FRAME, across, (number - 0.4, -0.6))
+    colors = [ORANGE if bar.loud else BLUE for bar in bars]
+    words = [f"{name}: {value}" for name, value in zip(labels, shown, strict=True)]
+    source = ColumnDataSource({"y": list(range(number)), "right": values, "words": words, "fill_color": colors})
     drawn = plot.hbar(y="y", right="right", left=0, height=0.6, source=source, fill_color="fill_color", line_color=None)
     ends = [percent(bar.value) if chart.percent else value for bar, value in zip(bars, shown, strict=True)]
     tops = [max(bar.value, bar.span[1]) if bar.span else bar.value for bar in bars]
@@ -83,8 +78,8 @@ def _bars(chart: Bars, height: int) -> Any:
         x_offset=[6 if value >= 0 else -6 for value in values],
         text_align="left" if least >= 0 else ["left" if value >= 0 else "right" for value in values],
     )
-    _segments(plot, [(mark, mark, index - 0.42, index + 0.42) for index, mark in marks], 2.5)
-    _segments(plot, [(low, high, index, index) for index, (low, high) in spans], 1.5)
+    _segments(plot, [(mark, mark, index - 0.42, index + 0.42) for index, mark in marks], line_width=2.5)
+    _segments(plot, [(low, high, index, index) for index, (low, high) in spans], line_width=1.5)
     _name_ticks(plot.yaxis[0], labels)
     _hover(plot, [drawn], mode="hline")
     plot.ygrid.visible = False
@@ -94,20 +89,16 @@ def _bars(chart: Bars, height: int) -> Any:
     return plot
 
 
-def _segments(plot: Any, lines: Sequence[tuple[float, float, float, float]], width: float) -> None:
+def _segments(plot: Any, lines: Sequence[tuple[float, float, float, float]], **form: Any) -> None:
+    """Draw lines from left to right and from bottom to top."""
     if lines:
-        x0, x1, y0, y1 = map(list, zip(*lines, strict=True))
-        plot.segment(x0=x0, x1=x1, y0=y0, y1=y1, line_color=INK, line_width=width)
+        ends = zip(("x0", "x1", "y0", "y1"), map(list, zip(*lines, strict=True)), strict=True)
+        plot.segment(**dict(ends), **{"line_color": INK, **form})
 
 
 def _steps(chart: Steps, height: int) -> Any:
     top = max((max(values) for _, values in chart.series), default=1.0) or 1.0
-    plot = _plot(
-        height or 260,
-        x_axis_type="log",
-        x_range=_range(chart.edges[0], chart.edges[-1]),
-        y_range=_range(0, top * 1.08),
-    )
+    plot = _plot(height or 260, (chart.edges[0], chart.edges[-1]), (0, top * 1.08), x_axis_type="log")
     series = [(label(name), values) for name, values in chart.series]
     for number, ((name, values), color) in enumerate(zip(series, _SERIES, strict=False)):
         plot.step(
@@ -119,31 +110,14 @@ def _steps(chart: Steps, height: int) -> Any:
             line_dash="dashed" if number in chart.dashed else "solid",
             legend_label=name,
         )
-    bins = range(len(chart.edges) - 1)
-    words = [
-        f"{_edge(chart.edges[index])} to {_edge(chart.edges[index + 1])}: "
-        + ", ".join(f"{name} {percent(values[index])}" for name, values in series)
-        for index in bins
-    ]
-    source = _source(
-        left=list(chart.edges[:-1]),
-        right=list(chart.edges[1:]),
-        top=[top * 1.08] * len(words),
-        words=words,
-    )
-    areas = plot.quad(
-        left="left",
-        right="right",
-        bottom=0,
-        top="top",
-        source=source,
-        fill_alpha=0,
-        line_alpha=0,
-        hover_fill_alpha=0.12,
-        hover_fill_color=GREY,
-        hover_line_alpha=0,
-    )
-    _hover(plot, [areas], mode="mouse")
+    bins = []
+    for at, (left, right) in enumerate(pairwise(chart.edges)):
+        shares = ", ".join(f"{name} {percent(values[at])}" for name, values in series)
+        bins.append((left, right, top * 1.08, f"{_edge(left)} to {_edge(right)}: {shares}"))
+    sides = {"left": "left", "right": "right", "bottom": 0, "top": "top"}
+    hovered = {"hover_fill_alpha": 0.12, "hover_fill_color": GREY, "hover_line_alpha": 0}
+    source = _source("left right top words", bins)
+    _hover(plot, [plot.quad(**sides, source=source, fill_alpha=0, line_alpha=0, **hovered)])
     ticks = [10.0**power for power in range(-9, 9) if chart.edges[0] <= 10.0**power <= chart.edges[-1]]
     plot.xaxis.ticker = FixedTicker(ticks=ticks or [chart.edges[0]], minor_ticks=[])
     plot.xaxis.major_label_overrides = {tick: _edge(tick) for tick in ticks}
@@ -154,14 +128,7 @@ def _steps(chart: Steps, height: int) -> Any:
 
 
 def _legend(plot: Any, **more: Any) -> None:
-    plot.legend[0].update(
-        background_fill_alpha=0,
-        border_line_alpha=0,
-        label_text_color=MUTED,
-        label_text_font=_FONT,
-        label_text_font_size="12px",
-        **more,
-    )
+    plot.legend[0].update(background_fill_alpha=0, border_line_alpha=0, **_font("label", MUTED), **more)
 
 
 def _legend_above(plot: Any) -> None:
@@ -176,40 +143,32 @@ def _edge(value: float) -> str:
 
 def _matrix(chart: Matrix, height: int) -> Any:
     rows, columns = list(map(label, chart.rows)), list(map(label, chart.columns))
-    plot = _plot(
-        height or len(rows) * 34 + 110,
-        x_range=_range(-0.5, len(columns) - 0.5),
-        y_range=_range(len(rows) - 0.5, -0.5),
-        x_axis_location="above",
-    )
+    plot = _grid(height or len(rows) * 34 + 110, rows, columns, x_axis_location="above")
     most = max((value[2] for value in chart.values), default=1.0) or 1.0
-    depth = [0.12 + 0.88 * math.sqrt(value[2] / most) for value in chart.values]
-    source = _source(
-        x=[value[1] for value in chart.values],
-        y=[value[0] for value in chart.values],
-        alpha=depth,
-        words=[f"{rows[value[0]]} of {columns[value[1]]}: {value[3]}" for value in chart.values],
-        text=[f"{value[2]:,.0f}" for value in chart.values],
-        fill_color=[ORANGE if value[4] else BLUE for value in chart.values],
-        text_color=[PANEL if number > 0.6 else INK for number in depth],
-    )
+    shaded = []
+    for y, x, value, shown, loud in chart.values:
+        depth = 0.12 + 0.88 * math.sqrt(value / most)
+        words, color = f"{rows[y]} of {columns[x]}: {shown}", ORANGE if loud else BLUE
+        shaded.append((x, y, depth, words, f"{value:,.0f}", color, PANEL if depth > 0.6 else INK))
+    source = _source("x y alpha words text fill_color text_color", shaded)
     cells = _cells(plot, source, 0.96, 0.92)
-    plot.text(
-        x="x",
-        y="y",
-        text="text",
-        source=source,
-        text_align="center",
-        text_baseline="middle",
-        text_color="text_color",
-        **_TEXT,
-    )
+    form = {"text_align": "center", "text_baseline": "middle", "text_color": "text_color", **_TEXT}
+    plot.text(x="x", y="y", text="text", source=source, **form)
     _name_ticks(plot.yaxis[0], rows)
     _name_ticks(plot.xaxis[0], columns)
-    plot.xaxis.axis_label, plot.yaxis.axis_label = chart.column_title, chart.row_title
     if len(columns) > 4:
         plot.xaxis.major_label_orientation = 0.6
-    _hover(plot, [cells], mode="mouse")
+    return _finished(plot, chart, cells)
+
+
+def _grid(height: int, rows: Sequence[str], columns: Sequence[str], **more: Any) -> Any:
+    """Return an empty plot with room for a cell of each row and column."""
+    return _plot(height, (-0.5, len(columns) - 0.5), (len(rows) - 0.5, -0.5), **more)
+
+
+def _finished(plot: Any, chart: Matrix | Heat, cells: Any) -> Any:
+    plot.xaxis.axis_label, plot.yaxis.axis_label = chart.column_title, chart.row_title
+    _hover(plot, [cells])
     plot.grid.visible = False
     return plot
 
@@ -224,31 +183,24 @@ def _points(chart: Scatter, height: int) -> Any:
     reach = max([*values, *(abs(line[2] + line[3]) for line in chart.lines), 1.0]) * 1.12
     last = max([*(line[1] for line in chart.lines), 0.0])
     room = max(1.0, last * 0.02)
-    plot = _plot(height or 260, x_range=_range(-room, last + room), y_range=_range(-reach, reach))
+    plot = _plot(height or 260, (-room, last + room), (-reach, reach))
     for left, right, middle, limit in chart.lines:
         for at in (middle - limit, middle + limit):
-            plot.segment(
-                x0=[left - 0.5], x1=[right + 0.5], y0=[at], y1=[at], line_color=MUTED, line_dash="dashed", line_width=1
-            )
+            _segments(plot, [(left - 0.5, right + 0.5, at, at)], line_color=MUTED, line_dash="dashed", line_width=1)
     hovered = []
     if chart.boxes:
         most = max(number for *_, number in chart.boxes)
-        lefts, rights, bottoms, tops, numbers = map(list, zip(*chart.boxes, strict=True))
-        alpha = [round(0.15 + 0.85 * math.log1p(number) / math.log1p(most), 3) for number in numbers]
-        words = [f"{number:,} shards" for number in numbers]
-        source = _source(left=lefts, right=rights, bottom=bottoms, top=tops, alpha=alpha, words=words)
+        shades = [round(0.15 + 0.85 * math.log1p(number) / math.log1p(most), 3) for *_, number in chart.boxes]
+        boxes = [(*box, shade, f"{number:,} shards") for (*box, number), shade in zip(chart.boxes, shades, strict=True)]
+        source = _source("left right bottom top alpha words", boxes)
         sides = {side: side for side in ("left", "right", "bottom", "top")}
         hovered.append(plot.quad(**sides, source=source, fill_color=BLUE, fill_alpha="alpha", line_color=None))
     for points, color, size in ((chart.quiet, BLUE, 7), (chart.loud, ORANGE, 10)):
-        source = _source(
-            x=[point[0] for point in points],
-            y=[point[1] for point in points],
-            words=[spell(point[2], PERCENT) for point in points],
-        )
+        source = _source("x y words", [(x, y, spell(words, PERCENT)) for x, y, words in points])
         form = {"marker": "circle" if color == BLUE else "diamond", "size": size}
         fill = {"fill_color": color, "line_color": PANEL, "fill_alpha": 0.85}
         hovered.append(plot.scatter(x="x", y="y", source=source, **form, **fill))
-    _hover(plot, hovered, mode="mouse")
+    _hover(plot, hovered)
     plot.xaxis.axis_label, plot.yaxis.axis_label = chart.order, chart.unit
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
     return plot
@@ -265,28 +217,13 @@ def _curves(chart: Curves, height: int) -> Any:
     room = (high - low or abs(high) or 1.0) * 0.06
     steps = [step for _, own, _ in chart.series for step in own]
     side = 0.3 if chart.ticks else 0.0
-    plot = _plot(
-        height or 280,
-        x_range=_range(min(steps, default=0) - side, max(steps, default=1) + side),
-        y_range=_range(low - room, high + room * (3 if chart.limits else 1)),
-    )
+    across = min(steps, default=0) - side, max(steps, default=1) + side
+    plot = _plot(height or 280, across, (low - room, high + room * (3 if chart.limits else 1)))
     if chart.spans:
-        source = _source(
-            left=[span[0] - 0.5 for span in chart.spans],
-            right=[span[1] + 0.5 for span in chart.spans],
-            words=[spell(span[2], PERCENT) for span in chart.spans],
-        )
-        shaded = plot.quad(
-            left="left",
-            right="right",
-            bottom=low - room,
-            top=high + room,
-            source=source,
-            fill_color=ORANGE,
-            fill_alpha=0.25,
-            line_color=ORANGE,
-        )
-        _hover(plot, [shaded], mode="mouse")
+        spans = [(first - 0.5, last + 0.5, spell(words, PERCENT)) for first, last, words in chart.spans]
+        sides = {"left": "left", "right": "right", "bottom": low - room, "top": high + room}
+        form = {"fill_color": ORANGE, "fill_alpha": 0.25, "line_color": ORANGE}
+        _hover(plot, [plot.quad(**sides, source=_source("left right words", spans), **form)])
     if chart.band:
         places, lowest, highest = map(list, zip(*chart.band, strict=True))
         plot.varea(x=places, y1=lowest, y2=highest, fill_color=GREY, fill_alpha=0.25)
@@ -296,12 +233,12 @@ def _curves(chart: Curves, height: int) -> Any:
         plot.line(x=list(own), y=list(values), **form, **named)
         if chart.ticks:
             words = [f"{label(tick)}: {value:.6g}" for (_, tick), value in zip(chart.ticks, values, strict=False)]
-            source = _source(x=list(own), y=list(values), words=words)
+            source = ColumnDataSource({"x": list(own), "y": list(values), "words": words})
             form = {"size": 8, "fill_color": color, "line_color": PANEL}
-            _hover(plot, [plot.scatter(x="x", y="y", source=source, **form)], mode="mouse")
+            _hover(plot, [plot.scatter(x="x", y="y", source=source, **form)])
     for value, name in chart.limits:
-        across = {"x0": [plot.x_range.start], "x1": [plot.x_range.end], "y0": [value], "y1": [value]}
-        plot.segment(**across, line_color=MUTED, line_dash="dashed", line_width=1.5)
+        across_all = plot.x_range.start, plot.x_range.end, value, value
+        _segments(plot, [across_all], line_color=MUTED, line_dash="dashed", line_width=1.5)
         form = {"text_color": MUTED, "text_baseline": "bottom", "text_align": "right", **_TEXT}
         plot.text(x=[plot.x_range.end], y=[value], text=[label(name)], **form)
     if len(chart.series) > 1:
@@ -327,11 +264,8 @@ def _stacked(chart: Curves, height: int) -> Any:
     steps = list(chart.series[0][1]) if chart.series else []
     tops = [0.0] * len(steps)
     whole = [sum(values) for values in zip(*(values for *_, values in chart.series), strict=True)]
-    plot = _plot(
-        height or 240,
-        x_range=_range(min(steps, default=0), max(steps, default=1)),
-        y_range=_range(0, (max(whole, default=1.0) or 1.0) * 1.06),
-    )
+    across = min(steps, default=0), max(steps, default=1)
+    plot = _plot(height or 240, across, (0, (max(whole, default=1.0) or 1.0) * 1.06))
     for (name, _, values), color in zip(chart.series, _SERIES, strict=False):
         bottoms, tops = tops, [before + value for before, value in zip(tops, values, strict=True)]
         form = {"fill_color": color, "fill_alpha": 0.75, "legend_label": label(name)}
@@ -343,32 +277,21 @@ def _stacked(chart: Curves, height: int) -> Any:
 
 def _heat(chart: Heat, height: int) -> Any:
     rows, columns = list(map(label, chart.rows)), list(map(label, chart.columns))
-    plot = _plot(
-        height or min(900, len(rows) * 16 + 90),
-        x_range=_range(-0.5, len(columns) - 0.5),
-        y_range=_range(len(rows) - 0.5, -0.5),
-    )
-    places = [(y, x, value) for y, row in enumerate(chart.values) for x, value in enumerate(row) if value is not None]
-    known = [value for _, _, value in places]
+    plot = _grid(height or min(900, len(rows) * 16 + 90), rows, columns)
+    known = [value for row in chart.values for value in row if value is not None]
     least, most = min(known, default=0.0), max(known, default=1.0)
-    source = _source(
-        x=[x for _, x, _ in places],
-        y=[y for y, _, _ in places],
-        alpha=[round(0.06 + 0.94 * (value - least) / (most - least or 1.0), 3) for value in known],
-        words=[f"{rows[y]}, {columns[x]}: {value:.4g}" for y, x, value in places],
-        fill_color=[ORANGE if y in chart.loud else BLUE for y, _, _ in places],
-    )
-    cells = _cells(plot, source, 1, 0.94)
+    shaded = []
+    for y, row in enumerate(chart.values):
+        for x, value in enumerate(row):
+            if value is not None:
+                alpha = round(0.06 + 0.94 * (value - least) / (most - least or 1.0), 3)
+                words = f"{rows[y]}, {columns[x]}: {value:.4g}"
+                shaded.append((x, y, alpha, words, ORANGE if y in chart.loud else BLUE))
+    cells = _cells(plot, _source("x y alpha words fill_color", shaded), 1, 0.94)
     if chart.marks:
-        marks = _source(
-            x=[x for _, x, _ in chart.marks],
-            y=[y for y, _, _ in chart.marks],
-            words=[label(words) for *_, words in chart.marks],
-        )
-        marked = plot.scatter(
-            x="x", y="y", source=marks, marker="inverted_triangle", size=11, fill_color=ORANGE, line_color=INK
-        )
-        _hover(plot, [marked], mode="mouse")
+        marks = _source("x y words", [(x, y, label(words)) for y, x, words in chart.marks])
+        form = {"marker": "inverted_triangle", "size": 11, "fill_color": ORANGE, "line_color": INK}
+        _hover(plot, [plot.scatter(x="x", y="y", source=marks, **form)])
     if known:
         shades = [f"{BLUE}{round(255 * (0.06 + 0.94 * at / 15)):02x}" for at in range(16)]
         mapper = LinearColorMapper(palette=shades, low=least, high=most if most > least else least + 1.0)
@@ -377,13 +300,9 @@ def _heat(chart: Heat, height: int) -> Any:
             title=label(chart.scale),
             width=12,
             padding=4,
-            title_text_font=_FONT,
             title_text_font_style="normal",
-            title_text_color=MUTED,
-            title_text_font_size="12px",
-            major_label_text_font=_FONT,
-            major_label_text_color=INK,
-            major_label_text_font_size="12px",
+            **_font("title", MUTED),
+            **_font("major_label", INK),
             background_fill_alpha=0,
             formatter=BasicTickFormatter(precision=3),
         )
@@ -391,10 +310,7 @@ def _heat(chart: Heat, height: int) -> Any:
     _name_ticks(plot.yaxis[0], rows, range(0, len(rows), -(-len(rows) // 48)))
     every = range(0, len(columns), -(-len(columns) // 12))
     _name_ticks(plot.xaxis[0], columns, every if chart.ticks is None else chart.ticks)
-    plot.xaxis.axis_label, plot.yaxis.axis_label = chart.column_title, chart.row_title
-    _hover(plot, [cells], mode="mouse")
-    plot.grid.visible = False
-    return plot
+    return _finished(plot, chart, cells)
 
 
 _DRAW: dict[type[Chart], Any] = {
@@ -407,11 +323,12 @@ _DRAW: dict[type[Chart], Any] = {
 }
 
 
-def _source(**columns: Any) -> ColumnDataSource:
-    return ColumnDataSource(columns)
+def _source(names: str, rows: Sequence[tuple[Any, ...]]) -> ColumnDataSource:
+    """Return rows as columns of some names."""
+    return ColumnDataSource({name: [row[at] for row in rows] for at, name in enumerate(names.split())})
 
 
-def _plot(height: int, **more: Any) -> Any:
+def _plot(height: int, across: tuple[float, float], up: tuple[float, float], **more: Any) -> Any:
     """Return an empty plot: no frame, no toolbar, faint lines."""
     plot = figure(
         height=height,
@@ -423,6 +340,8 @@ def _plot(height: int, **more: Any) -> Any:
         outline_line_color=None,
         min_border=4,
         output_backend="canvas",
+        x_range=Range1d(start=across[0], end=across[1]),
+        y_range=Range1d(start=up[0], end=up[1]),
         **more,
     )
     plot.toolbar.logo = None
@@ -432,24 +351,21 @@ def _plot(height: int, **more: Any) -> Any:
             axis_line_color=None,
             major_tick_line_color=None,
             minor_tick_line_color=None,
-            axis_label_text_font=_FONT,
-            major_label_text_font=_FONT,
-            major_label_text_color=INK,
-            axis_label_text_color=MUTED,
-            major_label_text_font_size="12px",
-            axis_label_text_font_size="12px",
             axis_label_text_font_style="normal",
+            **_font("axis_label", MUTED),
+            **_font("major_label", INK),
         )
     return plot
+
+
+def _font(part: str, color: str) -> dict[str, Any]:
+    """Return font, size and colour of a part of a plot."""
+    return {f"{part}_text_font": _FONT, f"{part}_text_font_size": "12px", f"{part}_text_color": color}
 
 
 def label(line: Line) -> str:
     """Return a name short enough to stand at an axis; its end tells more than its middle."""
     return shortened(spell(line, PERCENT)[:200], LABEL_LIMIT)
-
-
-def _range(start: float, end: float) -> Range1d:
-    return Range1d(start=start, end=end)
 
 
 def _name_ticks(axis: Any, labels: Sequence[str], shown: Sequence[int] | None = None) -> None:
@@ -458,7 +374,7 @@ def _name_ticks(axis: Any, labels: Sequence[str], shown: Sequence[int] | None = 
     axis.major_label_overrides = {index: PlainText(text=labels[index]) for index in named}
 
 
-def _hover(plot: Any, renderers: list[Any], *, mode: Literal["mouse", "hline"]) -> None:
+def _hover(plot: Any, renderers: list[Any], *, mode: Literal["mouse", "hline"] = "mouse") -> None:
     plot.add_tools(HoverTool(renderers=renderers, tooltips=[("", "@words")], mode=mode, point_policy="follow_mouse"))
 
 

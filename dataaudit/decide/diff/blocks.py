@@ -55,8 +55,6 @@ _TITLE = "What changed"
 _METRICS = "Metrics, what matters most first"
 _EXACT, _SURELY, _MAYBE = "", "<--", "~"
 """Marks of a change: counted; larger than noise, or than chance; not larger."""
-_SIGNED = (MetricChangeKind.CHANGED, MetricChangeKind.BEYOND_NOISE, MetricChangeKind.WITHIN_NOISE)
-"""Kinds of changes of metrics that have a difference."""
 _WITHOUT = {
     MetricChangeKind.LOST: "with a value before and none now ({})",
     MetricChangeKind.GAINED: "with a value now and none before ({})",
@@ -77,14 +75,12 @@ class _Extent:
     """Splits and drifts that get a paragraph."""
     name: int = _NAME
     """Characters of a name."""
-    summed: bool = True
-    """Whether records without a difference are added up."""
     listed: bool = False
-    """Whether each of them is listed."""
+    """Whether each record without a difference is listed."""
 
 
 _SHORT = _Extent(rows=LISTED, places=LISTED)
-_WHOLE = _Extent(rows=_EVERY, places=_EVERY, summed=False, listed=True)
+_WHOLE = _Extent(rows=_EVERY, places=_EVERY, listed=True)
 _PAGE = _Extent(rows=_OPEN + _NEXT, places=2, listed=True)
 
 
@@ -332,8 +328,8 @@ def _recut(recut: Recut, name: int) -> Iterator[Line]:
 
 def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
     name = extent.name
-    signed = in_turns([change for change in difference.metrics if change.fate in _SIGNED], extent.rows)
-    rest = [change for change in difference.metrics if change.fate not in _SIGNED]
+    signed = in_turns([change for change in difference.metrics if change.fate not in _WITHOUT], extent.rows)
+    rest = [change for change in difference.metrics if change.fate in _WITHOUT]
 
     def where(change: MetricChange) -> Line:
         values = join(", ", (Name(str(value), name) for value in change.scope.as_dict().values()))
@@ -356,7 +352,7 @@ def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
         note=join("; ", _noise_notes(signed[: extent.rows])),
         empty="No metric that both have is different.",
     )
-    for (fate, reason), metrics in _without_difference(rest).items() if extent.summed else ():
+    for (fate, reason), metrics in () if extent == _WHOLE else _without_difference(rest).items():
         listed = join(", ", (say("{} {}", Name(metric, name), number) for metric, number in sorted(metrics.items())))
         records = plural(sum(metrics.values()), "record")
         yield Prose(text=say("{} {}: {}", records, _why_without(fate, reason), listed))

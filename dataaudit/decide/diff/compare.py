@@ -11,18 +11,18 @@ a split that was cut or ordered otherwise and agrees in all that is counted of i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.base.text import plural
-from dataaudit.decide.diff.compared_records import COLUMNS, UNREAD, Pairs, compare_metrics, match
+from dataaudit.decide.diff.compared_records import COLUMNS, UNREAD, compare_metrics, match
 from dataaudit.decide.diff.difference import (
     Bump,
     Cause,
@@ -180,8 +180,8 @@ def complaint(difference: Difference) -> str:
 
 _GONE = (ShardChangeKind.REMOVED, ShardChangeKind.CHANGED)
 _COME = (ShardChangeKind.ADDED, ShardChangeKind.CHANGED)
-_DOCUMENTS = ("old_documents", "new_documents")
-_UNITS = ("documents", "bytes", "tokens")
+_SHOWN = ("split", "uri", "status", "reason", "documents", "bytes", "tokens")
+_KINDS = {kind: rank for rank, kind in enumerate(ShardChangeKind)}
 _PARTS = ("dataset", "config", "libraries", "mixture", "seeds", "redaction", "hmac_key", "parents", "tool")
 _NAMED = ("stages", "detectors", "protected", "upstream_filters")
 """Lists whose items have a name."""
@@ -197,15 +197,15 @@ def compare(old: Manifest, new: Manifest) -> Difference:
         hold_together(manifest)
     meaning = Meaning(old.core, new.core)
     tables = tuple(manifest.table("shards", COLUMNS) for manifest in (old, new))
-    pairs = list(match(*tables))
-    gone = _splits(tables[0], [pair.old for pair in pairs if pair.kind in _GONE])
-    come = _splits(tables[1], [pair.new for pair in pairs if pair.kind in _COME])
+    shards, unchanged_shards = _changed(tables)
+    gone, come = _splits(shards, _GONE, "old"), _splits(shards, _COME, "new")
     recut = recuts(old, new, gone & come, meaning)
-    pairs = _with_recuts(pairs, tables, {item.split for item in recut if item.consistent})
-    changed = [pair for pair in pairs if pair.kind is not None and len(pair.old)]
+    cut = {item.split for item in recut if item.consistent}
+    shards = sorted((_explained(change, cut) for change in shards), key=_order)
+    by_kind = {kind: list(own) for kind, own in groupby(shards, attrgetter("fate"))}
     roles = {split.name: split.held_out for split in old.core.splits}
     changed_roles = sum(roles.get(split.name, split.held_out) != split.held_out for split in new.core.splits)
-    causes = causes_of((_tally(pair, tables) for pair in changed), changed_roles, proven=_less(recut, gone))
+    causes = causes_of((_tally(*item) for item in by_kind.items()), changed_roles, proven=_less(recut, gone))
     sides = _side(old), _side(new)
     changes, unchanged, concealed = compare_metrics(old, new, meaning)
     drifted, still = drifts(old, new, same_tokenizer=meaning.same_tokenizer)
@@ -215,9 +215,9 @@ def compare(old: Manifest, new: Manifest) -> Difference:
         equal=old.id == new.id or canonical_json(core_json(old.core)) == canonical_json(core_json(new.core)),
         descends=old.id in new.core.parents,
         proposal=propose(causes, *sides),
-        unchanged_shards=sum(len(pair.old) for pair in pairs if pair.kind is None),
-        fates=tuple(_count(pair, tables) for pair in changed),
-        shards=tuple(change for pair in changed for change in _changes(pair, tables)),
+        unchanged_shards=unchanged_shards,
+        fates=tuple(_count(*item) for item in by_kind.items()),
+        shards=tuple(shards),
         recuts=recut,
         unchanged_metrics=unchanged,
         hidden_metrics=concealed,
@@ -229,30 +229,36 @@ def compare(old: Manifest, new: Manifest) -> Difference:
     )
 
 
-def _splits(table: pa.Table, rows: Sequence[np.ndarray]) -> set[str]:
-    chosen = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
-    chosen = chosen[(table["documents"].to_numpy() > 0)[chosen]]
-    return set(table["split"].take(pa.array(chosen)).unique().to_pylist())
+def _changed(tables: Sequence[pa.Table]) -> tuple[list[ShardChange], int]:
+    """Return the shards that are not as they were, and how many are."""
+    pairs = list(match(*tables))
+    changed = [pair for pair in pairs if pair.kind is not None]
+    columns: dict[str, list[Any]] = {"fate": [pair.kind for pair in changed]}
+    for side, table in zip(("old", "new"), tables, strict=True):
+        taken = table.take(pa.array([getattr(pair, side) for pair in changed], pa.int64()))
+        columns |= {f"{side}_{name}": taken[name].to_pylist() for name in _SHOWN}
+    rows = zip(*(columns[name] for name in ShardChange._fields), strict=True)
+    return [ShardChange(*row) for row in rows], len(pairs) - len(changed)
 
 
-def _with_recuts(pairs: list[Pairs], tables: Sequence[pa.Table], splits: set[str]) -> list[Pairs]:
-    """Return the pairs in the order of kinds; what another cut of a split explains is a kind of its own."""
-    kept, moved = [], []
-    for pair in pairs:
-        if pair.kind not in {*_GONE, *_COME} or not splits:
-            kept.append(pair)
-            continue
-        side, rows = (1, pair.new) if pair.kind == ShardChangeKind.ADDED else (0, pair.old)
-        table = tables[side].take(pa.array(rows))
-        explained = np.isin(np.array(table["split"].to_pylist(), dtype=object), list(splits))
-        explained &= table["documents"].to_numpy() > 0
-        kept.append(Pairs(kind=pair.kind, old=pair.old[~explained], new=pair.new[~explained]))
-        moved.append((pair.old[explained], pair.new[explained]))
-    if moved:
-        old, new = (np.concatenate([item[side] for item in moved]) for side in (0, 1))
-        kept.append(Pairs(kind=ShardChangeKind.RECUT, old=old, new=new))
-    order = [None, *ShardChangeKind]
-    return sorted(kept, key=lambda pair: order.index(pair.kind))
+def _splits(changes: Sequence[ShardChange], kinds: Collection[ShardChangeKind], side: str) -> set[str]:
+    """Return the splits of shards with documents that changed in some ways, as they were or are."""
+    own = (change for change in changes if change.fate in kinds and getattr(change, f"{side}_documents"))
+    return {getattr(change, f"{side}_split") for change in own}
+
+
+def _explained(change: ShardChange, splits: set[str]) -> ShardChange:
+    """Return a change; what another cut of a split explains is a kind of its own."""
+    side = "new" if change.fate == ShardChangeKind.ADDED else "old"
+    is_cut = change.fate in {*_GONE, *_COME} and bool(_splits([change], {change.fate}, side) & splits)
+    return change._replace(fate=ShardChangeKind.RECUT) if is_cut else change
+
+
+def _order(change: ShardChange) -> tuple[Any, ...]:
+    """Order by kind, then those with most documents first, then by split and URI."""
+    places = (change.new_split, change.new_uri, change.old_split, change.old_uri)
+    most = max(change.old_documents or 0, change.new_documents or 0)
+    return _KINDS[change.fate], -most, *(place or "" for place in places)
 
 
 def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
@@ -262,59 +268,32 @@ def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
     return bool(gone - doubtful) or not gone - explained
 
 
-def _tally(pair: Pairs, tables: Sequence[pa.Table]) -> Tally:
-    """Count the shards of a kind of change; of a pair the side that was read, the newer if both were."""
-    if pair.kind == ShardChangeKind.RECUT:  # no pairs: the old shards stand for all
-        pair = Pairs(kind=pair.kind, old=pair.old[pair.old >= 0], new=np.full(int((pair.old >= 0).sum()), -1))
-    assert pair.kind is not None
-    documents, unread = (np.zeros(len(pair.old), dtype=np.int64), np.ones(len(pair.old), dtype=bool))
-    for table, rows in zip(tables, (pair.old, pair.new), strict=True):
-        there = rows >= 0
-        read = np.zeros(len(rows), dtype=bool)
-        read[there] = ~np.isin(np.array(_column(table, "status", rows[there]), dtype=object), UNREAD)
-        documents[read] = np.array(_column(table, "documents", rows[read]), dtype=np.int64)
-        unread &= ~read
-    has_documents = documents > 0
+def _tally(kind: ShardChangeKind, changes: Sequence[ShardChange]) -> Tally:
+    """Count the shards of a kind of change."""
+    if kind == ShardChangeKind.RECUT:  # no pairs: the old shards stand for all
+        changes = [change._replace(new_status=None) for change in changes if change.old_uri is not None]
+    documents = list(map(_documents, changes))
     return Tally(
-        kind=pair.kind,
-        with_documents=int(has_documents.sum()),
-        documents=int(documents.sum()),
-        empty=int((~has_documents & ~unread).sum()),
-        unread=int(unread.sum()),
+        kind=kind,
+        with_documents=sum(bool(number) for number in documents),
+        documents=sum(number or 0 for number in documents),
+        empty=documents.count(0),
+        unread=documents.count(None),
     )
 
 
-def _count(pair: Pairs, tables: Sequence[pa.Table]) -> FateCount:
-    assert pair.kind is not None
-    sums: dict[str, int] = {}
-    for name, table, rows in zip(("old", "new"), tables, (pair.old, pair.new), strict=True):
-        there = rows[rows >= 0]
-        sums[f"{name}_shards"] = len(there)
-        for unit in ("documents", "tokens"):
-            sums[f"{name}_{unit}"] = int(table[unit].to_numpy()[there].sum())
-    return FateCount(fate=pair.kind, **sums)
+def _documents(change: ShardChange) -> int | None:
+    """Return the documents on the side that was read, the newer if both were; None where neither was."""
+    for status, documents in ((change.new_status, change.new_documents), (change.old_status, change.old_documents)):
+        if status is not None and status not in UNREAD:
+            return documents
+    return None
 
 
-def _changes(pair: Pairs, tables: Sequence[pa.Table]) -> list[ShardChange]:
-    """Return the shards of a kind of change: those with most documents first, then by split and URI."""
-    assert pair.kind is not None
-    sides: dict[str, list[Any]] = {}
-    for name, table, rows in zip(("old", "new"), tables, (pair.old, pair.new), strict=True):
-        taken = table.take(pa.array(np.where(rows < 0, 0, rows), mask=rows < 0))
-        for column in ("split", "uri", "status", "reason", *_UNITS):
-            sides[f"{name}_{column}"] = taken[column].to_pylist()
-    columns = [sides[name] for name in ShardChange._fields[1:]]
-    changes = [ShardChange(pair.kind, *values) for values in zip(*columns, strict=True)]
-    where, documents = attrgetter("new_split", "new_uri", "old_split", "old_uri"), attrgetter(*_DOCUMENTS)
-    return sorted(
-        changes,
-        key=lambda change: (-max(number or 0 for number in documents(change)), *(text or "" for text in where(change))),
-    )
-
-
-def _column(table: pa.Table, name: str, rows: np.ndarray) -> list[Any]:
-    values: list[Any] = table[name].take(pa.array(rows)).to_pylist()
-    return values
+def _count(kind: ShardChangeKind, changes: Sequence[ShardChange]) -> FateCount:
+    shards = (sum(getattr(change, uri) is not None for change in changes) for uri in ("old_uri", "new_uri"))
+    sums = (sum(getattr(change, name) or 0 for change in changes) for name in FateCount._fields[3:])
+    return FateCount(kind, *shards, *sums)
 
 
 def _side(manifest: Manifest) -> Side:

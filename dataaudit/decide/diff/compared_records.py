@@ -6,11 +6,10 @@ within that by how far beyond sampling error a change is.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,31 +28,50 @@ from dataaudit.metrics.registry import METRICS, PERSONAL
 
 UNREAD = ("quarantined", "skipped")
 _STORED = ["sha256", "format", "compression"]
+_OF_ONE_NAME = {
+    (True, True): ShardChangeKind.CHANGED,
+    (True, False): ShardChangeKind.LOST,
+    (False, True): ShardChangeKind.RECOVERED,
+    (False, False): ShardChangeKind.UNKNOWN,
+}
+"""By whether the old shard and the new were read."""
 COLUMNS = ["uri", "split", *_STORED, "rows_digest", "bad_records", "status", "reason", "documents", "bytes", "tokens"]
 """Of the table of shards: what is compared."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
-    """Shards that changed in one way: int64[n] rows of the old table and of the new, -1 where there is none."""
+class Pair(NamedTuple):
+    """A shard that changed in one way: its rows of the old table and of the new, None where there is none."""
 
     kind: ShardChangeKind | None
     """None: as it was."""
-    old: np.ndarray
-    new: np.ndarray
+    old: int | None
+    new: int | None
 
 
 class _Side:
-    """Codes of the shards of a side: equal numbers stand for equal strings, on both sides alike."""
+    """The shards of a side by row, and which of them are left."""
 
-    def __init__(self, table: pa.Table, place: np.ndarray, content: np.ndarray, split: np.ndarray) -> None:
-        unread = pc.is_in(table["status"], pa.array(UNREAD)).to_numpy()
-        self.place, self.content, self.split, self.read = place, content, split, ~unread
-        self.holds = unread | (table["documents"].to_numpy() > 0)
-        self.left = np.ones(table.num_rows, dtype=bool)
+    def __init__(self, table: pa.Table) -> None:
+        columns = {name: table[name].to_pylist() for name in COLUMNS}
+        counts = zip(*(columns[name] for name in ("bad_records", "documents", "bytes")), strict=True)
+        self.split = columns["split"]
+        self.place = list(zip(columns["split"], columns["uri"], strict=True))
+        self.stored = list(zip(*(columns[name] for name in _STORED), strict=True))
+        self.content = list(map(_content, columns["rows_digest"], columns["sha256"], counts))
+        self.read = [status not in UNREAD for status in columns["status"]]
+        self.holds = [not read or number > 0 for read, number in zip(self.read, columns["documents"], strict=True)]
+        self.left = dict.fromkeys(range(table.num_rows))
+
+    def keys(self, names: Sequence[str], *, holding: bool) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Yield the shards that are left with what is known of them; of ``holding`` those that hold something."""
+        columns = [getattr(self, name) for name in names]
+        for row in self.left:
+            key = tuple(column[row] for column in columns)
+            if None not in key and (self.holds[row] or not holding):
+                yield row, key
 
 
-def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
+def match(old: pa.Table, new: pa.Table) -> Iterator[Pair]:
     """Yield every shard by how it changed; each row of either table is in exactly one of the pairs.
 
     Shards hold the same when their decoded rows have one digest, as many records could not be decoded, and a quarantine
@@ -63,30 +81,40 @@ def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
     moved and not changed. Shards without documents are never taken for moved, as they all hold the same, nor for
     changed: a shard that lost all its documents is removed, and an empty shard added.
     """
-    item, other = _sides(old, new)
-    same = _pair(item, other, item.place, other.place, item.content, other.content)
-    moved = _pair(item, other, item.split, other.split, item.content, other.content, holding=True)
-    repacked = [_stored_otherwise(old, new, pairs) for pairs in (same, moved)]
-    yield Pairs(kind=None, old=same[0][~repacked[0]], new=same[1][~repacked[0]])
-    yield Pairs(kind=ShardChangeKind.MOVED, old=moved[0][~repacked[1]], new=moved[1][~repacked[1]])
-    both = [np.concatenate([same[side][repacked[0]], moved[side][repacked[1]]]) for side in (0, 1)]
-    yield Pairs(kind=ShardChangeKind.REPACKED, old=both[0], new=both[1])
-    nothing = np.zeros_like(item.split), np.zeros_like(other.split)
-    moved = _pair(item, other, *nothing, item.content, other.content, holding=True)
-    yield Pairs(kind=ShardChangeKind.MOVED_SPLIT, old=moved[0], new=moved[1])
-    named = np.zeros_like(item.place), np.zeros_like(other.place)
-    left, right = _pair(item, other, item.place, other.place, *named, holding=True)
-    was, is_now = item.read[left], other.read[right]
-    for kind, chosen in (
-        (ShardChangeKind.CHANGED, was & is_now),
-        (ShardChangeKind.LOST, was & ~is_now),
-        (ShardChangeKind.RECOVERED, ~was & is_now),
-        (ShardChangeKind.UNKNOWN, ~was & ~is_now),
-    ):
-        yield Pairs(kind=kind, old=left[chosen], new=right[chosen])
-    gone, come = np.flatnonzero(item.left), np.flatnonzero(other.left)
-    yield Pairs(kind=ShardChangeKind.REMOVED, old=gone, new=np.full_like(gone, -1))
-    yield Pairs(kind=ShardChangeKind.ADDED, old=np.full_like(come, -1), new=come)
+    item, other = _Side(old), _Side(new)
+    same = _pair(item, other, "place", "content")
+    moved = _pair(item, other, "split", "content", holding=True)
+    for kind, pairs in ((None, same), (ShardChangeKind.MOVED, moved)):
+        for was, now in pairs:
+            yield Pair(kind if item.stored[was] == other.stored[now] else ShardChangeKind.REPACKED, was, now)
+    for was, now in _pair(item, other, "content", holding=True):
+        yield Pair(ShardChangeKind.MOVED_SPLIT, was, now)
+    for was, now in _pair(item, other, "place", holding=True):
+        yield Pair(_OF_ONE_NAME[item.read[was], other.read[now]], was, now)
+    yield from (Pair(ShardChangeKind.REMOVED, row, None) for row in item.left)
+    yield from (Pair(ShardChangeKind.ADDED, None, row) for row in other.left)
+
+
+def _content(rows_digest: str | None, sha256: str | None, counts: tuple[int, ...]) -> tuple[Any, ...] | None:
+    """Return what a shard holds: the digest of its rows, else of its stored bytes, else None.
+
+    The digest of rows knows nothing of records that could not be decoded, nor of documents that a quarantine list left
+    out of the numbers: the counts go with it.
+    """
+    if rows_digest is not None:
+        return (rows_digest, *counts)
+    return (sha256,) if sha256 else None
+
+
+def _pair(item: _Side, other: _Side, *names: str, holding: bool = False) -> list[tuple[int, int]]:
+    """Pair shards that are left and alike in something, the first with the first; they are no longer left."""
+    waiting: dict[tuple[Any, ...], deque[int]] = {}
+    for row, key in other.keys(names, holding=holding):
+        waiting.setdefault(key, deque()).append(row)
+    pairs = [(row, waiting[key].popleft()) for row, key in item.keys(names, holding=holding) if waiting.get(key)]
+    for was, now in pairs:
+        del item.left[was], other.left[now]
+    return pairs
 
 
 def codes(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -104,72 +132,6 @@ def joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, 
         more = np.concatenate([left, right])
         _, total = np.unique(total * (more.max(initial=0) + 2) + more + 1, return_inverse=True)
     return total[: len(first)], total[len(first) :]
-
-
-def _sides(old: pa.Table, new: pa.Table) -> tuple[_Side, _Side]:
-    splits = codes(old["split"], new["split"])
-    places = joined([splits, codes(old["uri"], new["uri"])])
-    contents = codes(_content(old), _content(new))
-    return _Side(old, places[0], contents[0], splits[0]), _Side(new, places[1], contents[1], splits[1])
-
-
-def _content(table: pa.Table) -> pa.ChunkedArray:
-    """Return what a shard holds: the digest of its rows, else of its stored bytes, else null.
-
-    The digest of rows knows nothing of records that could not be decoded, nor of documents that a quarantine list left
-    out of the numbers: the counts go with it.
-    """
-    stored = pc.if_else(
-        pc.equal(table["sha256"], ""), None, pc.binary_join_element_wise("stored", table["sha256"], ":")
-    )
-    counts = (table[name].cast(pa.string()) for name in ("bad_records", "documents", "bytes"))
-    rows = pc.binary_join_element_wise("rows", table["rows_digest"], *counts, ":")
-    return pc.coalesce(rows, stored)
-
-
-def _stored_otherwise(old: pa.Table, new: pa.Table, pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """bool[n]: pairs of the same rows whose files differ."""
-    different = np.zeros(len(pairs[0]), dtype=bool)
-    for name in _STORED:
-        left, right = codes(old[name], new[name])
-        different |= left[pairs[0]] != right[pairs[1]]
-    return different
-
-
-def _pair(
-    item: _Side,
-    other: _Side,
-    left: np.ndarray,
-    right: np.ndarray,
-    content: np.ndarray,
-    contents: np.ndarray,
-    *,
-    holding: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Pair shards that are left and have the same two codes, the first with the first; they are no longer left."""
-    chosen = [
-        np.flatnonzero(side.left & (known >= 0) & (side.holds | np.bool_(not holding)))
-        for side, known in ((item, content), (other, contents))
-    ]
-    keys = joined([(left[chosen[0]], right[chosen[1]]), (content[chosen[0]], contents[chosen[1]])])
-    numbered = joined([keys, (_rank(keys[0]), _rank(keys[1]))])
-    _, first, second = np.intersect1d(*numbered, assume_unique=True, return_indices=True)
-    order = np.argsort(chosen[0][first], kind="stable")
-    paired = chosen[0][first][order], chosen[1][second][order]
-    item.left[paired[0]] = False
-    other.left[paired[1]] = False
-    return paired
-
-
-def _rank(keys: np.ndarray) -> np.ndarray:
-    """int64[n]: how many equal keys stand before."""
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(keys) else order
-    first = np.repeat(starts, np.diff(np.append(starts, len(keys))))
-    ranks = np.empty(len(keys), dtype=np.int64)
-    ranks[order] = np.arange(len(keys)) - first
-    return ranks
 
 
 _SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose, table_of
-from dataaudit.base.render.line import Line, Name, join, say
+from dataaudit.base.render.blocks import Block, Facts, Point, Points, Prose, column, table_of
+from dataaudit.base.render.line import Line, Name, join, measured, say, spell
 from dataaudit.base.render.terminal import render
 from dataaudit.decide.quarantine.changes import Change
 from dataaudit.decide.quarantine.entry import BadLine, Contents, Entry, plain_entry
@@ -137,7 +137,7 @@ def evidence_text(entry: Entry) -> str:
     if evidence is None:
         return t.clean(entry.reason)
     name = f"{evidence.metric}.{evidence.stat}" if evidence.stat else evidence.metric or ""
-    number = "" if evidence.value is None else f" {t.measured(evidence.value, evidence.unit or 'ratio')}"
+    number = "" if evidence.value is None else f" {spell(measured(evidence.value, evidence.unit or 'ratio'))}"
     parts = [entry.reason] if evidence.metric != entry.reason else []
     parts += [f"{name}{number}"] if name else []
     if evidence.judged is not None:
@@ -214,13 +214,11 @@ def _text(out: Path, applied: Applied) -> str:
     blocks: list[Block] = [
         table_of(
             "",
-            _by_split(applied),
-            ("split", "name", lambda split: Name(split[0])),
-            ("shards kept", "number", lambda split: split[1][0]),
-            ("left out", "number", lambda split: split[1][1]),
-            ("documents kept", "number", lambda split: split[1][2]),
-            ("tokens kept", "number", lambda split: split[1][3]),
-            ("tokens left out", "number", lambda split: split[1][4]),
+            [{"split": name, **counts} for name, counts in _by_split(applied).items()],
+            column("split", shown=Name),
+            column("shards kept"),
+            column("left out", "shards_left_out"),
+            *map(column, ("documents kept", "tokens kept", "tokens left out")),
             most=len(selection.shards),
             whole=True,
         ),
@@ -242,14 +240,16 @@ def _text(out: Path, applied: Applied) -> str:
     return render(title, blocks)
 
 
-def _by_split(applied: Applied) -> list[tuple[str, list[int]]]:
-    sums: dict[str, list[int]] = {}
+def _by_split(applied: Applied) -> dict[str, dict[str, int]]:
+    names = ("shards_kept", "shards_left_out", "documents_kept", "tokens_kept", "tokens_left_out")
+    counts: dict[str, dict[str, int]] = {}
     for shard in applied.selection.shards:
-        documents, tokens = shard.row["documents"], shard.row["tokens"]
-        more = (1, 0, documents, tokens, 0) if shard.kept else (0, 1, 0, 0, tokens)
-        before = sums.get(shard.row["split"], [0] * 5)
-        sums[shard.row["split"]] = [number + other for number, other in zip(before, more, strict=True)]
-    return sorted(sums.items())
+        own = counts.setdefault(shard.row["split"], dict.fromkeys(names, 0))
+        what = "kept" if shard.kept else "left_out"
+        own[f"shards_{what}"] += 1
+        own[f"tokens_{what}"] += shard.row["tokens"]
+        own["documents_kept"] += shard.row["documents"] if shard.kept else 0
+    return dict(sorted(counts.items()))
 
 
 def _documents(drops: Drops) -> Block:
@@ -276,7 +276,6 @@ def _counts(drops: Drops) -> tuple[dict[str, int | None], int | None]:
 
 def _json(out: Path, applied: Applied) -> str:
     selection, drops = applied.selection, applied.drops
-    names = ("shards_kept", "shards_left_out", "documents_kept", "tokens_kept", "tokens_left_out")
     documents: dict[str, Any] | None = None
     if drops is not None:
         shown, total = _counts(drops)
@@ -295,7 +294,7 @@ def _json(out: Path, applied: Applied) -> str:
             "quarantine": applied.quarantine.digest,
             "on": applied.quarantine.on.isoformat(),
             "exit_code": int(applied.exit_code),
-            "splits": {name: dict(zip(names, numbers, strict=True)) for name, numbers in _by_split(applied)},
+            "splits": _by_split(applied),
             "left_out_by": dict(sorted(Counter(shard.why for shard in selection.excluded).items())),
             "listed_under_another_digest": [
                 {"shard": selection.shards[item.shard].name, "entry": item.entry.id} for item in selection.stale

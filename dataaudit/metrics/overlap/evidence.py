@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.base.render.blocks import Row, Table, bad, names, numbers, rows_of
+from dataaudit.base.render.blocks import Table, bad, column, table_of
 from dataaudit.base.render.line import Line, Name
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
@@ -45,9 +45,9 @@ def matches_of(case: Broken, tables: Tables, sets: Sequence[str]) -> pa.Table:
         ("tier", case.scope.rule and [case.scope.rule]),
         ("part", case.scope.entity and [case.scope.entity]),
     )
-    for column, values in chosen:
+    for name, values in chosen:
         if values:
-            kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
+            kept = pc.and_(kept, pc.is_in(table[name], pa.array(list(values), pa.string())))
     matches = table.filter(kept)
     own = matches.filter(pc.greater(matches["score_without_common"], 0))
     matches = own if own.num_rows or case.stat.endswith("_without_common") else matches
@@ -259,20 +259,16 @@ def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str
 
 def leaks_table(places: Sequence[LeakSite]) -> Table:
     """Return the table of shards that hold protected items."""
-
-    def row(place: LeakSite) -> Row:
-        whole = bad(place.whole) if place.held_out else None
-        return Name(place.set), place.shard, Name(place.name), whole, bad(place.copied), place.items, place.documents
-
-    return Table(
-        title="Which shards hold them",
-        columns=(
-            *names("set"),
-            *numbers("shard"),
-            *names("split/uri"),
-            *numbers("whole documents", "copied word for word", "in any form", "documents that hold them"),
-        ),
-        **rows_of(places, row),
+    return table_of(
+        "Which shards hold them",
+        places,
+        column("set", shown=Name),
+        column("shard"),
+        column("split/uri", "name", Name),
+        column("whole documents", lambda place: bad(place.whole) if place.held_out else None),
+        column("copied word for word", "copied", bad),
+        column("in any form", "items"),
+        column("documents that hold them", "documents"),
         noun="pair of a set and a shard",
         note="Counted are documents of a held-out split, items of an evaluation set: those that stand in the shard"
         " whole; those of which it holds a passage of 50 words and more (of a set: the text) word for word; those that"

@@ -60,18 +60,8 @@ def filters(manifest: Manifest, write: Spell = spell) -> list[str]:
 
 BEGIN = "<!-- dataaudit:begin -->"
 END = "<!-- dataaudit:end -->"
-_SIZES = (
-    (10**3, "n<1K"),
-    (10**4, "1K<n<10K"),
-    (10**5, "10K<n<100K"),
-    (10**6, "100K<n<1M"),
-    (10**7, "1M<n<10M"),
-    (10**8, "10M<n<100M"),
-    (10**9, "100M<n<1B"),
-    (10**10, "1B<n<10B"),
-    (10**11, "10B<n<100B"),
-    (10**12, "100B<n<1T"),
-)
+_SIZES = "n<1K 1K<n<10K 10K<n<100K 100K<n<1M 1M<n<10M 10M<n<100M 100M<n<1B 1B<n<10B 10B<n<100B 100B<n<1T"
+"""Of a thousand documents, and of each power of ten after it: the category of what is smaller."""
 _LANGUAGE = re.compile(r"^[a-z]{2,3}$")
 _LEAST_SHARE = 0.001
 """Part of the tokens from which on a language of the dataset is named."""
@@ -126,7 +116,9 @@ def metadata(manifest: Manifest) -> str:
     documents = manifest.core.totals.documents
     data = {
         "language": [name for name in named_languages(manifest) if _LANGUAGE.match(name)],
-        "size_categories": [next((name for limit, name in _SIZES if documents < limit), "n>1T")],
+        "size_categories": [
+            next((name for power, name in enumerate(_SIZES.split(), 3) if documents < 10**power), "n>1T")
+        ],
         "pretty_name": t.clean(manifest.core.dataset.name),
     }
     known = {key: value for key, value in data.items() if value}

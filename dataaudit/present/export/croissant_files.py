@@ -258,15 +258,17 @@ def _readable(manifest: Manifest) -> list[dict[str, Any]]:
 
 def _shard(row: dict[str, Any], about: About) -> dict[str, Any]:
     path = quote(_path(row["uri"]), safe="/")
-    return {
-        "@type": "cr:FileObject",
-        "@id": f"shards/{row['shard']}",
-        "name": t.clean(f"{row['split']}/{row['uri']}", _NAME_LIMIT),
-        "contentUrl": posixpath.join(about.data_url, path) if about.data_url else _relative(path),
-        "contentSize": f"{row['size']} B",
-        "encodingFormat": encodings(row["format"], row["compression"]),
-        "sha256": row["sha256"],
-    }
+    address = posixpath.join(about.data_url, path) if about.data_url else _relative(path)
+    name, kinds = f"{row['split']}/{row['uri']}", encodings(row["format"], row["compression"])
+    return _file(f"shards/{row['shard']}", name, address, row["size"], kinds, row["sha256"])
+
+
+def _file(
+    identity: str, name: str, address: str, size: int, kinds: list[str], sha256: str, **more: str
+) -> dict[str, Any]:
+    """Return a FileObject."""
+    made: dict[str, Any] = {"@type": "cr:FileObject", "@id": identity, "name": t.clean(name, _NAME_LIMIT), **more}
+    return made | {"contentUrl": address, "contentSize": f"{size} B", "encodingFormat": kinds, "sha256": sha256}
 
 
 def _set(group: Group, every: Sequence[str], *, listed: bool) -> dict[str, Any]:
@@ -295,18 +297,9 @@ def _own(manifest: Manifest, about: About) -> list[dict[str, Any]]:
     )
     for name, kind, meaning in parts:
         data = read_named(manifest.folder / name, "the manifest")
-        made.append(
-            {
-                "@type": "cr:FileObject",
-                "@id": f"manifest/{name}",
-                "name": name,
-                "description": meaning,
-                "contentUrl": base + name,
-                "contentSize": f"{len(data)} B",
-                "encodingFormat": [kind] if kind else list(_FORMATS["parquet"].media_types),
-                "sha256": hashlib.sha256(data).hexdigest(),
-            }
-        )
+        kinds = [kind] if kind else list(_FORMATS["parquet"].media_types)
+        sha256 = hashlib.sha256(data).hexdigest()
+        made.append(_file(f"manifest/{name}", name, base + name, len(data), kinds, sha256, description=meaning))
     return made
 
 

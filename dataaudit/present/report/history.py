@@ -7,10 +7,10 @@ that speaks of each source, set or shard is named with that, since the whole may
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +235,7 @@ def history_page(history: History) -> Page:
     verdicts = list(history.verdicts)
     headline, tone, points = _headline(history, wrong)
     lead = f"{t.plural(len(places), 'version')}, the first built {history.manifests[0].run.finished[:10]}."
-    charts = tuple(_figures(history))
+    charts = tuple(_figure(history, place, own) for place, own in enumerate(history.followed))
     figures = [
         KeyFigure(label="versions", value=len(places), detail=f"last: {history.names[-1]}"),
         KeyFigure(label="documents", value=history.last.core.totals.documents, detail="of the last"),
@@ -304,39 +304,29 @@ def _verdict_table(history: History) -> Table:
     )
 
 
-def _figures(history: History) -> Iterator[Figure]:
-    ticks = tuple((float(at), Name(name)) for at, name in enumerate(history.names, 1))
-    for place, own in enumerate(history.followed):
-        known = [(at, value) for at, value in enumerate(own.values, 1) if value is not None]
-        before = history.before.get((own.metric, own.stat))
-        lines: list[tuple[float, Line]] = [] if before is None else [(before, "baseline")]
-        lines += [(rule.budget, Name(rule.name)) for rule in own.limits if rule.budget is not None]
-        kept = tuple(tick for tick in ticks if any(at == tick[0] for at, _ in known))
-        yield Figure(
-            id=f"history-{place}",
-            title=Name(own.name),
-            chart=Curves(
-                series=((Name(own.name), tuple(float(at) for at, _ in known), tuple(value for _, value in known)),),
-                unit="" if own.unit == "ratio" else own.unit,
-                order="version",
-                percent=own.unit == "ratio",
-                ticks=kept,
-                limits=tuple(lines),
-            ),
-            table=table_of(
-                own.name,
-                known,
-                ("version", "name", lambda row: Name(history.names[row[0] - 1])),
-                ("value", "number", partial(_second, own)),
-                folded=True,
-            ),
-            says=f"{own.shown(known[0][1])} to {own.shown(known[-1][1])}",
-            height=180,
-        )
-
-
-def _second(own: Followed, row: tuple[int, float]) -> Line:
-    return own.shown(row[1])
+def _figure(history: History, place: int, own: Followed) -> Figure:
+    known = [(at, value) for at, value in enumerate(own.values, 1) if value is not None]
+    before = history.before.get((own.metric, own.stat))
+    lines: list[tuple[float, Line]] = [] if before is None else [(before, "baseline")]
+    lines += [(rule.budget, Name(rule.name)) for rule in own.limits if rule.budget is not None]
+    steps, values = tuple(float(at) for at, _ in known), tuple(value for _, value in known)
+    chart = Curves(
+        series=((Name(own.name), steps, values),),
+        unit="" if own.unit == "ratio" else own.unit,
+        order="version",
+        percent=own.unit == "ratio",
+        ticks=tuple((float(at), Name(history.names[at - 1])) for at, _ in known),
+        limits=tuple(lines),
+    )
+    table = table_of(
+        own.name,
+        known,
+        ("version", "name", lambda row: Name(history.names[row[0] - 1])),
+        ("value", "number", lambda row: own.shown(row[1])),
+        folded=True,
+    )
+    says = f"{own.shown(values[0])} to {own.shown(values[-1])}"
+    return Figure(id=f"history-{place}", title=Name(own.name), chart=chart, table=table, says=says, height=180)
 
 
 def _version(manifest: Manifest) -> str:

@@ -298,8 +298,14 @@ def _place(known: Known) -> str:
     return f"{known['shard']}:{known['row']}"
 
 
+def _flag(name: str) -> Column:
+    """Return a column that has its name where a record has it."""
+    return column("", lambda record: name if record[name] else "", kind="word")
+
+
 _PLACE = (column("shard:row", _place, kind="word"), column("split/uri", "name", Name))
-_RULE, _SPAN = column("rule", kind="word"), (column("from byte", "start"), column("to", "end"))
+_RULE, _TIER = column("rule", kind="word"), column("tier", kind="word")
+_SPAN = (column("from byte", "start"), column("to", "end"))
 _SCORES = (column("score", shown=share), column("less common", "score_without_common", share))
 _FOUND: dict[str, tuple[str, tuple[Column, ...]]] = {
     "findings": (
@@ -307,39 +313,24 @@ _FOUND: dict[str, tuple[str, tuple[Column, ...]]] = {
         (
             _name("by", "detector", "word"),
             _name("what", "class"),
-            column("tier", kind="word"),
+            _TIER,
             *_SPAN,
             column("score", lambda record: f"{record['score']:.2f}"),
-            column("", lambda record: "reserved" if record["reserved"] else "", kind="word"),
+            _flag("reserved"),
         ),
     ),
     "neighbours": (
         "Near-duplicates of it, most alike first",
-        (
-            *_PLACE,
-            column("Jaccard", "jaccard", share),
-            column("", lambda record: "kept" if record["kept"] else "", kind="word"),
-        ),
+        (*_PLACE, column("Jaccard", "jaccard", share), _flag("kept")),
     ),
     "overlap": (
         "Held-out documents and evaluation items in it",
-        (
-            _name("set"),
-            _name("item"),
-            column("part", kind="word"),
-            column("tier", kind="word"),
-            _RULE,
-            *_SPAN,
-            *_SCORES,
-        ),
+        (*map(_name, ("set", "item")), column("part", kind="word"), _TIER, _RULE, *_SPAN, *_SCORES),
     ),
     "copied_by": ("Training documents that hold a piece of it", (*_PLACE, _RULE, *_SPAN, *_SCORES)),
     "hotspots": (
         "Hotspots in it: spans that many training documents hold",
-        (
-            *map(column, ("hotspot", "words", "documents", "occurrences")),
-            *_SPAN,
-        ),
+        (*map(column, ("hotspot", "words", "documents", "occurrences")), *_SPAN),
     ),
 }
 """What the tables say of a document: title and columns, by the name of the facts."""

@@ -38,19 +38,7 @@ if TYPE_CHECKING:
     from dataaudit.manifest.trust import Signer
 
 _FINDINGS = 15
-_FIRST = (
-    "mixture",
-    "languages",
-    "lengths",
-    "tokens",
-    "duplicates",
-    "leakage",
-    "quality",
-    "encoding",
-    "toxicity",
-    "privacy",
-    "secrets",
-)
+_FIRST = "mixture languages lengths tokens duplicates leakage quality encoding toxicity privacy secrets"
 """Ids of sections in the order of reading; others follow, coverage last."""
 _TITLES = {"leakage": "Leakage", "tokens": "Tokens and drift"}
 """Of sections that several families make."""
@@ -80,7 +68,8 @@ def page_of(
         ]
     chief, others = (findings, []) if verdict is None else ([], findings)
     made = areas(manifest, _TITLES)
-    order = (*_FIRST, *(name for name in made if name not in {*_FIRST, "coverage"}), "coverage")
+    first = _FIRST.split()
+    order = (*first, *(name for name in made if name not in {*first, "coverage"}), "coverage")
     sections = (changes, *(made[name] for name in order), shards)
     if verdict is not None:
         rules, chief = verdict_section(verdict)

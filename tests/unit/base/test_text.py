@@ -75,8 +75,6 @@ def test_json_is_ascii_and_refuses_what_is_not_a_number():
         (t.decimal(1151.0), "1,151"),
         (t.decimal(3.83047), "3.830"),
         (t.decimal(None), "-"),
-        (t.measured(0.25, "ratio"), "0.2500"),
-        (t.measured(7682.0, "tokens"), "7,682"),
         (t.plural(1, "shard"), "1 shard"),
         (t.plural(1000, "shard"), "1,000 shards"),
     ],
