@@ -56,6 +56,8 @@ def test_a_change_is_over_the_units_that_both_have():
     assert after.change_from(before).value == pytest.approx(41 / 20 - 30 / 20)
     assert after.change_from(before).units == 2
     assert after.change_from(Units.of([1.0], [1.0], [9])) is None
+    trials, losses = Units.of([0.0, 1.0, 1.0]), Units.of([0.5, 0.25, 0.75])
+    assert trials.change_from(losses).value == pytest.approx(1 / 6)
 
 
 @pytest.mark.parametrize(("share", "trials"), [(0.02, 50), (0.3, 20), (0.9, 100)])
