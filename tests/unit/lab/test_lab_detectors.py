@@ -19,7 +19,7 @@ from dataaudit.lab.monitors import (
 from dataaudit.lab.plan import load_plan
 from dataaudit.lab.receipts import lower_bound
 from dataaudit.lab.scenarios import SCENARIOS
-from dataaudit.lab.scoring import Verdict, specificity
+from dataaudit.lab.scoring import Verdict, order, specificity
 
 
 def test_the_shipped_plan_is_whole_and_has_every_scenario_at_its_strength():
@@ -164,3 +164,12 @@ def test_a_module_that_fired_after_the_divergence_did_not_fire_first():
     late = Verdict(**known, diverged=200, first={"q_norm": 220}, vitals={})
     soon = Verdict(**known, diverged=240, first={"q_norm": 220}, vitals={})
     assert specificity([late, soon])["attention"]["x"] == [1, 1, 2]
+
+
+def test_an_order_is_that_of_signals_that_fired():
+    """A run in which neither of two fired has none of them first; nor has one in which both fired at once."""
+    known = {"scenario": "x", "family": "attention", "model": "dense", "seed": 0, "onset": 100, "begin": 100}
+    query, key, loss = "qk_first_order_entropy", "delta_w_entropy.key", "loss.ours"
+    firsts = ({query: 120, key: 140, loss: 160}, {query: 140, key: 140, loss: 140}, {}, {query: 120})
+    made = order([Verdict(**known, steps=300, diverged=200, first=first, vitals={}) for first in firsts])
+    assert list(made.values()) == [4, 3, 2, 2, 1, 1]

@@ -135,8 +135,9 @@ def test_all_that_is_damaged_is_named_where_nothing_restores(folder):
     assert "step-00000020: data/model.bin: it is missing" in str(raised.value)
     assert f"dataaudit checkpoints {folder}" in raised.value.hint
     assert checkpoints.last_good is None
-    with pytest.raises(CheckpointDamaged, match="latest cannot be restored"):
-        checkpoints.restore(at="latest")
+    for at in ("latest", 20):
+        with pytest.raises(CheckpointDamaged, match=f"{at} cannot be restored"):
+            checkpoints.restore(at=at)
 
 
 def test_a_flipped_byte_is_seen_by_digests_alone(folder):

@@ -38,6 +38,7 @@ def test_a_run_with_the_probe_has_the_bits_of_the_run_without(every):
     assert (losses, states) == run(0)[:2]
     assert [step for step, metric, *_ in sink.values if metric == "fixed_probe_loss"] == list(range(every, 8, every))
     assert len({value for _, metric, *_, value in sink.values if metric == "fixed_probe_loss"}) == len(sink.values) / 3
+    assert {row[2:5] for row in sink.values} == {(-1, -1, "value")}
     assert sink.events == [(every, "probe", {"batch": loop.batch().id, "k": 10, "every": every})]
 
 

@@ -56,6 +56,8 @@ def test_a_change_is_over_the_units_that_both_have():
     assert after.change_from(before).value == pytest.approx(41 / 20 - 30 / 20)
     assert after.change_from(before).units == 2
     assert after.change_from(Units.of([1.0], [1.0], [9])) is None
+    trials, losses = Units.of([0.0, 1.0, 1.0]), Units.of([0.5, 0.25, 0.75])
+    assert trials.change_from(losses).value == pytest.approx(1 / 6)
 
 
 @pytest.mark.parametrize(("share", "trials"), [(0.02, 50), (0.3, 20), (0.9, 100)])
@@ -174,7 +176,7 @@ def test_sets_that_do_not_overlap_are_not_sure_to_be_apart():
     """Five and five: the lower bound was 1, too, and an interval of no width."""
     made, other = contrast(np.arange(5) + 9, np.arange(5)), contrast(np.arange(5), np.arange(5) + 9)
     assert (made.auc, made.high, other.auc, other.low) == (1, 1, 0, 0)
-    assert 0.4 < made.low < 0.8
+    assert made.low == pytest.approx(share_interval(25 / 3, 25 / 3)[0])  # Hanley's and McNeil's at 1: 25 / (1 + 4 / 2)
     assert other.high == pytest.approx(1 - made.low)
     alike = contrast(np.ones(9), np.ones(7))
     assert alike.low < alike.auc == 0.5 < alike.high

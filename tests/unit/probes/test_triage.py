@@ -6,6 +6,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 import triage_world as made
 from click.testing import CliRunner
@@ -16,6 +17,7 @@ from dataaudit.cli import main
 from dataaudit.live import Alerts
 from dataaudit.live.rules import AlertsFile
 from dataaudit.probes.report import EvalArtifacts
+from dataaudit.probes.triage import internals
 from dataaudit.probes.triage.run import shown, triage
 from dataaudit.probes.triage.steps import TITLES, Check, Step, Triage
 
@@ -245,8 +247,15 @@ def test_a_number_that_stays_far_from_the_baseline_names_its_part(judged, off, s
     assert result.cause == f"internals: {part}"
     first = next(iter(off))
     begins = since if isinstance(since, int) else min(since.values())
-    assert begins <= check(result, "internals", part).onset <= begins + 5 * made.EVERY
+    assert check(result, "internals", part).onset == begins + 2 * made.EVERY  # by the median of five
     assert f"the baseline's {made.LEVELS[next(key for key in made.LEVELS if key[0] == first)]:.1g}"[:14] in repr(result)
+
+
+def test_a_number_that_comes_back_at_the_end_is_off_since_it_left():
+    steps, levels = np.arange(40), np.full(40, 0.5)
+    off = np.where((steps >= 20) & (steps < 37), 0.05, levels)
+    entropy = next(number for number in internals.NUMBERS if number.metric == "attn_entropy")
+    assert internals._compared((steps, off), (steps, levels), entropy, alike=True) == (22, 0.05, 0.5)
 
 
 def test_an_amount_that_is_far_on_the_healthy_side_is_no_cause(judged):

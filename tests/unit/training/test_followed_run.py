@@ -160,7 +160,7 @@ def test_the_loss_has_its_band_and_a_spike_is_shaded(tmp_path):
 
 def test_the_average_of_losses_is_that_of_a_plain_loop(tmp_path):
     """However the log came, without what is not finite."""
-    losses = healthy(1_300)
+    losses = (healthy(1_300) + np.linspace(3, 0, 1_300)).tolist()
     losses[700] = math.nan
     log, view, total, weight = Log(tmp_path / "run"), None, 0.0, 0.0
     for first, last in ((0, 3), (3, 900), (900, 1_300)):

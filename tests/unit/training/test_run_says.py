@@ -170,6 +170,9 @@ class TestPage:
         assert "The smallest p that these controls can give is 0.002, times 30 that it was named among" in page
         assert "so they have its source and length alone" in page
         assert "Not odd" not in page
+        alike = direct.model_copy(update={"matched": ("source", "language", "length")})
+        made = made.model_copy(update={"suspects": (suspect.model_copy(update={"direct": alike}),)})
+        assert "Too few controls" not in self.page(spoilt, replay=made)
 
 
 def test_a_whole_run_of_small_units_says_so(written):

@@ -115,6 +115,8 @@ def test_documents_that_flash_attention_keeps_apart_are_apart(given, monkeypatch
     for name in ("sdpa", "flash_attention_2"):
         model, sink = llama("sdpa").train(), MemorySink()
         model.config._attn_implementation = name
+        for layer in model.model.layers:
+            del layer.self_attn.is_causal  # causal is what a module is that does not say it, as for transformers
         more = {"cu_seq_lens_q": torch.tensor([0, 5, 9, 20], dtype=torch.int32)} if given == "cu_seq_lens_q" else {}
         with Vitals(model, None, VitalsConfig(measure=("attention",), interval=1), [sink]) as vitals, vitals.step():
             model(torch.arange(20)[None], position_ids=positions, use_cache=False, **more)

@@ -118,11 +118,13 @@ def test_a_page_is_short_unless_everything_is_asked_for(tmp_path):
 
 
 def test_the_page_says_what_happened(tmp_path):
-    """The bump, its cause and the version's complaint stand first."""
-    shown = render_text(difference(tmp_path, BASE, BASE[:1]), width=100)
+    """The bump, its cause and the version's complaint stand first; a setting is shown as it was and as it is."""
+    settings = {f"{side}_with": {"config": {"seed": seed}} for side, seed in (("old", 1), ("new", 20))}
+    shown = render_text(difference(tmp_path, BASE, BASE[:1], **settings), width=100)
     assert shown.splitlines()[0] == "made 1.0.0 -> made 1.0.0: major bump: 2.0.0 or later"
     assert "major: 1 shard (10 documents) gone: no shard holds their rows, or one copy of them less is there" in shown
     assert "VERSION: the version did not change, but the data demand a major bump." in shown
+    assert re.search(r"^ +config +seed +1 +20$", shown, re.MULTILINE)
 
 
 def test_two_equal_manifests_are_two_lines(tmp_path):

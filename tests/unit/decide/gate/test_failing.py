@@ -282,7 +282,7 @@ class TestFile:
         (tmp_path / "p.yaml").write_text(
             json.dumps({"policy": "p", "rules": [one.model_dump(exclude_defaults=True) for one in rules]}, default=str)
         )
-        done = CliRunner().invoke(
+        done = CliRunner(env={"GITHUB_ACTIONS": None}).invoke(
             program, ["gate", str(manifest), "--policy", str(tmp_path / "p.yaml"), "--failing", *map(str, more)]
         )
         return done.exit_code, done.output
@@ -291,8 +291,8 @@ class TestFile:
         rules = (of("secret_hit_rate", "hits", "hits"), rule("t", "token_kl_drift", "kl", "nats", budget=0))
         read = []
         for name in ("one", "two"):
-            code, _ = self.call(tmp_path, broken.folder, *rules, more=[tmp_path / name])
-            assert code == 3
+            code, output = self.call(tmp_path, broken.folder, *rules, more=[tmp_path / name])
+            assert (code, "::error" in output) == (3, False)  # nor is there a line that steers a runner
             read.append((tmp_path / name).read_bytes())
         assert read[0] == read[1]
         first = {"rule": "r", "metric": "secret_hit_rate", "split": "train", "shard": "a.jsonl", "row": 4}

@@ -66,7 +66,8 @@ def kinds(text):
 
 
 @given(texts=st.lists(TEXTS, max_size=4))
-@example(texts=["a\n\\nZ", "a\n&lt "])
+@example(texts=["a\n\\nZ", "a\n&lt ", "\u00a9\ufe0f \u00ae\ufe0f #\ufe0f *\ufe0f 7\ufe0f", "\u00aa\ufe0f a\ufe0f"])
+@example(texts=["was it%3Fyes", "mail%40it", "a%2Cb, c%3Ad"])
 @example(
     texts=[
         " class=&nbsp", "p = &nbsp;", "=09\n", "=20", ".=20\n", "\xad\xad\xad\xad\xad\xc3\xe4\xb8\xad",

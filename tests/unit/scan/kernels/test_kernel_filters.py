@@ -98,6 +98,7 @@ def test_tables_in_parts_count_the_same(monkeypatch):
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
     assert result.stdout.strip() == str(whole)
     assert filter_words.MAX_KEYS > 10**6
+    assert len(filter_words.table_for(1000)) == 2 * 2048  # a table that is full is searched forever
 
 
 def test_plain_python_runs_the_kernel_as_written():

@@ -19,7 +19,7 @@ WORDS = [
 MARKED = [
     "<b>river</b>", "<p class='a b'>", "</div>", "H<sub>2</sub>O", "H2O", "ri<b></b>ver",
     "ri<b></b><i class='a b'></i>ver", "river</b></p>Town", "river</b><i>", "&amp;", "&nbsp;", "don&#39;t",
-    "don&amp;#39;t", "caf&eacute;", "caf&#233;&#39;s", "caf\u00e9's", "&Eacute;", "[river](https://a.b/c?d=e)",
+    "don&amp;#39;t", "caf&eacute;", "caf&#233;&#39;s", "caf\u00e9's", "caf&eacute;'s", "&Eacute;", "[river](https://a.b/c?d=e)",
     "[x](#top)", "\\textbf{river}", "\\frac{1}{2}", "$\\alpha$", "\u03b1", "\\begin{align}", "1{,}000",
     "river\\nTown", "don\\'t", "t\u043ewn", "\u0440\u044b\u0431\u0430", "**x**", "a < b", "f(x)", "\u9762\u5305",
 ]  # fmt: skip

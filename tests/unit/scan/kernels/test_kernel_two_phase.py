@@ -91,6 +91,7 @@ def twin(strata) -> list[slow.Stratum]:
 
 @pytest.mark.tables
 @given(some_strata(most=3), st.sampled_from([0.9, 0.95]))
+@example(made([1000, 3000, 500], [1, 50, 3], [1, 5, 0], [0.2, 0.1, 0.3]), 0.95)  # of few judged: merged
 @settings(max_examples=examples(20), deadline=None)
 def test_the_bounds_are_those_of_the_twin(strata, confidence):
     if not strata.judged.any():

@@ -67,6 +67,7 @@ def test_a_key_named_twice_is_found_at_any_depth(record, ascii_only, gap, text):
         '{"text": "a", "n": {"b": 1, "\\u0062": 2}}',
         '{"text": null, "text": "a"}',
         '{"n": [[[{"a": 1, "a": 1}]]], "text": ""}',
+        '{"a": 1, "a": 2, "a": 3, "text": "b", "c": 4}',
     ],
 )
 def test_each_way_to_name_a_key_twice(line):
