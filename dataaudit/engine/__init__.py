@@ -1,4 +1,4 @@
-"""The engine: plan, Dask runner, content-keyed partial store, isolation of bad shards, publishing.
+"""The engine: plan, Dask runner, content-keyed partial store, isolation of bad shards, publishing, token files.
 
 The only package that knows Dask. Nothing here computes a number: stages do, on batches that readers make.
 """

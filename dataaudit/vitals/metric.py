@@ -60,8 +60,8 @@ class Metric:
 
     name: str
     judged: str = FIXED_RULE
-    """How its series are judged against their own past: ``log`` of an amount, ``asinh``, ``entropy``, ``plain``,
-    ``share`` (k of n); else why they are not."""
+    """How its series are judged against their own past: ``log`` of an amount above 0, ``asinh`` of one of either sign
+    and many sizes, ``entropy`` as log(0.01 + x), ``plain`` as it is, ``share`` (k of n); else why they are not."""
     _: KW_ONLY
     stats: frozenset[str] = ALL
     """Statistics that are so judged; of the others, another one is."""

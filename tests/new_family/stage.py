@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dataaudit.metrics.questions.definition import METRIC
 
-from dataaudit.manifest.metric import Metric, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 SHAPE = TableShape(keys={"source": pa.string()}, sums=("documents", "questions"))
@@ -42,17 +43,13 @@ class Questions(StageDefaults):
         }
         return {"questions": group(SHAPE, pa.table(table))}
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the rate of the scope and of each source."""
-        rows = partial["questions"].to_pylist()
-        whole = {name: sum(row[name] for row in rows) for name in SHAPE.sums}
-        scopes = [(context.scope, whole), *((replace(context.scope, source=row["source"]), row) for row in rows)]
-        return [
-            ratio(METRIC, "rate", row["questions"], row["documents"], scope=scope, unit="ratio", version=self.version)
-            for scope, row in scopes
-        ]
+        table = partial["questions"]
+        groups = Groups.of(table, context.scope, self.version)
+        return groups.ratios(METRIC, "rate", groups.sums(table, "questions"), groups.sums(table, "documents"))
 
     def shard_columns(self, partial: Partial) -> Mapping[str, Any]:
-        """Fill none: the columns of version 1 are frozen, so a new family has none."""
+        """Fill none: a column is part of the manifest's format."""
         del partial
         return {}
