@@ -116,13 +116,14 @@ def test_a_run_that_differs_decides_nothing_and_says_what():
     assert "the weights, the random numbers or the arithmetic differ" in found.detail
 
 
-def test_other_documents_than_the_logs_are_said():
+@pytest.mark.parametrize("step", [71, 94])  # the first behind the checkpoint, and another
+def test_other_documents_than_the_logs_are_said(step):
     made = Made()
     log = recorded(made)
-    log.documents[94] = np.array([1, 2])
+    log.documents[step] = np.array([1, 2])
     found = contagion(made, log, made.suspects(), EPISODE)
     assert found.outcome == "not_reproduced"
-    assert "step 94 of the replay reads other documents" in found.detail
+    assert f"step {step} of the replay reads other documents" in found.detail
 
 
 def test_a_log_without_the_loops_loss_decides_nothing():

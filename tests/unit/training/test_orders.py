@@ -244,6 +244,9 @@ def test_what_does_not_fit_is_said(corpus, tmp_path):
     moved[1:, 1] += 1
     np.save(one, moved)
     assert "samples do not come out at 65 tokens" in said(*how[:-1], f"1-{len(samples) // 8}")
+    for odd in (moved.astype(np.float64), moved.ravel()):
+        np.save(one, odd)
+        assert "expected 2 dimensions of whole numbers" in said(*how)
     one.write_bytes(data)
     megatron_set(cache, "train", sequences, context=CONTEXT, epochs=1, seed=9)
     bare = tmp_path / "bare"

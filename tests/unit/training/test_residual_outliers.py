@@ -180,6 +180,8 @@ def test_what_predicts_a_loss_is_taken_away():
     assert len(true) == len(documents.mean)
     assert np.corrcoef(true, documents.mean)[0, 1] > 0.6
     assert abs(np.mean(documents.mean)) < 0.05
+    counted = document_residuals(replace(stretches, epoch=stretches.epoch - 1), BLOCK_ROWS)  # by the log: -1, -2
+    assert np.array_equal(counted.mean, documents.mean)
 
 
 def burst(random, stretches, *, shard, steps, share=0.4, above=3.0):

@@ -1,12 +1,14 @@
 """Which shards are behind a verdict: ranked over all rules that fail, the same in every output."""
 
 import datetime as dt
+from dataclasses import replace
 
 import orjson
 import pytest
 from made_facts import record, rule
 from made_manifest import make, shard
 
+from dataaudit.base.render.line import spell
 from dataaudit.decide.gate.document import gate_json, read_verdict
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import judge
@@ -136,6 +138,8 @@ def test_every_output_names_them_first(broken, tmp_path):
     report = page_of(load_manifest(broken), verdict)
     assert report.findings[0].head == "Shards behind this"
     assert len(report.sections[0].blocks[0].rows) == 11
+    six = page_of(load_manifest(broken), replace(verdict, num_shards_behind=6))
+    assert spell(six.findings[0].text).endswith(", 1 more shard.")
 
 
 def test_shards_that_are_new_since_the_baseline_are_marked(broken, tmp_path):
