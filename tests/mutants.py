@@ -3,10 +3,10 @@
     python tests/mutants.py draw 300 > mutants.jsonl     # draws places of the source, one JSON object a line
     python tests/mutants.py run mutants.jsonl            # changes each, runs the tests that import its module
 
-A mutant is named by the shape of its function (the tree without names and texts), so that it is found again after
-moves and renames; ``run`` says of those that are not found that they are gone. The tests of a module are the files
-that import it, those with its name first, eight at most. ``run`` changes files in place and restores them: use a
-worktree of its own. What has run stands in ``mutants.jsonl.done``, and is not run again.
+A mutant is named by the shape of its function (the tree without names and texts) and by its name, so that it is found
+again after moves, and by the shape alone after renames; ``run`` says of those that are not found that they are gone.
+The tests of a module are the files that import it, those with its name first, eight at most. ``run`` changes files in
+place and restores them: use a worktree of its own. What has run stands in ``mutants.jsonl.done``, and is not run again.
 """
 
 import ast
@@ -110,21 +110,27 @@ def changed(path, change):
 def tests_of(module):
     """Return the files of tests that import a module, those with its name first."""
     parent, _, name = module.rpartition(".")
-    found = []
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
-            if names and (node.module == module or (node.module == parent and name in names)):
-                found.append(path)
-                break
+    found = [path for path, imports in imported().items() if module in imports or name in imports.get(parent, ())]
     return sorted(found, key=lambda path: (name not in path.stem, path.stat().st_size))[:MOST_FILES]
+
+
+@functools.cache
+def imported():
+    """Return the files of tests, each with the names that it imports by module."""
+    found = {path: {} for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+    for path, imports in found.items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                imports.setdefault(node.module, set()).update(alias.name for alias in node.names)
+    return found
 
 
 def judged(mutant, known):
     """Return what became of a mutant: killed, survived, untested, invalid, gone, or broken: its tests fail anyway."""
-    if mutant["shape"] not in known:
+    found = known.get((mutant["shape"], mutant["function"]), known.get(mutant["shape"]))
+    if found is None:
         return "gone"
-    path, node = known[mutant["shape"]]
+    path, node = found
     files = tests_of(module_of(path))
     if not files:
         return "untested"
@@ -163,7 +169,7 @@ def run(listed):
     """Judge the mutants of a file, and print how many were killed."""
     record = Path(f"{listed}.done")
     done = [json.loads(line) for line in record.read_text("utf-8").splitlines()] if record.exists() else []
-    known = {shape: (path, node) for path, _, shape, node in functions()}
+    known = {key: (path, node) for path, name, shape, node in functions() for key in (shape, (shape, name))}
     for line in Path(listed).read_text("utf-8").splitlines()[len(done) :]:
         done.append({**json.loads(line), "outcome": judged(json.loads(line), known)})
         with record.open("a", encoding="utf-8") as file:
