@@ -83,6 +83,8 @@ def main(folder: Path, rank: int, case: str) -> None:
         if rank == HUNG and step == hangs.get(case):
             time.sleep(3600)  # where no collective is under way
         actions.between_steps(step)
+        if case == "hung-unseen" and step == ASKED:  # no collective keeps the others from running ahead of the request
+            keys.set("asked", "") if rank == 0 else keys.wait(["asked"])
         if actions.should_stop or (case == "hung-go-on" and step == ASKED + 2):
             break
     facts = {
