@@ -231,14 +231,13 @@ def compare(old: Manifest, new: Manifest) -> Difference:
 
 def _changed(tables: Sequence[pa.Table]) -> tuple[list[ShardChange], int]:
     """Return the shards that are not as they were, and how many are."""
-    pairs = list(match(*tables))
-    changed = [pair for pair in pairs if pair.kind is not None]
+    changed = [pair for pair in match(*tables) if pair.kind is not None]
     columns: dict[str, list[Any]] = {"fate": [pair.kind for pair in changed]}
     for side, table in zip(("old", "new"), tables, strict=True):
         taken = table.take(pa.array([getattr(pair, side) for pair in changed], pa.int64()))
         columns |= {f"{side}_{name}": taken[name].to_pylist() for name in _SHOWN}
     rows = zip(*(columns[name] for name in ShardChange._fields), strict=True)
-    return [ShardChange(*row) for row in rows], len(pairs) - len(changed)
+    return [ShardChange(*row) for row in rows], tables[0].num_rows - sum(pair.old is not None for pair in changed)
 
 
 def _splits(changes: Sequence[ShardChange], kinds: Collection[ShardChangeKind], side: str) -> set[str]:
